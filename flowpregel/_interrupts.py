@@ -238,7 +238,7 @@ class held:
             hold_of_main = _hold
             try:
                 _hold.take_places()
-            except BaseException:  # by a handler whose place was not taken yet
+            except BaseException:  # raised by a handler that was not replaced yet
                 self.__exit__()
                 raise
 

@@ -141,8 +141,9 @@ class TaskCancelled(GraphBubbleUp):
 
 
 class RunStopped(TaskCancelled):
-    """A run was told to end in time (``stop_after``, SIGTERM), and has; run again, it
-    goes on.
+    """A run was asked to end in time (``stop_after``, SIGTERM), and ended.
+
+    It goes on when it is run again.
     """
 
 

@@ -218,7 +218,11 @@ class CodeReader:
     def _definition_without_source(
         self, unit: Unit, code: types.CodeType
     ) -> Definition:
-        """Write the bytecode of a function, and return a definition with its names."""
+        """Add the bytecode of a function to *unit*, in place of the source.
+
+        Returns:
+            A definition that has the names in the bytecode, and no source.
+        """
         version = sys.version_info
         unit.tokens.append(
             f"no source: bytecode of Python {version.major}.{version.minor};"

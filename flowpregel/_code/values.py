@@ -283,7 +283,7 @@ def reduced(value: Any) -> str | tuple[Any, ...]:
     if getattr(getattr(value, "flags", None), "c_contiguous", True) is False:
         value = value.copy()  # the memory layout of an array is not its content
     if issubclass(kind, set | frozenset):
-        # Pickle keeps a list instead, in an order that depends on `hash`.
+        # Pickle writes a set as a list, in an order that depends on `hash`.
         return kind, (frozenset(value),), getattr(value, "__dict__", None)
     if isinstance(value, BaseException):
         return _reduced_error(value)

@@ -81,7 +81,7 @@ def _take_answers(
             answers.append(by_id.pop(record.id))
         else:
             waiting.append(record)
-    # A question that another library has stored has no record.
+    # An interrupt that another library has stored has no record of the question.
     next_id = ids.interrupt_id(task.namespace, len(answered) + len(waiting))
     while next_id in by_id:
         answered.append(QuestionRecord(next_id))

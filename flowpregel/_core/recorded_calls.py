@@ -104,8 +104,8 @@ def answer_from_record(
     if recorded is None:
         check_chance(run, caller, record)
         return task_id, None
-    # Calls that calls make are not counted: they are not made again if those are
-    # answered.
+    # Nested calls are not counted: they are not made again if the call around them is
+    # answered from the record.
     report.replayed += caller.record is None and record.code != ""
     run.replay.matched.add(record.name)
     note_change(run, caller, recorded, record)

@@ -162,7 +162,7 @@ class Superstep:
         except GeneratorExit:
             raise
         except BaseException:
-            # The time is over, or a commit failed: running tasks are stopped.
+            # The time limit has passed, or a commit failed: stop the running tasks.
             self._cancel(list(self._open), kill=True)
             yield from self._effects
             raise
@@ -371,7 +371,10 @@ class Superstep:
     # ------------------------------------------------------------ calls
 
     def _handle_call(self, caller: Task, call: Call, wakeup: Wakeup) -> None:
-        """Plan a call that a body has made, and start it unless it must wait."""
+        """Plan a call that the body of a task or workflow has made, and start it.
+
+        If it must wait, it is started later.
+        """
         run = self.run
         task = calls.plan_call(run, self.step, self._open, caller, call)
         if task is None:

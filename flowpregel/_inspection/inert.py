@@ -350,7 +350,7 @@ def opaque_class(
     name: str,
     factory: Callable[..., Any] | None = None,
 ) -> type[OpaqueObject]:
-    """Return the class that stands for the class or the function with this name."""
+    """Return the placeholder for the class or the function with this name."""
     namespace: dict[str, Any] = {
         "factory": None,
         "__module__": "builtins",

@@ -355,7 +355,9 @@ class _Feeder:
         self.feed((code_digest(value).digest, _carried(value)))
 
     def _feed_object(self, value: Any) -> None:
-        """Write an object as pickle would: its maker, and the arguments for it."""
+        """Add an object to the digest by its pickle: the function that rebuilds it, and
+        the arguments of that.
+        """
         kind = type(value)
         if isinstance(value, type):
             self._feed_class(value, is_value=True)

@@ -117,7 +117,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 def _mapping(kind: type, name: str) -> Mapping[str, Any]:
-    """Return an attribute of a class that is a mapping; empty: there is no such."""
+    """Return the mapping in a class attribute; an empty one if it holds no mapping."""
     mapping = getattr(kind, name, None)
     return mapping if isinstance(mapping, Mapping) else {}
 

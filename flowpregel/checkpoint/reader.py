@@ -320,7 +320,7 @@ class Reader:
         for name, location in record.places.items():
             version = versions.get(name)
             if isinstance(location, bytes):
-                copied.values[name] = location  # the value itself
+                copied.values[name] = location  # inline, not a place of it
             elif location == layout.STORED:
                 value = self.tables.value(transaction, namespace.prefix, name, version)
                 copied.values[name] = value

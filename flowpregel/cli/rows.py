@@ -58,7 +58,9 @@ def running_task_record(
     task: Mapping[str, Any],
     step: int,
 ) -> dict[str, Any]:
-    """Return a running task, an item of `live_activity`, as `task_record` does."""
+    """Return the record of a running task, given an item of `live_activity`.
+
+    It has the form that `task_record` gives to other tasks."""
     from flowpregel.pregel.progress import how_far  # noqa: PLC0415 - keeps --help fast
 
     name = task["text"] or task["name"]

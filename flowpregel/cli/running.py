@@ -352,7 +352,7 @@ def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:
         )
         code = run_flow(request, None, resume=flow.once)
     except errors.ThreadBusyError:
-        return Code.OK  # another process was faster
+        return Code.OK  # another process has claimed it first
     except errors.FlowPregelError as error:
         note(f"error: {thread_id}: {error}")
         code = console.exit_code_of(error)

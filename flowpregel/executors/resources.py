@@ -43,7 +43,7 @@ class RateWindow:
         return self._most - len(self._starts)
 
     def add(self, now: float) -> None:
-        """Note that one starts."""
+        """Note that a call starts."""
         self._starts.append(now)
 
     def next_change_at(self, now: float) -> float:
@@ -379,7 +379,7 @@ class SharedLimits:
         self.close()
 
     def close(self) -> None:
-        """Give all places back that other programs may want."""
+        """Give all places back, so that other programs can take them."""
         for shared in self._shared.values():
             shared.close()
         self._shared.clear()

@@ -125,7 +125,7 @@ class LazyFuture(Future[ResultT]):
         if self._read is None or self._reading is None:
             return
         if not self._reading.acquire(timeout=-1 if timeout is None else timeout):
-            raise TimeoutError  # another OS thread reads it
+            raise TimeoutError  # another OS thread is reading the result
         try:
             if self._read is not None:
                 # Set as `set_result` would: waiters were woken when it arrived.

@@ -171,8 +171,9 @@ class StreamEnd:
         self._data = bytearray()
 
     def read(self) -> bytes:
-        """Return the data in the pipe, and keep the end of it; empty: the stream has
-        ended.
+        """Return the data in the pipe, and remember its last bytes for `text`.
+
+        Empty data means that the stream has ended.
         """
         data = os.read(self.pipe.fileno(), _CHUNK)
         self._data += data

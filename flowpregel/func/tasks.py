@@ -407,7 +407,9 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def _closure(self) -> NodeSnapshots | None:
-        """Snapshots of the function, if it closes over names that a body may rebind."""
+        """The object that takes snapshots of the function; None if the function closes
+        over no variable that the code around it may rebind.
+        """
         (callee,) = self.node.steps
         if not getattr(callee.func or callee.coroutine, "__closure__", None):
             return None

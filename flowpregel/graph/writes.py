@@ -111,7 +111,7 @@ class NodeWriter:
         A nested graph need not share a key with the state around it.
         """
         is_input = self.node == START
-        # When the output of a nested graph is written, nothing is called any more.
+        # A task that only writes the output of a nested graph has no steps to call.
         task = scope.job.task
         is_nested = scope.job.place.namespace if is_input else not task.node.steps
         if is_nested:

@@ -284,7 +284,8 @@ def with_near_seeds(
     for saved in history:
         deltas = dict(saved.deltas)
         for name, delta_history in saved.deltas.items():
-            # An error of a user's reducer or class is raised again for each state.
+            # A user's reducer or class that fails here fails again where a state is
+            # read.
             with suppress(Exception):
                 declared = program.channels.get(name)
                 deltas[name] = _nearer(

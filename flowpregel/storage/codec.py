@@ -113,7 +113,8 @@ class ValueCodec:
             label: The origin of the value, for messages: its channel and its task.
 
         Raises:
-            ValueEncodingError: It cannot be kept; the message says where in it.
+            ValueEncodingError: The value cannot be encoded; the message names the part
+                at fault.
         """
         try:
             data = self._mark + self._inner.encode(value)

@@ -193,7 +193,7 @@ def _child(
         result = RunResult(_digest_and_repr(value), history)
         (folder.path / "result").write_bytes(pickle.dumps(result))
     finally:
-        # multiprocessing ends its processes without the functions of atexit.
+        # multiprocessing ends its processes without running atexit functions.
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
 
 

@@ -295,7 +295,7 @@ class CommitRules(SaverHooks):
 
 
 class PendingWriteRules(SaverHooks):
-    """The writes of a task are kept before its superstep ends."""
+    """Rules for pending writes: those of a task are saved before its superstep ends."""
 
     @pytest.mark.parametrize("rule", PENDING)
     def test_pending_writes_of_one_task(self, line: Timeline, rule: str) -> None:

@@ -347,7 +347,7 @@ class RemotePool(TaskPool):
         self.finish(task, Raised(error))
 
     def _on_result(self, batch: RemoteBatch, result: Future[Any]) -> None:
-        """Note that the engine has given up *batch*, if it has."""
+        """Note the failure of *batch*, if the engine has failed it or cancelled it."""
         if result.cancelled():
             batch.failure = CancelledError()
         else:

@@ -201,7 +201,8 @@ class _AskModel:
     ) -> dict[str, Any]:
         names = {call["name"] for call in getattr(answer, "tool_calls", ())}
         remaining = part_of(state, "remaining_steps")
-        # The tools take one step more, and unless that ends the run the model another.
+        # The tools take one more step, and then the model another, unless they end the
+        # run.
         needed = 1 if names <= self.direct else 2
         if names and remaining is not None and remaining < needed:
             answer = AIMessage(

@@ -15,10 +15,10 @@ __all__ = ["SQLiteCache"]
 
 
 class SQLiteCache(RecordCache):
-    """A cache of recently used values in a database, for any OS thread and process.
+    """A least-recently-used cache in SQLite, shared by threads and processes.
 
     Args:
-        path: The URL or the path of the file; a `SQLiteSaver` may use the same.
+        path: The URL or the path of the file; a `SQLiteSaver` may use the same file.
         max_entries: The number of values to keep; the least recently used is deleted
             first.
         clock: A function that returns wall-clock seconds.

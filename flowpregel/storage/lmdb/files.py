@@ -286,7 +286,7 @@ def _metas_in_turn(file: BinaryIO, path: str) -> tuple[_Meta, _Meta]:
     while not _in_turn(*metas):
         earlier = metas
         metas = _metas(file, path)
-        # A commit between the reading of the two pages gives others the second time.
+        # If a commit came between the two reads, the second look finds other pages.
         if earlier == metas:
             raise StoreCorruptError(
                 f"{path} is damaged: its meta pages say that they were written by "

@@ -1,10 +1,10 @@
-"""One opening of an LMDB store: its environment, its seal and its codec.
+"""An LMDB store that this process has opened: its environment, seal and codec.
 
-The keys of a store can be changed. Every process that has it open holds its keys in
-memory, so they change only while no process has it open; and they change in a new file,
-as the free pages of the old one keep what was readable. The new file takes the old
-one's place in one step, once it is whole and on disk: a crash, a full disk and a
-damaged record leave the old one untouched.
+The keys that a store is sealed with can be changed. Every process that has the store
+open holds the keys in memory, so they change only while no process has it open. They
+change in a new file, as the free pages of the old one still hold readable data. The new
+file takes the old one's place in one step, once it is whole and on disk: a crash, a
+full disk and a damaged record leave the old one untouched.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ class UnreadEnd(UnreadEvent):
             outcome = Raised(WorkerDiedError(planned.name, pid, self.task.unreadable))
         match outcome:
             case Raised(WorkerDiedError(call="") as died):
-                # The I/O thread, which noticed the death, must not unpickle arguments
-                # for its text.
+                # The I/O thread noticed the death. It must not unpickle the arguments
+                # of the call just for the message.
                 died.call = planned.call
                 died.args = (*died.args[:4], died.call)
         return Ended(*self.task.job.key, outcome, self.span, self.caught)

@@ -338,7 +338,10 @@ class Pool(TaskPool):
     # ------------------------------------------------ streams that are read slowly
 
     def pause_reading(self, worker: WorkerProcess, task: InFlight) -> bool:
-        """Leave the link of *worker* unread; False: that would hold up another run."""
+        """Stop reading from *worker* for now.
+
+        Return False, and change nothing, if that would hold up another run.
+        """
         if task.stopping is not None or worker.link.paused_for is not None:
             return False
         self.recall(worker)
@@ -349,7 +352,7 @@ class Pool(TaskPool):
         return True
 
     def resume_reading(self, worker: WorkerProcess) -> None:
-        """Read the link of *worker* again, if it was left unread for a run."""
+        """Read from *worker* again, if reading was paused because of a run."""
         worker.link.resume()
 
     def resume_for_others(self, mailbox: Mailbox) -> None:

@@ -119,7 +119,7 @@ class ProcessHandle:
 
     Args:
         process: The process, as loky has it.
-        guard: Ends what its tasks have started, if the coordinator cannot.
+        guard: Kills what the worker's tasks have started, if the coordinator cannot.
         tag: The mark of all processes that it starts, for the guard.
     """
 
@@ -186,12 +186,12 @@ def start_process(
     guard: Guard,
     launch: Callable[[WorkerSetup, Mapping[str, str]], Any],
 ) -> tuple[ProcessHandle, WorkerConnections]:
-    """Start a worker process; return it, and what connects the coordinator with it.
+    """Start a worker process, and return it with the coordinator's connections to it.
 
     Args:
         settings: The settings of the pool.
         guard: Ends what its tasks have started, if the coordinator cannot.
-        launch: Starts a process with a setup, and with more environment variables.
+        launch: Starts a process, given its setup and extra environment variables.
 
     Raises:
         BaseException: Whatever keeps it from being started.

@@ -56,10 +56,10 @@ class RequestThreads:
         """Threads that wait for a line, less those that are about to get one."""
 
     def submit(self, run: Mailbox, request: Request) -> None:
-        """Have *request* called in its turn among those of *run*.
+        """Queue *request*, to be called after the earlier requests of *run*.
 
         Raises:
-            RuntimeError: The system gives no more threads.
+            RuntimeError: No more threads can be started.
         """
         with self._changed:
             line = self._lines.get(run) or RequestLine(run)

@@ -99,7 +99,7 @@ def guard(coordinator: int) -> None:
     unread = b""
     while True:
         if 0 not in select.select(watched, [], [], _LOOK_EVERY)[0]:
-            # Only now: what it was told last is to be read.
+            # Not before the pipe is empty: the last orders must be read first.
             if os.getppid() != coordinator:
                 break
             continue

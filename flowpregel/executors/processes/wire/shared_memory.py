@@ -368,7 +368,9 @@ class BufferReader:
         here.
         """
         self._segments: dict[int, int] = {}
-        self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()  # used last, last
+        self._idle: OrderedDict[int, PrivateMapping] = (
+            OrderedDict()
+        )  # the last used comes last
         self._mapped: WeakSet[PrivateMapping] = WeakSet()
 
     def open(self, ref: BufferRef) -> memoryview:

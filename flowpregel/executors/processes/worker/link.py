@@ -126,7 +126,7 @@ class WorkerLink:
                         # the count.
                         sent.extend(map(self._socket.send, (memoryview(data)[done:],)))
                     except BlockingIOError:
-                        # a task has set it so
+                        # A task has made the socket non-blocking.
                         os.set_blocking(self._socket.fileno(), True)
             except OSError as error:
                 if (

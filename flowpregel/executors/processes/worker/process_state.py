@@ -146,11 +146,11 @@ class ProcessState:
         self._before.environment[1][name] = value
 
     def settle(self) -> None:
-        """Stop the timers of a task that has ended, and put back the handlers of
-        signals.
+        """Stop the timers of a task that has ended, and restore the signal handlers.
 
         Raises:
-            BaseException: A handler of the task's was called just now, and raised it.
+            BaseException: One of the task's signal handlers ran during this call, and
+                raised it.
         """
         for timer in self._timers:
             signal.setitimer(timer, 0)

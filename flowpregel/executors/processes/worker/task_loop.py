@@ -245,13 +245,14 @@ class Worker:
         outcome: Outcome,
         times: tuple[float, int, float],
     ) -> None:
-        """Send how a task ended.
+        """Send the end of a task.
 
         Args:
-            client: The connection of the task with the run.
+            client: The task's connection to its run.
             digest: The digest of the task's code.
             outcome: The outcome of the task.
-            times: The seconds it took, when it began, and its seconds of CPU.
+            times: Its duration in seconds, its start (wall-clock nanoseconds), and its
+                CPU time in seconds.
         """
         flags = protocol.STOPPED if self._is_stopped else 0
         failed_ids = b""
