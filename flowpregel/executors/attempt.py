@@ -1,9 +1,8 @@
 """One attempt of one task: call the node, run its writers, and return the
 outcome.
 
-The same code runs in the coordinator, in OS threads, on an event loop and in
-worker processes. What it awaits is yielded, so that there is one body for sync
-and async alike.
+The same code runs in the coordinator, in OS threads, on an event loop and in worker
+processes. Awaitables are yielded, so that sync and async callers share the same code.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _TOGETHER: Final = ("coroutines", "graph")
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Measures one attempt, from when it is made, on the OS thread that stops it."""
+    """A stopwatch for one attempt, which starts when it is made."""
 
     began: int = field(default_factory=time.time_ns)
     started: int = field(default_factory=time.monotonic_ns)
@@ -211,7 +210,7 @@ def async_in_sync_run(name: str) -> TypeError:
 def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any, None]:
     """Call the node's steps, then its writers; yield each awaitable.
 
-    The writes are in *scope* afterwards.
+    Afterwards *scope* contains the writes.
     """
     task = scope.job.task
     node, value = task.node, task.input
@@ -220,7 +219,8 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     ):
         value = with_values(value)
     elif node.role == "body" and scope.job.compares:
-        # It may be recorded later (`durability="exit"`), or given to another attempt.
+        # The input may be recorded later (`durability="exit"`), or passed to another
+        # attempt.
         value = private_copy(value)
     fault("task.before", task.id)
     if node.contexts:
@@ -230,7 +230,8 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
             result = call(callee, value, scope, prefer_async=prefer_async)
             value = (yield result) if hasattr(result, "__await__") else result
     except ParentCommand as escaped:
-        # A graph that it called commands this one, in its name.
+        # A graph that the node called sends this command to the graph of the node, in
+        # the node's name.
         if (
             escaped.command.graph is not None
             or task.kind is Kind.CALL

@@ -27,15 +27,15 @@ ResultT = TypeVar("ResultT")
 
 
 class FutureInArgument(TypeError):
-    """A future is somewhere inside an argument.
+    """An error: a future is somewhere inside an argument.
 
     The code that handles it knows the call, and reports where the future is.
     """
 
 
 class Unresolved:
-    """Stands for the result of a call, and refuses to be used as if it were the
-    result.
+    """A placeholder for the result of a call, which raises an error if it is used like
+    the result.
     """
 
     __slots__ = ()
@@ -48,13 +48,15 @@ class Unresolved:
 
     @staticmethod
     def __flowpregel_digest__(_: object) -> NoReturn:
-        """Refuse to count as a part of an argument: what it will be is not known."""
+        """Raise an error if the future is part of an argument, as its result is not
+        known yet.
+        """
         raise FutureInArgument(
             "a future is somewhere inside of an argument: pass on what its result() "
             "returns"
         )
 
-    # A class that defines `__eq__` has no `__hash__` unless it is given one.
+    # A class that defines `__eq__` has no `__hash__` unless it defines that too.
     __hash__ = object.__hash__
 
     if not TYPE_CHECKING:  # type checkers refuse all of this by themselves
@@ -67,7 +69,9 @@ class Unresolved:
             )
 
         def __eq__(self, other: object) -> bool:
-            """Return whether *other* is this very future; refuse what is no future."""
+            """Return whether *other* is the same future; raise an error if it is no
+            future.
+            """
             if not isinstance(other, Unresolved):
                 self._refuse()
             return self is other
@@ -86,24 +90,25 @@ class Unresolved:
 
 
 class OpenCalls(set["CallFuture[Any]"]):
-    """The calls of one attempt of a body: those that have not succeeded."""
+    """The calls of one attempt of a task that have not succeeded."""
 
     count = 0
-    """The number of calls that it has made."""
+    """The number of calls that the attempt has made."""
     pid = 0
-    """The process that the attempt runs in; 0: not known."""
+    """The pid of the process in which the attempt runs; 0 if not known."""
     task = ""
     """The name of the task."""
     home: asyncio.Task[Any] | None = None
-    """The body itself, if it is a coroutine."""
+    """The asyncio task of the body, if the body is a coroutine."""
     cancel: Callable[[CallFuture[Any]], None] = staticmethod(nothing)
-    """Tells the run that the body no longer wants a call."""
+    """A function that cancels a call which the body no longer needs."""
 
     def check_process(self) -> None:
-        """Refuse a process that was forked from the one in which the attempt runs.
+        """Raise an error in a process that was forked from the attempt's process.
 
         Raises:
-            ExecutorUnavailableError: This is a fork: its calls would get no answer.
+            ExecutorUnavailableError: This process is a fork, whose calls would get no
+                answer.
         """
         if self.pid and os.getpid() != self.pid:
             raise ExecutorUnavailableError(
@@ -116,19 +121,24 @@ class OpenCalls(set["CallFuture[Any]"]):
 
 
 class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
-    """The result of a call, to be waited for by an OS thread or awaited by a coroutine.
+    """The future of a call; an OS thread can wait for it, and a coroutine can await it.
 
     Args:
-        turn: Lets the run go on until the future is done; given where the
-            caller occupies the OS thread that drives the run.
-        open_calls: Where its caller keeps the calls that may still concern it.
+        turn: Continues the run until the future is done; passed if the caller occupies
+            the OS thread that drives the run.
+        open_calls: The caller's set of calls that have not succeeded, to which the
+            future is added.
     """
 
     of_items: Any = None
-    """The results of a chunk, once one of them was read: the others need no lock."""
+    """The results of a chunk, once the first is read; the other results then need no
+    lock.
+    """
 
     _needs_loop: ClassVar[bool] = True
-    """Whether the result of a caller on an event loop arrives there."""
+    """Whether the result arrives on the caller's event loop, if the caller is
+    on one.
+    """
 
     def __init__(
         self,
@@ -139,17 +149,23 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self._turn = turn
         self._open_calls = open_calls
         self.looked_at = False
-        """True if a caller has asked for the outcome of the call."""
+        """True if a caller has requested the outcome of the call."""
         self.returns_errors = False
-        """Whether the result of a call that fails is its exception."""
+        """Whether `result` returns the exception of a failed call instead of raising
+        it.
+        """
         self._is_awaited = self._was_cancelled = False
         """True if a caller waits without a timeout; True if the call is recorded as
         cancelled.
         """
         self._is_aside = False
-        """True if a coroutine that the body has started awaits it, not the body."""
+        """True if the future is awaited by a coroutine that the body started, not by
+        the body itself.
+        """
         self._told_after: int | None = None
-        """The number of calls of the body when such a coroutine got the outcome."""
+        """The number of the body's calls at the time when such a coroutine got the
+        outcome.
+        """
         if open_calls is not None:
             open_calls.add(self)
             open_calls.count += 1
@@ -158,13 +174,14 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """Return what the call returned, or raise what it raised.
 
         Args:
-            timeout: Seconds to wait at most; None: there is no limit.
+            timeout: The most seconds to wait, or None for no limit.
         """
         self._look(".result()", timeout)
         try:
             return self.value(timeout)
         except GraphInterrupt as question:
-            # The call asks, so the task that waits for it does too.
+            # If the called task asks a question, the task that waits for it is
+            # interrupted by the same question.
             scope = current.get()
             if scope is not None:
                 scope.question = question
@@ -178,7 +195,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     def cancel(self) -> bool:
         """Stop the call as a timeout would; return False if it has already ended.
 
-        `result` then raises `CancelledError`, that of `concurrent.futures`; ``await``
+        `result` then raises the `CancelledError` of `concurrent.futures`, and ``await``
         raises that of asyncio. The cancellation is recorded, so a body that resumes
         takes the same path.
         """
@@ -199,22 +216,25 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             return cast("ResultT", error)
 
     def sibling(self, *, is_call: bool = True) -> Self:
-        """Return the future of a call of the same body, or of something else."""
+        """Return a new future for the same body; if *is_call*, add it to the body's
+        open calls.
+        """
         return type(self)(self._turn, self._open_calls if is_call else None)
 
     def settle(self, outcome: Outcome) -> None:
-        """Take the *outcome* of the call."""
+        """Settle the future with the *outcome* of the call."""
         try:
             match outcome:
                 case records.Returned(writes):
                     if self._open_calls is not None:
-                        # Only the holders of the future need the result from now on.
+                        # From now on only code that references the future needs the
+                        # result.
                         self._open_calls.discard(self)
                     value: Any = dict(writes).get(records.RETURN)
                     self.set_result(value)
                 case Raised(TaskCancelled()):
-                    # It counts as pending, as in the earlier run, until the body
-                    # cancels it.
+                    # The call was cancelled in an earlier run. As in that run, the
+                    # future is pending until the body cancels it.
                     self._was_cancelled = True
                     if self._is_awaited or self._turn is not None:
                         self.cancel()
@@ -223,12 +243,12 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                 case records.Interrupted(interrupts):
                     self.set_exception(GraphInterrupt(interrupts))
                 case records.Escaped(command):
-                    # The graph around the called one is the caller's.
+                    # The parent of the called graph is the caller's graph.
                     self.set_exception(ParentCommand(replace(command, graph=None)))
                 case records.Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
         except concurrent.futures.InvalidStateError:
-            pass  # a body that was stopped has been told so already
+            pass  # the future of a stopped body is settled already
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -244,8 +264,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         if not self.done():
             yield from _done_on(asyncio.get_running_loop(), self)
         elif self._is_aside and self.failure is not None:
-            # Coroutines that were started with this one make their calls before it
-            # resumes.
+            # Coroutines that were started together with this one make their calls
+            # before this one resumes.
             yield
         if self._is_aside and calls is not None:
             self._told_after = calls.count
@@ -255,9 +275,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     @property
     def is_unread(self) -> bool:
-        """True if the result is there, and has not been asked for.
+        """True if the result has arrived, and has not been read.
 
-        Only in a worker can a result be unread.
+        A result can be unread only in a worker.
         """
         return False
 
@@ -271,10 +291,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     @property
     def may_be_unseen(self) -> bool:
-        """True if the body may have missed its failure, though a coroutine awaited it.
+        """True if the body may have missed the call's failure, although a coroutine
+        awaited the future.
 
-        Of the failures that `asyncio.gather` awaits, the body sees only the first. A
-        body that has made another call since this one failed may have seen it.
+        If several calls that `asyncio.gather` awaits fail, the body sees only the first
+        failure. A body that has made another call after this failure may have seen it.
         """
         calls = self._open_calls
         return (
@@ -284,7 +305,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         )
 
     def _look(self, how: str, timeout: float | None) -> None:
-        """Note that a caller asks; raise an error where waiting would stop the run."""
+        """Note that a caller requests the outcome; raise an error if waiting would
+        block the run.
+        """
         self.looked_at = True
         self._is_awaited |= timeout is None
         if self._was_cancelled and self._is_awaited:
@@ -301,7 +324,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             )
 
     def __reduce__(self) -> Any:
-        # As plain data it would arrive, and never end.
+        # An unpickled copy of the future would never be settled.
         raise TypeError(
             "this is the future of a call: pass on what its result() returns"
         )
@@ -315,22 +338,24 @@ RETURN_RESULTS: Final = (
 
 
 def futures_in(value: Any) -> list[Any]:
-    """Return the futures of calls that *value* is, or that are in a list, tuple or
-    dict.
+    """Return *value* in a list if it is a future, or the futures in the list, tuple or
+    dict *value*.
     """
     if isinstance(value, Unresolved):
         return [value]
     if type(value) not in (list, tuple, dict):
         return []
     within: Collection[Any] = value.values() if type(value) is dict else value
-    # By the set of their types: there may be a million items.
+    # Compare the set of types, since there may be a million items.
     if not any(issubclass(kind, Unresolved) for kind in set(map(type, within))):
         return []
     return [item for item in within if isinstance(item, Unresolved)]
 
 
 def with_results(value: Any) -> Any:
-    """Return *value* with results in place of the futures in it, which are done."""
+    """Return *value* with each future in it, all of which are done, replaced by its
+    result.
+    """
     if type(value) is dict:
         return {key: _result_or_value(item) for key, item in value.items()}
     if type(value) in (list, tuple) and futures_in(value):
@@ -344,10 +369,10 @@ def _result_or_value(value: Any) -> Any:
 
 
 def refuse_futures(returned: Any) -> None:
-    """Refuse futures of calls as what a task or a workflow returns.
+    """Raise an error if a task or workflow returns futures of calls.
 
     Raises:
-        TypeError: There are any.
+        TypeError: *returned* is or contains a future.
     """
     if futures_in(returned):
         raise TypeError(f"futures of calls were returned: {RETURN_RESULTS}")
@@ -358,8 +383,8 @@ def _done_on(
 ) -> asyncio.Future[None]:
     """Return a future of *loop* that is done when *future* is.
 
-    Unlike that of `asyncio.wrap_future` it can be cancelled without cancelling the
-    call.
+    Unlike the future of `asyncio.wrap_future`, it can be cancelled without cancelling
+    the call.
     """
     done = loop.create_future()
 
@@ -368,7 +393,7 @@ def _done_on(
             done.set_result(None)
 
     def wake(_: object) -> None:
-        # The loop may have been closed: its run ended before the call did.
+        # The loop may be closed, if its run ended before the call.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(finish)
 
@@ -377,7 +402,7 @@ def _done_on(
 
 
 def on_event_loop() -> bool:
-    """Return whether this OS thread runs an event loop, which waiting would stop."""
+    """Return whether this OS thread runs an event loop, which waiting would block."""
     # asyncio may not be imported, or another OS thread may be importing it.
     running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
     try:

@@ -1,5 +1,5 @@
-"""Runs async tasks on an event loop: the one a run is on, or one on an OS thread of its
-own.
+"""An executor that runs async tasks on an event loop: the loop of the run, or a new
+loop on a separate OS thread.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from flowpregel.executors.local import LocalRunClient, stop_calls
 
 
 class CoroutineExecutor(Executor):
-    """Runs each job as a task of an event loop.
+    """An executor that runs each job as a task of an event loop.
 
     Args:
-        loop: The running loop of the caller; None makes one, on an OS thread
-            of its own, when the first job comes.
+        loop: The running loop of the caller. None makes a new loop, on a separate OS
+            thread, when the first job arrives.
     """
 
     capabilities = Capabilities(times_out=True, cancels=True, runs_here=True)
@@ -62,19 +62,21 @@ class CoroutineExecutor(Executor):
         def forget(done: asyncio.Task[None]) -> None:
             self._tasks.pop(job.key, None)
             if done.cancelled():
-                # It was cancelled before its first line ran, so it could not say so
-                # itself.
+                # The task was cancelled before its first line ran, so it could not post
+                # its end itself.
                 mailbox.post(Ended(*job.key, Withdrawn()))
 
         task.add_done_callback(forget)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Cancel a coroutine; one that waits for calls, only if *kill*."""
+        """Cancel a coroutine; if it waits for calls, cancel it only if *kill*."""
         if self._loop is not None and (kill or not self._calls.get(key)):
             self._loop.call_soon_threadsafe(self._cancel, key)
 
     def warn(self, key: JobKey) -> None:
-        """Do nothing: it runs, and checks by itself whether its run will end."""
+        """Do nothing: the job runs already, and checks by itself whether its run will
+        end.
+        """
 
     def _cancel(self, key: JobKey) -> None:
         stop_calls(self._calls.get(key, ()), "the run was stopped")
@@ -82,11 +84,11 @@ class CoroutineExecutor(Executor):
             task.cancel()
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the jobs that it was given: all of them run."""
+        """Return the jobs that have not ended, all of which run."""
         return dict.fromkeys([*self._tasks], (os.getpid(), 0))
 
     def close(self) -> None:
-        """End the loop, if it is our own."""
+        """End the event loop, if this executor made it."""
         if self._thread is None or self._loop is None:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -103,7 +105,7 @@ class CoroutineExecutor(Executor):
             outcome = Withdrawn()
         except BaseException as error:  # noqa: BLE001 - how it ended is the result
             outcome = outcome_of(job, error)
-        # A future that is kept must not keep the body alive.
+        # A future that is still referenced must not keep the body alive.
         calls.home = None
         del self._calls[job.key]
         client.end(outcome, "coroutines")

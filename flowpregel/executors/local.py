@@ -80,22 +80,23 @@ class LocalRunClient(RunClient):
         self._before_first = before_first
         self._watch = Stopwatch()
         self.last_activity = time.monotonic()
-        """The time at which the task has last shown that it is alive."""
+        """The monotonic time of the task's last sign of life."""
         self._all_count = (
             job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
         )
-        """True if anything the task does with its run shows that."""
+        """True if every message from the task to its run counts as a sign of life."""
         self._last_called: tuple[Node, bool] | None = None
         """The node that was called last, and True if its calls go to another process.
         """
         self.open_calls = OpenCalls()
         self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.name
         self.open_calls.cancel = partial(_cancel, ref(mailbox), job.key)
-        """The calls of the attempt. One that succeeded is not kept, so that its result
-        goes when its caller drops it."""
+        """The calls of the attempt. A call that succeeded is dropped, so that its
+        result is freed when the caller drops it.
+        """
 
     def emit(self, payload: Any) -> None:
-        """Give the run's stream a custom chunk, or a `Report`."""
+        """Post a custom chunk, or a `Report`, to the run's stream."""
         if self._all_count:
             self.beat()
         self.open_calls.check_process()
@@ -104,8 +105,8 @@ class LocalRunClient(RunClient):
     def call(
         self, node: Node, arguments: Arguments, call_key: CallKey | None, *reply: Any
     ) -> Any:
-        """Make a call, and return its future: *reply*, if its caller has that
-        already.
+        """Make a call, and return its future, which is *reply* if the caller passes
+        one.
         """
         job = self._job
         if self._all_count:
@@ -116,7 +117,7 @@ class LocalRunClient(RunClient):
             self._before_first()
         values = (*arguments.args, *arguments.kwargs.values())
         code = None
-        # another OS thread may make a call that had to wait
+        # Read once: another OS thread may make a call at the same time.
         last_called = self._last_called
         if last_called is None or last_called[0] is not node:
             last_called = node, runs_elsewhere(node, job.run.executor)
@@ -139,14 +140,15 @@ class LocalRunClient(RunClient):
         backlog = self._mailbox.backlog
         is_alone = self._before_first is not None and not reply
         if is_alone and backlog is not None and backlog.add(_CALL_SIZE):
-            # The body makes calls faster than its run starts them.
+            # The body makes calls faster than the run starts them, so wait until the
+            # run has caught up.
             caught_up = threading.Event()
             if backlog.hold(caught_up.set):
                 caught_up.wait(_LONGEST_HOLD)
         return future
 
     def beat(self) -> None:
-        """Show that the task is alive."""
+        """Record a sign of life."""
         self.last_activity = time.monotonic()
 
     def end(self, outcome: Outcome, executor: str) -> None:
@@ -164,14 +166,15 @@ class LocalRunClient(RunClient):
         return bool(self._job.run.ending)
 
     def save(self, state: Any) -> None:
-        """Keep a copy of *state* for the next attempt; on an event loop, without
-        waiting.
+        """Store a copy of *state* for the next attempt; on an event loop, do not wait
+        until it is stored.
         """
         job, reply = self._job, CallFuture[Any](self._turn)
         if self._all_count:
             self.beat()
         self.open_calls.check_process()
-        # Open like a call: if the run is stopped, it ends with an error.
+        # The reply is an open call as well, so that it ends with an error if the run is
+        # stopped.
         self.open_calls.add(reply)
         value = restore_value(snapshot_value(state, "the saved state"), "it")
         self._mailbox.post(SaveState(*job.key, value, reply))
@@ -188,7 +191,7 @@ def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None
 
 
 def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
-    """Wake a body that waits for *calls*, and must end."""
+    """Wake a body that waits for *calls* and must end."""
     for future in list(calls):
         with suppress(concurrent.futures.InvalidStateError):
             if not future.done():
@@ -199,13 +202,13 @@ def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
 
 Waiting: TypeAlias = deque[tuple[Job, Mailbox]]
 _FRAMES: Final = 200
-"""The frames of Python's stack that a run may need below a task that waits."""
+"""The Python stack frames that the run may need while a task on its OS thread waits."""
 _SLICE: Final = 0.002
-"""Seconds of short tasks after which the run takes in what they returned."""
+"""Seconds of running short tasks after which the run handles their results."""
 
 
 def _withdrawn(waiting: Waiting, key: JobKey) -> bool:
-    """End the job of that key as withdrawn; return whether it waited."""
+    """Withdraw the job of *key* if it waits; return whether it waited."""
     for item in waiting:
         if item[0].key == key:
             waiting.remove(item)
@@ -215,7 +218,9 @@ def _withdrawn(waiting: Waiting, key: JobKey) -> bool:
 
 
 def _put(waiting: Waiting, item: tuple[Job, Mailbox]) -> None:
-    """Add a job behind those of the same priority, and before those of a lower one."""
+    """Add a job behind the jobs of the same priority, and before the jobs of lower
+    priorities.
+    """
     priority = item[0].priority
     position = len(waiting)
     while position and waiting[position - 1][0].priority < priority:
@@ -226,8 +231,8 @@ def _put(waiting: Waiting, item: tuple[Job, Mailbox]) -> None:
 class ThreadExecutor(Executor):
     """OS threads, made when needed and kept until `close`.
 
-    A task that waits for its own calls does not count, so nested calls cannot
-    deadlock. A task on an OS thread cannot be stopped.
+    A task that waits for its calls does not count towards the limit, so nested calls
+    cannot deadlock. A task on an OS thread cannot be stopped.
 
     Args:
         max_workers: The most tasks that run at once; the default is four more than
@@ -246,14 +251,17 @@ class ThreadExecutor(Executor):
         self._waiting: Waiting = deque()
         self._threads: list[threading.Thread] = []
         self._running: dict[Job, OpenCalls] = {}
-        """Not by key: an attempt that was given up may still run beside the next one.
+        """The open calls of the running jobs. Not by job key, since an abandoned
+        attempt may still run at the same time as the next one.
         """
         self._parents: set[Job] = set()
-        """The jobs that made a call: they may be waiting, so they do not count."""
+        """The jobs that have made a call. They may be waiting for it, so they do not
+        count towards the limit.
+        """
         self._closing = False
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start each job when a place is free."""
+        """Start each job as soon as the limit allows."""
         for job in jobs:
             item = job, mailbox
             with self._changed:
@@ -270,10 +278,12 @@ class ThreadExecutor(Executor):
                     mailbox.post(Ended(*job.key, Raised(failure)))
 
     def _make_room(self) -> None:
-        """Wake an idle OS thread for each waiting job, or make one."""
+        """Wake an idle OS thread for each waiting job that may run, or make a
+        new one.
+        """
         free = self._limit - (len(self._running) - len(self._parents))
         needed = min(free, len(self._waiting))
-        # A thread that was just made counts as idle, though it does not wait yet.
+        # A new thread counts as idle, although it does not wait yet.
         idle = len(self._threads) - len(self._running)
         for _ in range(needed - idle):
             thread = threading.Thread(
@@ -283,7 +293,7 @@ class ThreadExecutor(Executor):
             )
             try:
                 thread.start()
-            except RuntimeError:  # the system gives no more
+            except RuntimeError:  # the system gives no more OS threads
                 if len(self._threads) > len(self._parents):
                     # a thread that does not wait for calls runs the job later
                     break
@@ -292,7 +302,9 @@ class ThreadExecutor(Executor):
         self._changed.notify(needed)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a job that waits; one that runs learns of it at its next call."""
+        """Withdraw a waiting job; if *kill*, end the calls that a running job waits for
+        with an error.
+        """
         with self._changed:
             if _withdrawn(self._waiting, key):
                 return
@@ -300,7 +312,7 @@ class ThreadExecutor(Executor):
         stop_calls(running.get(key, ()), "the run was stopped")
 
     def free(self) -> float:
-        """Return how many more jobs would have an OS thread at once."""
+        """Return the number of further jobs that would start at once."""
         with self._changed:
             return (
                 self._limit
@@ -322,7 +334,9 @@ class ThreadExecutor(Executor):
             thread.join()
 
     def abandon(self) -> None:
-        """End the idle OS threads, and leave the others to end when their tasks do."""
+        """End the idle OS threads without waiting; each other thread ends after its
+        task.
+        """
         with self._changed:
             self._closing = True
             self._waiting.clear()
@@ -345,14 +359,14 @@ class ThreadExecutor(Executor):
             client.end(outcome, "threads")
 
     def _is_due(self) -> bool:
-        """Return whether a job waits, and may run now."""
+        """Return whether a job waits and may run now."""
         return (
             bool(self._waiting)
             and len(self._running) - len(self._parents) < self._limit
         )
 
     def _note_parent(self, job: Job) -> None:
-        with self._changed, suppress(RuntimeError):  # those that wait go on waiting
+        with self._changed, suppress(RuntimeError):  # the waiting jobs keep waiting
             self._parents.add(job)
             self._make_room()
 
@@ -361,23 +375,24 @@ class ThreadExecutor(Executor):
 
 
 def check_stack(frames: int = _FRAMES) -> None:
-    """Raise a `RecursionError` now if the stack has no room for *frames* more.
+    """Raise a `RecursionError` now if the stack has no room for *frames* more frames.
 
-    A task that calls itself without end, on the OS thread of the run, fails here.
-    Otherwise the engine, or a lock of the standard library, might run out of stack
-    halfway through.
+    An infinite recursion of a task on the run's OS thread fails here. Otherwise the
+    engine, or a lock of the standard library, might run out of stack halfway through an
+    operation.
     """
     if frames:
         check_stack(frames - 1)
 
 
 class InlineExecutor(Executor):
-    """Keeps jobs until the run waits, and runs them then.
+    """An executor that keeps jobs until the run waits, and then runs them on the run's
+    OS thread.
 
     For debugging, and for tasks that take next to no time.
 
     Args:
-        turn: Lets the run go on while a task waits for a call it made.
+        turn: Continues the run while a task waits for its call.
     """
 
     capabilities = Capabilities(runs_here=True)
@@ -395,7 +410,9 @@ class InlineExecutor(Executor):
             _put(self.waiting, (job, mailbox))
 
     def free(self) -> float:
-        """Return 1 if no job waits: the next one runs when the run waits."""
+        """Return 1 if no job waits, since the next job then starts as soon as the run
+        waits.
+        """
         return 0 if self.waiting else 1
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
@@ -403,7 +420,7 @@ class InlineExecutor(Executor):
         _withdrawn(self.waiting, key)
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the job that runs, and those that wait for calls that they made."""
+        """Return the running job, and the jobs that wait for their calls."""
         return dict.fromkeys([*self._running], (os.getpid(), 0))
 
     def work(self) -> None:
@@ -442,7 +459,9 @@ class InlineExecutor(Executor):
 
 
 def _for_the_program(error: BaseException) -> BaseException | None:
-    """Return the error that a task ended with, if it addresses the whole program."""
+    """Return the original error of a task if it addresses the whole program, such as
+    Ctrl-C.
+    """
     if isinstance(error, TaskExitError):
         error = error.__context__ or error
     elif isinstance(error, NodeCancelledError):

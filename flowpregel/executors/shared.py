@@ -1,11 +1,11 @@
-"""Values for other processes: captured arguments, values in shared memory, things made
-there.
+"""Values for other processes: captured arguments, values in shared memory, and worker
+resources.
 
-Arguments are pickled at the call, large buffers to where a worker will map them. A task
-on an OS thread or an event loop of this process is given the caller's own objects, as
-any function is. What `shared` returns is written to shared memory once, for all calls
-that are given it. A `resource` is made once in each worker and used by many tasks: a
-model, a connection.
+Arguments for a worker are pickled at the time of the call, with large buffers in shared
+memory that the worker will map. A task on an OS thread or event loop of this process
+gets the caller's own objects, like any function. `shared` writes a value to shared
+memory once, for all calls that get the handle. A `resource`, such as a model or a
+connection, is made once in each worker and used by many tasks.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ _made_here: Final[WeakValueDictionary[bytes, Shared[Any]]] = WeakValueDictionary
 _KEPT_UP_TO: Final = 64 << 20
 _by_key: Final[ContextVar[bool]] = ContextVar("flowpregel_shared_by_key", default=False)
 _LONGEST_WAIT: Final = 10.0
-"""Seconds that a call waits for room in shared memory before it takes other memory."""
+"""Seconds that a call waits for room in shared memory before it uses other memory."""
 pickled_handles: Final[ContextVar[list[Any]]] = ContextVar("flowpregel_pickled_handles")
-"""Handles of shared values add themselves here when they are pickled."""
+"""The list to which handles of shared values add themselves when they are pickled."""
 Parts: TypeAlias = Sequence[Any]
 """A pickle, and the large buffers that belong to it."""
 
 
 def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
-    """Return *value* pickled; *allocate* gives memory for what is large, or None.
+    """Return the pickled parts of *value*; *allocate* returns memory for a large part,
+    or None.
 
     Raises:
         Exception: *value* cannot be pickled.
@@ -52,7 +53,7 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
     def put(data: memoryview) -> Any:
         if data.nbytes < SHARE_FROM:
             return data
-        # of a shared value, which does not change
+        # A buffer in shared memory belongs to a shared value, and does not change.
         if memory.origin_of(data) is not None:
             return data.obj
         buffer = allocate(data.nbytes)
@@ -67,17 +68,18 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
 
 
 def read_parts(parts: Parts) -> Any:
-    """Return a value to write to; *parts* do not change."""
+    """Return the value in *parts*. Changes of the value do not change *parts*."""
     data, *buffers = map(memory.copy_on_write, parts)
     return pickle.loads(data, buffers=buffers)
 
 
 class CapturedArguments(Arguments):
-    """The arguments of a call, pickled when it was made.
+    """The arguments of a call, pickled at the time of the call.
 
     Args:
-        parts: Those of the positional and keyword arguments.
-        handles: Of the shared values among them, which live as long as the call.
+        parts: The pickled parts of the positional and keyword arguments.
+        handles: The handles of the shared values in the arguments, kept alive as long
+            as the call.
     """
 
     __slots__ = ("_handles", "_parts")
@@ -88,13 +90,13 @@ class CapturedArguments(Arguments):
 
     @property
     def args(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """The positional arguments, a copy of their own."""
+        """A new copy of the positional arguments."""
         args: tuple[Any, ...] = read_parts(self._parts)[0]
         return args
 
     @property
     def kwargs(self) -> dict[str, Any]:  # type: ignore[override]
-        """The keyword arguments, a copy of their own."""
+        """A new copy of the keyword arguments."""
         kwargs: dict[str, Any] = read_parts(self._parts)[1]
         return kwargs
 
@@ -116,8 +118,8 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
     """Return whether calls of *node* are sent to another process.
 
     Args:
-        node: What is called.
-        default: The executor of nodes that name none.
+        node: The node that is called.
+        default: The executor of nodes that do not name one.
     """
     executor = default if node.executor is None else node.executor
     if executor is None:
@@ -134,13 +136,13 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
 
 
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
-    """Return a copy of *arguments* that later changes do not reach.
+    """Return a copy of *arguments* that later changes do not affect.
 
     Arguments that cannot be pickled are returned unchanged; the executor that has to
     pickle them reports the error.
 
     Args:
-        arguments: Of a call that is made now.
+        arguments: The arguments of a call that is made now.
         may_wait: Whether to wait for shared memory that other calls still use.
     """
     args, kwargs = arguments.args, arguments.kwargs
@@ -161,11 +163,11 @@ def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
 
 @cache
 def arena() -> memory.Arena:
-    """Return the memory for arguments of calls that this process makes."""
+    """Return the shared memory for the arguments of calls that this process makes."""
     return memory.Arena(memory.default_limit() // 2, segments=memory.segments_for(2))
 
 
-# A forked process writes to memory of its own.
+# A forked process makes its own shared memory.
 os.register_at_fork(after_in_child=arena.cache_clear)
 
 
@@ -175,8 +177,8 @@ os.register_at_fork(after_in_child=arena.cache_clear)
 class Shared(Generic[T]):
     """A handle of a value in shared memory; `shared` makes it.
 
-    The memory is freed with the handle: when nothing refers to it any more, at the end
-    of a ``with`` block, or by `close`. Tasks that have the value by then keep it.
+    The memory is freed with the last reference to the handle, at the end of a ``with``
+    block, or by `close`. Tasks that already have the value keep it.
     """
 
     __slots__ = ("__weakref__", "_digest", "_key", "_parts", "_type", "_unused")
@@ -193,8 +195,8 @@ class Shared(Generic[T]):
 
     @property
     def value(self) -> T:
-        """A copy of the value, made at each access; of large arrays only what is
-        written to.
+        """A copy of the value, made at each access. Only the parts of a large array
+        that are written to are really copied.
         """
         parts, self._unused = self._unused, ()
         if not parts:
@@ -202,7 +204,7 @@ class Shared(Generic[T]):
         return cast(T, pickle.loads(parts[0], buffers=parts[1:]))
 
     def close(self) -> None:
-        """Free the memory. Calls that were given the handle should have ended."""
+        """Free the memory. Calls that got the handle should have ended."""
         self._parts = self._unused = ()
 
     @property
@@ -217,7 +219,7 @@ class Shared(Generic[T]):
         return self._parts
 
     def __flowpregel_digest__(self) -> str:
-        """Return the digest of the value, by which recorded calls are found again."""
+        """Return the digest of the value, by which recorded calls are found."""
         if self._digest is None:
             self._digest = digest_of(self.value, "a shared value", strict=False)
         return self._digest
@@ -228,7 +230,7 @@ class Shared(Generic[T]):
         pickled_handles.get([]).append(self)
         parts = self._open_parts
         if self._key not in _made_here:
-            # A task may have written to these.
+            # A task may have written to the mapped parts.
             parts = [*map(memory.copy_on_write, parts)]
         wrap = PickleBuffer if protocol >= 5 else bytes
         return _received, (self._key, self._type, self._digest, *map(wrap, parts))
@@ -253,21 +255,21 @@ def shared(value: T) -> Shared[T]:
     """Write *value* to shared memory once, and return a handle to give to any number of
     calls.
 
-    A task that is given the handle as an argument receives the value. A handle inside
-    of an argument (in a list, a dict, an object) stays a handle; its ``value`` is the
-    value. Either way the task may change what it receives: it has a copy of its own, of
-    which only the parts that it writes to take memory.
+    A task that gets the handle as an argument receives the value. A handle inside an
+    argument (in a list, a dict, an object) stays a handle, with the value in its
+    ``value`` attribute. In both cases the task may change the value: it has its own
+    copy, of which only the parts that it writes to take memory.
 
     The handle keeps a copy of *value*, made now. Recorded calls are found by the
     value's content, which is hashed once: a program that is run again shares its value
     again.
 
     Args:
-        value: Anything that can be pickled; large buffers in it, such as NumPy arrays,
-            gain.
+        value: Any object that can be pickled. Objects with large buffers, such as NumPy
+            arrays, profit most.
 
     Raises:
-        ConfigurationError: It cannot be pickled.
+        ConfigurationError: *value* cannot be pickled.
 
     Example:
         >>> table = shared([1, 2, 3])
@@ -285,15 +287,15 @@ def shared(value: T) -> Shared[T]:
 
 
 def _allocate(size: int) -> Any:
-    """Return memory for a value: small memory is kept for other values, larger memory
-    is not.
+    """Return memory for a value. Small segments are reused for other values, larger
+    ones are not.
     """
     buffer = arena().allocate(size) if size <= _KEPT_UP_TO else None
     return buffer or memory.allocate_alone(size)
 
 
 def with_values(arguments: Arguments) -> Arguments:
-    """Return *arguments* with values in the place of the handles among them."""
+    """Return *arguments* with each shared handle replaced by its value."""
     args, kwargs = arguments.args, arguments.kwargs
     if Shared not in map(type, args) and Shared not in map(type, kwargs.values()):
         return arguments
@@ -320,7 +322,9 @@ def sent_by_key() -> Iterator[None]:
 
 
 def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[Any]:
-    """Return a handle that came from another process, or this process's own."""
+    """Return the handle that this process made, or else a copy of one from another
+    process.
+    """
     if (handle := _made_here.get(key)) is not None:
         return handle
     copy: Shared[Any] = Shared(key, kind, digest, parts)
@@ -331,10 +335,10 @@ def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[
 
 
 def _found(key: bytes, kind: str) -> Shared[Any]:
-    """Return this process's own handle.
+    """Return the handle that this process made.
 
     Raises:
-        ValueError: It is gone.
+        ValueError: The handle was freed.
     """
     handle = _made_here.get(key)
     if handle is None:
@@ -351,8 +355,8 @@ _lock = threading.RLock()
 
 
 def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
-    """Return this process's thing; make it if there is none yet."""
-    # By name, since what arrives in a worker is a copy that cannot remember.
+    """Return this process's resource; make it first if there is none yet."""
+    # Stored by name, because a worker gets a new copy of *make* with each task.
     key = make.__module__, make.__qualname__
     with _lock:
         if key not in _things:
@@ -369,11 +373,11 @@ def resource(
     """Make a function a worker-scoped lazy singleton.
 
     Args:
-        make: Makes the thing; called once in each process that asks for it.
-        teardown: Called with the thing when the process ends in good order.
+        make: Makes the resource; called once in each process that requests it.
+        teardown: Called with the resource when the process exits normally.
 
     Returns:
-        A function that returns the process's thing.
+        A function that returns the process's resource.
 
     Example:
         >>> @resource

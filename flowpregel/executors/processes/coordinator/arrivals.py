@@ -1,5 +1,5 @@
-"""Events as workers sent them: what the I/O thread posts, and the run's own OS thread
-reads.
+"""Events still in the bytes that workers sent: the I/O thread posts them, and the run's
+own OS thread reads them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class FailedStart:
     """The outcome of a task for which no worker can be started.
 
     Args:
-        error: What keeps them from starting; perhaps what their initializer raised, in
-            bytes.
+        error: The reason why workers cannot start: an error, or the packed error of the
+            pool's initializer.
     """
 
     __slots__ = ("_error",)
@@ -59,7 +59,7 @@ AnyOutcome: TypeAlias = Outcome | PackedOutcome | FailedStart
 
 @dataclass(slots=True, eq=False)
 class UnreadEnd(UnreadEvent):
-    """The end of an attempt of a task: an `Ended` whose outcome may be in bytes."""
+    """The end of a task's attempt: an `Ended` whose outcome may still be in bytes."""
 
     task: InFlight
     outcome: AnyOutcome
@@ -67,10 +67,10 @@ class UnreadEnd(UnreadEvent):
     caught: Collection[str] | None = None
     is_plain: bool = False
     seconds: float = inf
-    """Seconds that reading may take."""
+    """The seconds that reading the end may take."""
     earlier: Sequence[InFlight] = ()
-    """Tasks of the same run that ended before: what they were given is dropped with
-    this.
+    """Tasks of the same run that ended earlier; their inputs are dropped with this
+    event.
     """
 
     @property
@@ -82,10 +82,10 @@ class UnreadEnd(UnreadEvent):
         return not isinstance(outcome, Returned)
 
     def read(self) -> Ended:
-        """Return the event; that the result cannot be read is an end as well.
+        """Return the `Ended`; if the result cannot be read, its outcome is that error.
 
         Raises:
-            BaseException: A signal's handler did.
+            BaseException: A signal handler raised it during the reading.
         """
         self.earlier = ()
         planned, outcome = self.task.job.task, self.outcome
@@ -101,19 +101,19 @@ class UnreadEnd(UnreadEvent):
             outcome = Raised(WorkerDiedError(planned.name, pid, self.task.unreadable))
         match outcome:
             case Raised(WorkerDiedError(call="") as died):
-                # The I/O thread noticed the death. It must not unpickle the arguments
-                # of the call just for the message.
+                # The call is added only here: the I/O thread, which noticed the death,
+                # must not unpickle the call's arguments just for the message.
                 died.call = planned.call
                 died.args = (*died.args[:4], died.call)
         return Ended(*self.task.job.key, outcome, self.span, self.caught)
 
     def give_up(self) -> Ended:
-        """Return an end without a result."""
+        """Return the `Ended` of a withdrawn task, without reading the result."""
         self.earlier = ()
         return Ended(*self.task.job.key, Withdrawn(), self.span, self.caught)
 
     def time_out(self) -> Ended:
-        """Return the end of an attempt that took too long."""
+        """Return the `Ended` of an attempt whose timeout passed during the reading."""
         task = self.task
         _log.warning(
             (
@@ -127,12 +127,14 @@ class UnreadEnd(UnreadEvent):
 
 
 def is_meant_for_program(error: BaseException) -> bool:
-    """Return whether a signal's handler raised *error*, not the value that was read."""
+    """Return whether a signal handler raised *error*, and not the value that was being
+    read.
+    """
     return isinstance(error, KeyboardInterrupt) or is_from_handler(error)
 
 
 def unreadable_result(task: str, error: BaseException) -> Raised:
-    """Return the outcome of a *task* whose result raised *error* when it was to be
+    """Return the outcome of *task*, whose result raised *error* while it was being
     read.
     """
     cause = f"{type(error).__name__}: {error} (in the coordinator)"
@@ -141,7 +143,7 @@ def unreadable_result(task: str, error: BaseException) -> Raised:
 
 @dataclass(slots=True, eq=False)
 class _FromTask(UnreadEvent):
-    """A message of a task that still runs; what cannot be read costs the task."""
+    """A message of a running task; a message that cannot be read ends the task."""
 
     task: InFlight
     body: bytes
@@ -154,7 +156,7 @@ class _FromTask(UnreadEvent):
         return serialization.is_plain(self.body)
 
     def read(self) -> Request | Emitted | None:
-        """Return the event; None: it cannot be read, and its task ends with that."""
+        """Return the event. If it cannot be read, end its task and return None."""
         try:
             return self._decoded()
         except BaseException as error:
@@ -178,7 +180,7 @@ class UnreadChunk(_FromTask):
 
 @dataclass(slots=True, eq=False)
 class UnreadCall(_FromTask):
-    """A call of a task, or a request that the run answers."""
+    """A call of a task, or another request that the run answers."""
 
     decode: Callable[[InFlight, bytes], Request]
 
@@ -188,7 +190,7 @@ class UnreadCall(_FromTask):
 
 @dataclass(slots=True, eq=False)
 class UnreadOutput(UnreadEvent):
-    """The text that a task has printed or logged, for the run that keeps it."""
+    """The text that a task has printed or logged, for the run that stores it."""
 
     job: Job
     body: bytes
@@ -200,7 +202,7 @@ class UnreadOutput(UnreadEvent):
         return serialization.is_plain(self.body)
 
     def read(self) -> None:
-        """Keep the text."""
+        """Have the run store the text."""
         try:
             self.job.run.keep_output(self.job, self.text_of(self.body))
         except Exception:  # noqa: BLE001 - the task and its run go on

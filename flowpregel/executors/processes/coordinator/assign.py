@@ -1,22 +1,23 @@
-"""The decisions of the pool, without I/O: which worker gets which of the tasks that
-wait.
+"""The decisions of the pool, without I/O: which worker gets which waiting tasks.
 
-`assign` is a pure function; the pool does what it returns. It goes through the queue in
-its order:
+`assign` is a pure function, and the pool executes the plan that it returns. `assign`
+goes through the queue in order:
 
-* A task whose needs are free gets an idle worker, or one is started. Tasks that are
-  known to be short go several at once, if they need the same: as many as keep the
-  worker busy for `BATCH_SECONDS`, but no more than its share of those that wait. They
-  run one after the other, so together they take what one of them takes.
-* A task whose needs are not free keeps what it lacks from those behind it, so that
-  small tasks never starve a large one. Those behind it that need the same are passed
-  over: one check of each kind of needs is enough, however many tasks wait.
-* A busy worker that has little left to do gets its next tasks ahead of time, so that it
+* A task whose needs are free gets an idle worker, or a worker is started for it. Tasks
+  that are known to be short are sent as a batch, if they have the same needs: enough
+  tasks to keep the worker busy for `BATCH_SECONDS`, but no more than the worker's share
+  of the waiting tasks. The tasks of a batch run one after the other, so a batch takes
+  only the resources of one task.
+* A task whose needs are not free reserves the resources it lacks, so that small tasks
+  behind it never starve a large one. Tasks behind it with the same needs are skipped:
+  one check for each kind of needs is enough, however many tasks wait.
+* A busy worker that will soon be idle gets its next tasks ahead of time, so that it
   need not wait for a round trip.
-* A task that waits for tasks that it called lends its worker and its CPUs, and holds
-  the rest. So that no task waits for what its own caller holds, the calls of a task
-  that holds something are not kept from anything by those before them; and when nothing
-  runs and nothing can start, the first of them is named, to be refused.
+* A task that waits for its calls lends its worker and its CPUs, and holds its other
+  resources. A task must never wait for resources that its own caller holds. So
+  reservations of other tasks do not apply to the calls of such a holder; and if no task
+  runs and none can start, the first of these calls is returned as stuck, and the pool
+  refuses it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ BATCH_SECONDS: Final = 0.010
 """Seconds for which a batch of tasks keeps a worker busy."""
 LARGEST_BATCH: Final = 1024
 OLDEST_EVERY: Final = 4
-"""The turn, where priorities differ, that belongs to the task that has waited longest.
+"""The interval, in turns, at which the longest waiting task is served first, where
+priorities differ.
 """
 _ROUNDING: Final = 1e-6
 StopReason: TypeAlias = Literal["cancel", "run", "idle"]
@@ -57,25 +59,25 @@ StopReason: TypeAlias = Literal["cancel", "run", "idle"]
 
 @dataclass(slots=True, eq=False)
 class Needs:
-    """The needs of a task while it runs."""
+    """The resources that a task needs while it runs."""
 
     amounts: dict[str, float]
-    """The amounts of ``cpus``, ``memory``, ``gpus``, and of limits by their names."""
+    """The amounts of ``cpus``, ``memory``, ``gpus``, and of named limits."""
     threads: int | None = None
     rate: str | None = None
-    """The name of the rate that its start counts for."""
+    """The name of the rate that counts the task's start."""
     is_measured: bool = False
-    """Whether the memory is that of earlier calls: a guess, which nothing is refused
-    for.
+    """Whether the memory is an estimate, measured in earlier calls. No task is refused
+    because of an estimate.
     """
     is_below: bool = False
-    """Whether a task that waits for it holds something."""
+    """Whether a caller that waits for the task holds resources."""
     is_fresh: bool = False
-    """Whether it takes a worker for itself, which ends with it."""
+    """Whether the task needs a worker of its own, which ends after it."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether a task that takes it must not share a batch: its start counts."""
+        """Whether a task with these needs must not share a batch."""
         return self.is_fresh or self.rate is not None
 
 
@@ -85,49 +87,53 @@ ONE_CPU: Final = Needs({"cpus": 1.0})
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A job with the pool: from when it is taken until its end is posted."""
+    """A job in the pool, from its admission until its end is posted."""
 
     id: int
-    """Names it among the jobs of the pool; the later it was taken, the greater."""
+    """The id among the pool's jobs; a later job has a greater id."""
     job: Job
     mailbox: Mailbox
     code: NodeCode
     contexts: Collection[bytes] = ()
-    """Tokens of the `Context` channels that it reads."""
+    """The tokens of the `Context` channels that the task reads."""
     body: bytes = b""
     """The packed job, until it has ended."""
     refs: Sequence[BufferRef] = ()
     """The buffers of *body* that are in shared memory."""
     worker: Any = None
-    """The `WorkerProcess` that has it; None: it waits."""
+    """The `WorkerProcess` that has the task, or None while the task waits."""
     number: int = 0  # no mutant: it has another when it is sent
-    """The number of the task on the link of a worker, a new one each time it is sent.
+    """The number of the task on a worker's link; each time the task is sent, it gets a
+    new number.
     """
     sent: float = 0.0
-    """The time at which its worker got it: monotonic seconds."""
+    """The time at which the task was sent to its worker, in monotonic seconds."""
     alive: float = 0.0
-    """The time of the last sign of life: monotonic seconds."""
+    """The time of the task's last sign of life, in monotonic seconds."""
     stopping: StopReason | None = None
-    """The reason for which it was asked to stop; None: it was not."""
+    """The reason why the task must stop, or None if it need not."""
     calls: set[int] = field(default_factory=set)
-    """The numbers of the calls that it waits for."""
+    """The numbers of the calls that the task waits for."""
     failed_starts: int = 0
-    """The number of workers that had the task and died before they began any."""
+    """The number of workers that got the task and died without running any."""
     unreadable: str | None = None
     """The problem with a message of the task that its run could not read."""
     priority: int = 0
     needs: Needs | None = None
-    """The needs of the task; None: one worker, as any task."""
+    """The needs of the task, or None if it needs one worker and nothing else."""
 
     def note_unreadable(self, error: BaseException) -> None:
         """Note that reading a message of the task raised *error*."""
-        # Its end, which its run reads later, may be on its way.
+        # Stored on the task: its end may have been posted already, and its run reads
+        # the end later.
         cause = f"{type(error).__name__}: {error}"
         self.unreadable = f"what it sent cannot be read in the coordinator ({cause})"
 
     @property
     def seconds(self) -> float:
-        """Seconds that it is expected to run; infinity if it must not share a batch."""
+        """The expected seconds of the task's run; infinity if it must not share a
+        batch.
+        """
         if self.job.task.timeout is not None or (
             self.needs is not None and self.needs.is_alone
         ):
@@ -160,46 +166,44 @@ class InFlight:
 
 
 _Lines: TypeAlias = dict[tuple[Needs | None, int], list[InFlight]]
-"""The tasks of one run that wait, by their needs and their depth; in each line, by
-their ids.
-"""
+"""The waiting tasks of one run, by needs and depth; each line is sorted by id."""
 _id_of: Final = attrgetter("id")
 
 
 class TaskQueue:
-    """Tasks that wait for a worker: by priority, the runs in turn, called tasks before
-    callers.
+    """The tasks that wait for a worker: by priority, then the runs in turn, called
+    tasks before their callers.
 
-    A task that calls another holds its worker until the answer is there. First come,
-    first served, a thousand such callers would hold a thousand workers before the first
-    called task had its turn. So of a run the most deeply nested tasks go first, and
-    among them those that were taken first. The runs take turns: a run of two tasks does
-    not wait for one of two hundred. Where priorities differ, each `OLDEST_EVERY`-th
-    turn is that of the task that was taken first of all, so that each task has its turn
-    some day.
+    A task that calls another task holds its worker until the answer arrives. In order
+    of arrival, a thousand such callers would hold a thousand workers before the first
+    called task had its turn. So the most deeply nested tasks of a run go first, and
+    tasks of the same depth go in order of arrival. The runs take turns: a run of two
+    tasks does not wait for a run of two hundred. Where priorities differ, every
+    `OLDEST_EVERY`-th turn goes to the oldest task of all, so that every task has its
+    turn eventually.
 
-    Tasks of a run that are alike wait in a line of their own: it is passed over at once
-    when the first of them cannot start.
+    Tasks of a run with the same needs and depth wait in one line. If the first task of
+    a line cannot start, the whole line is skipped at once.
     """
 
     def __init__(self) -> None:
         self._levels: dict[int, dict[object, _Lines]] = {}
-        """The lines of waiting tasks, by priority and run; the run that has waited for
-        its turn longest is the first.
+        """The lines of waiting tasks, by priority and run. The run that has waited
+        longest for its turn comes first.
         """
         self._turns = 1
         self.count = 0
         self.counts: dict[Needs | None, int] = {}
-        """The number of tasks that wait, by their needs."""
+        """The number of waiting tasks, by their needs."""
 
     def __iter__(self) -> Iterator[InFlight]:
         return self.waiting(())
 
     def waiting(self, blocked: Collection[Needs | None]) -> Iterator[InFlight]:
-        """Yield the tasks in their order, without those whose needs are in *blocked*.
+        """Yield the tasks in queue order, except tasks whose needs are in *blocked*.
 
-        The caller may add needs to *blocked* between two tasks. When it has all needs,
-        the iterator ends.
+        The caller may add needs to *blocked* between two tasks. The iterator ends when
+        *blocked* contains all needs.
         """
         levels = [
             self._levels[priority] for priority in sorted(self._levels, reverse=True)
@@ -229,7 +233,9 @@ class TaskQueue:
         )
 
     def remove(self, tasks: Iterable[InFlight]) -> None:
-        """Take out those of *tasks* that are there; the other runs are next."""
+        """Remove *tasks* from the queue, if they are in it; their runs then go behind
+        the other runs.
+        """
         self._turns += 1
         for task in tasks:
             run_id, kind = task.job.run.run_id, (task.needs, task.job.task.depth)
@@ -254,7 +260,7 @@ class TaskQueue:
             del self.counts[needs]
 
     def take(self, count: int) -> list[InFlight]:
-        """Take out the first *count* tasks."""
+        """Remove the first *count* tasks, and return them."""
         tasks = [*islice(self, count)]
         self.remove(tasks)
         return tasks
@@ -263,7 +269,7 @@ class TaskQueue:
 def _in_turns(
     level: Mapping[object, _Lines], blocked: Collection[Needs | None]
 ) -> Iterator[InFlight]:
-    """Yield a task of each run, then a second one of each, and so on."""
+    """Yield the first task of each run, then the second task of each run, and so on."""
     runs = deque[Iterator[InFlight]]()
     for lines in level.values():
         run = _in_order(lines, blocked)
@@ -278,8 +284,8 @@ def _in_turns(
 
 
 def _in_order(lines: _Lines, blocked: Collection[Needs | None]) -> Iterator[InFlight]:
-    """Yield the tasks of a run: the most deeply nested first, then those that were
-    taken first.
+    """Yield the tasks of a run: the most deeply nested first, and those of the same
+    depth in order of arrival.
     """
     heads = [
         (-depth, line[0].id, 0, needs, line) for (needs, depth), line in lines.items()
@@ -302,16 +308,18 @@ def _in_order(lines: _Lines, blocked: Collection[Needs | None]) -> Iterator[InFl
 
 
 class WorkerLoad(NamedTuple):
-    """The tasks of one worker, as `assign` must know them."""
+    """The load of one worker, as far as `assign` needs it."""
 
     state: WorkerState
     seconds: float = 0.0
-    """Seconds for which the tasks are expected to run."""
+    """The expected seconds until the worker has run its tasks."""
     kind: WorkerKind = PLAIN
     held: Mapping[str, float] = MappingProxyType({})
-    """The amounts that its tasks take."""
+    """The amounts of the resources that the worker's tasks take."""
     needs: Needs | None = None
-    """The needs that its tasks have in common; None: one worker, as any task."""
+    """The common needs of the worker's tasks; None if they need one worker and nothing
+    else.
+    """
 
 
 class PoolLimits(NamedTuple):
@@ -324,7 +332,7 @@ class PoolLimits(NamedTuple):
     batch: int = LARGEST_BATCH
     """The most tasks that a worker gets at once."""
     amounts: Mapping[str, float] = MappingProxyType({"cpus": inf})
-    """The amount of each resource; of a rate, the number of tasks that may start now.
+    """The amount of each resource; for a rate, the number of tasks that may start now.
     """
     gpus: tuple[str, ...] = ()
 
@@ -336,15 +344,17 @@ class Assignment:
     starts: list[WorkerKind] = field(default_factory=list)
     """The workers to start."""
     sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
-    """The index of a worker, and the tasks that it gets."""
+    """The indices of workers, each with the tasks to send to the worker."""
     lacking: set[str] = field(default_factory=set)
     """The names of the resources that tasks wait for."""
     stuck: tuple[InFlight, str] | None = None
-    """A task, and the resource it lacks, which tasks hold that wait for their calls."""
+    """A task, and the resource it lacks, which is held by tasks that wait for their
+    calls.
+    """
 
 
 class RemainingResources:
-    """The resources and workers that no task has been given yet."""
+    """The resources and workers that are not assigned yet."""
 
     def __init__(self, workers: Sequence[WorkerLoad], limits: PoolLimits) -> None:
         self.amounts = dict(limits.amounts)
@@ -368,16 +378,14 @@ class RemainingResources:
         self.is_quiet = WorkerState.BUSY not in states
         """True if no worker runs a task."""
         self.kept: set[str] = set()
-        """The resources that no other task gets, because a task before it waits for
-        them.
-        """
+        """The resources that are reserved, because a task waits for them."""
 
     def _use(self, kind: WorkerKind) -> None:
         self._gpus = [gpu for gpu in self._gpus if gpu not in kind.gpus]
 
     def take(self, needs: Needs) -> set[str]:
-        """Give away what a task needs; or return the names of what it cannot have
-        now.
+        """Take *needs* from the amounts. If some are not free, take nothing and return
+        the names of the lacking resources.
         """
         amounts = (
             needs.amounts if needs.rate is None else {**needs.amounts, needs.rate: 1}
@@ -388,7 +396,7 @@ class RemainingResources:
             for name, amount in amounts.items()
             if name in reserved or amount > self.amounts[name] + _ROUNDING
         }
-        # A guess keeps no task from running alone.
+        # An estimate must not prevent a task from running alone.
         if lacking and not (
             self.is_quiet and needs.is_measured and lacking == {"memory"}
         ):
@@ -400,13 +408,11 @@ class RemainingResources:
         return set()
 
     def is_kept(self, needs: Needs) -> bool:
-        """Return whether a task before lacks some of what a task needs."""
+        """Return whether some of *needs* are reserved for an earlier task."""
         return not needs.is_below and not self.kept.isdisjoint(needs.amounts)
 
     def take_worker(self, needs: Needs) -> int | WorkerKind:
-        """Return the index of the worker that a task gets, or the kind of one to
-        start.
-        """
+        """Return the index of the worker for a task, or the kind of worker to start."""
         count = int(needs.amounts.get("gpus", 0))
         worker: int | WorkerKind
         worker = kind = WorkerKind(
@@ -438,10 +444,10 @@ def assign(
 
     Args:
         queue: The tasks that wait.
-        workers: What the workers do.
-        limits: How many there may be, and what there is of each resource.
-        passing: The names of what comes without a task's end: rates, places that other
-            programs hold.
+        workers: The loads of the workers.
+        limits: The most workers, and the amount of each resource.
+        passing: The names of the resources that become free without the end of a task:
+            rates, and slots that other programs hold.
     """
     free = RemainingResources(workers, limits)
     result = Assignment()
@@ -480,7 +486,7 @@ def assign(
 def _batch_of(
     needs: Needs | None, tasks: Iterator[InFlight], least: int, most: int
 ) -> tuple[list[InFlight], InFlight | None]:
-    """Return the first of *tasks*, as many as go together, and the task behind them."""
+    """Return a batch of the first of *tasks*, and the task behind the batch."""
     batch: list[InFlight] = []
     seconds = 0.0
     for task in tasks:
@@ -499,9 +505,9 @@ def _ahead(
     free: RemainingResources,
     tasks: Iterator[InFlight],
 ) -> Iterator[tuple[int, list[InFlight]]]:
-    """Yield busy workers, and the tasks that are sent to them ahead of time.
+    """Yield the indices of busy workers, and the tasks to send to each ahead of time.
 
-    The last tasks are left to the worker that is free first.
+    The last tasks in the queue are left for the first worker that becomes idle.
     """
     for index, worker in enumerate(workers):
         if worker.state is not WorkerState.BUSY or worker.seconds > BATCH_SECONDS:
@@ -517,7 +523,7 @@ def _ahead(
 def _missing(
     workers: Sequence[WorkerLoad], limits: PoolLimits, starts: int
 ) -> list[WorkerKind]:
-    """Return the workers to start, so that the pool has as many as it keeps."""
+    """Return the workers to start, so that the pool has as many workers as it keeps."""
     gone = WorkerState.WAITING, WorkerState.STOPPING
     present = starts + sum(worker.state not in gone for worker in workers)
     return [PLAIN] * (min(limits.size, limits.keep) - present)
@@ -526,9 +532,10 @@ def _missing(
 def _stuck(
     blocked: Iterable[tuple[InFlight, set[str]]], passing: Collection[str]
 ) -> tuple[InFlight, str] | None:
-    """Return the first task that its callers may block, and the resource it lacks.
+    """Return the first task that may be blocked by its callers, and the resource it
+    lacks.
 
-    No task runs.
+    Called only if no task runs.
     """
     lasting = [(task, lacking - {*passing}) for task, lacking in blocked]
     if all(lacking for _, lacking in lasting):

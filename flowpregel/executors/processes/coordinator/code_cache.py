@@ -1,4 +1,4 @@
-"""The packed code of nodes: when it is packed, which process has it, and for how long.
+"""The packed code of nodes: when it is packed, and which process keeps it for how long.
 
 ::
 
@@ -9,14 +9,14 @@
                           SentCodes --- bytes, or nothing -+
                                         and what to drop
 
-Code is what it is at the call. So a node is packed for each call, unless its
-`References` hold: then all that it refers to is the very same, and an earlier packing
-still stands for it. Code with the same bytes has the same digest, and is sent to a
-worker once.
+A task must run the code in its state at the time of the call. So a node is packed for
+each call, unless its `References` hold: then it still refers to the very same objects,
+and its last packing is used again. Code with the same bytes has the same digest, and is
+sent to a worker once.
 
-Each store of code is bounded by bytes, not by entries: a closure may hold a large
-array. What was used least recently goes first. The coordinator decides what a worker
-drops, so that both know the same; dropped code is sent again when it is needed.
+Each code cache is bounded by bytes, since a closure may hold a large array. The least
+recently used code is dropped first. The coordinator decides which code a worker drops,
+so that both have the same record; dropped code is sent again when it is needed.
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ class Packing:
     """The last packing of one node."""
 
     node: Node
-    """The node. While it is referenced here, no other node or function takes its id."""
+    """The node. The reference keeps its id from being given to another node or
+    function.
+    """
     code: NodeCode
     references: References | None
-    """The objects the code refers to; None: it is packed for each call."""
+    """The objects that the code refers to, or None if it is packed for each call."""
 
 
 class PackedCodes:
@@ -72,21 +74,21 @@ class PackedCodes:
     def __init__(self) -> None:
         self._packings: RecentlyUsed[Hashable, Packing] = RecentlyUsed()
         self._by_digest: WeakValueDictionary[bytes, NodeCode] = WeakValueDictionary()
-        """The code that a packing, or a task in flight, has."""
+        """The code that a packing or a task in the pool references, by digest."""
         self._named: set[str] = set()
-        """The names of the nodes whose large code the user was warned of."""
+        """The names of the nodes for which a warning about large code was logged."""
 
     @property
     def size(self) -> int:
-        """The bytes of code that it keeps."""
+        """The bytes of the kept code."""
         return self._packings.size
 
     def code_of(self, node: Node, key: Hashable = None) -> NodeCode:
-        """Return the present code of *node*.
+        """Return the current code of *node*.
 
         Args:
             node: The node.
-            key: Names it, if the node itself does not.
+            key: The cache key; None means the id of *node*.
 
         Raises:
             TaskSerializationError: A part of it cannot be pickled.
@@ -99,11 +101,11 @@ class PackedCodes:
         return self._pack(key, node, packing)
 
     def of_function(self, function: Callable[..., Any]) -> tuple[Node, NodeCode | None]:
-        """Return a node that calls *function*, and its code; None: that cannot be
-        packed.
+        """Return a node that calls *function*, and its code, or None if the code cannot
+        be packed.
         """
         key: Hashable = id(function)
-        # each access to a method makes a new object
+        # Each access to a method makes a new object, with a new id.
         if isinstance(function, MethodType):
             key = id(function.__func__), id(function.__self__)
         packing = self._packings.get(key)
@@ -118,12 +120,13 @@ class PackedCodes:
             return node, None
 
     def _pack(self, key: Hashable, node: Node, packing: Packing | None) -> NodeCode:
-        # Before it is packed: a change while it is packed is seen at the next call.
-        # Code of which parts can change unseen is not searched again.
+        # The references are read before the packing, so that the next call notices a
+        # change during the packing. If an earlier search found parts that can change
+        # unseen, it is not repeated.
         references = None
         if packing is None or packing.references is not None:
             references = references_of(node)
-        # With its name, for errors of a worker that cannot unpickle it.
+        # The name is for the error of a worker that cannot unpickle the node.
         data = pickle.dumps((node.name, pack_node(node)))
         digest = blake2b(data, digest_size=DIGEST_SIZE).digest()
         code = self._by_digest.get(digest)
@@ -141,12 +144,15 @@ class PackedCodes:
 
 codes: Final = PackedCodes()
 """The packings of this process."""
-# A lock that another OS thread holds just now is never released in a forked process.
+# A lock that another OS thread holds during a fork is never released in the forked
+# process.
 os.register_at_fork(after_in_child=codes.__init__)  # type: ignore[misc]
 
 
 def _warn_of_size(node: Node, size: int) -> None:
-    """Warn that the code of *node* is large; name the value that makes it so."""
+    """Warn that the code of *node* is large; name the value that takes most of the
+    bytes.
+    """
     callables = [step.func or step.coroutine for step in node.steps]
     captures = {
         name: value for target in callables for name, value in _captures(target)
@@ -169,7 +175,7 @@ def _warn_of_size(node: Node, size: int) -> None:
 
 
 def _captures(target: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and the values that a callable takes along."""
+    """Yield the names and values that are pickled with a callable."""
     if isinstance(target, partial):
         yield from (
             (f"argument {number}", value) for number, value in enumerate(target.args)
@@ -198,8 +204,8 @@ def _size_of(value: Any) -> int:
 
 
 class CalledNodes:
-    """The nodes that tasks in workers have called last: calls of one code have one
-    node.
+    """The nodes that tasks in workers have called most recently; calls with the same
+    code share one node.
     """
 
     def __init__(self) -> None:

@@ -15,37 +15,39 @@ _LONGEST_LINE: Final = 2_000
 
 
 def last_lines(text: str) -> str:
-    """Return the last lines of *text*, the very long ones cut."""
+    """Return the last lines of *text*, with very long lines cut."""
     return "\n".join(
         line[:_LONGEST_LINE] for line in text.split("\n")[-1 - _TAIL_LINES :]
     )
 
 
 def reap(process: Any) -> tuple[int | None, int | None] | None:
-    """Return how the loky *process* ended, or None if it has not; leaves no zombie.
+    """Return how the loky *process* ended, or None if it has not ended; leave no
+    zombie.
 
-    The result is its exit code (negative: the signal) and its peak memory in bytes,
-    which is None if another part of the program was the first to ask the kernel.
+    The result is the exit code (negative: the signal) and the peak memory in bytes. The
+    peak memory is None if another part of the program has reaped the process already.
     """
     try:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     except ChildProcessError:
-        # multiprocessing looks after its children whenever it starts one, and was
-        # first.
+        # multiprocessing reaps its children whenever it starts one, and has reaped this
+        # one.
         process.join(0)
         return process.exitcode, None
     if pid == 0:
         return None
     code = os.waitstatus_to_exitcode(status)
-    # loky would ask the kernel itself, which forgets a child once it was asked.
+    # Otherwise loky would wait for the process itself, but the kernel has reaped it by
+    # now.
     process._popen.returncode = code  # noqa: SLF001 - there is no public way to tell it
     process.join(0)
     return code, usage.ru_maxrss * RSS_UNIT
 
 
 def memory_sizes(pid: int) -> dict[str, int]:
-    """Return the kernel's figures of the memory of a process, in bytes, by name; an
-    empty dict where it has none.
+    """Return the kernel's memory figures for a process, in bytes, by name; an empty
+    dict where there are none.
     """
     with suppress(OSError):
         fields = (
@@ -59,11 +61,10 @@ def memory_sizes(pid: int) -> dict[str, int]:
 
 
 def memory_of(pid: int) -> int:
-    """Return the resident memory of a process and its children; 0 where that cannot be
+    """Return the resident memory of a process and its children; 0 where it is not
     known.
 
-    In bytes, without what they share with others, such as the arrays that its tasks are
-    given.
+    In bytes, without the shared memory, such as the arrays that tasks get as inputs.
     """
     sizes = memory_sizes(pid)
     size = sizes.get("RssAnon:", 0) + sizes.get("RssFile:", 0)
@@ -77,20 +78,22 @@ def memory_of(pid: int) -> int:
 
 
 def forget_peak(pid: int) -> None:
-    """Let the kernel measure the peak memory of a process from now on, where it can."""
+    """Have the kernel measure the peak memory of a process from now on, where
+    it can.
+    """
     with suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def peak_of(pid: int) -> int:
-    """Return the most memory (bytes) that a process had since `forget_peak`; 0: not
+    """Return the peak memory (bytes) of a process since `forget_peak`; 0 if not
     known.
     """
     return memory_sizes(pid).get("VmHWM:", 0)
 
 
 def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU that a process has used; 0 where that cannot be
+    """Return the seconds of CPU time that a process has used; 0 where it is not
     known.
     """
     with suppress(OSError):
@@ -100,10 +103,10 @@ def cpu_of(pid: int) -> float:
 
 
 def count_oom_kills() -> int:
-    """Return how many processes the kernel's OOM killer has killed so far, as far as we
-    see.
+    """Return the number of processes that the OOM killer has killed so far; 0 if not
+    known.
     """
-    # not every system counts; those that a cgroup's limit ended count too
+    # Not every system has this count. Kills because of a cgroup's limit are included.
     with suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
@@ -112,11 +115,11 @@ def count_oom_kills() -> int:
 
 
 def cause_of(exit_code: int | None, *, oom: bool) -> str:
-    """Return in words how a worker ended that the pool did not kill.
+    """Return a description of how a worker ended that the pool did not kill.
 
     Args:
-        exit_code: Negative: the signal.
-        oom: Whether the OOM killer killed something since the worker's tasks began.
+        exit_code: The exit code; a negative one is that of a signal.
+        oom: Whether the OOM killer has killed a process since the last end of a worker.
     """
     if exit_code is None:
         return "it ended, nobody knows how"
@@ -131,7 +134,7 @@ def cause_of(exit_code: int | None, *, oom: bool) -> str:
 
 
 def describe(peak_rss: int | None, tail: str) -> str:
-    """Return what else is known about a worker that ended: its memory (bytes), its
+    """Return further facts about a worker that ended: its peak memory and its
     stderr.
     """
     parts = [] if peak_rss is None else [f"peak memory: {peak_rss / 2**20:.0f} MiB"]

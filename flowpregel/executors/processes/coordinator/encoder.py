@@ -1,9 +1,9 @@
 """The packing of jobs, and the decoding of the calls that tasks make.
 
-A job is packed once, on the OS thread that starts it: its task gets what the caller had
-then, and no code of the user's runs on the I/O thread. The bytes are kept until a
-worker has them. What does not fit into shared memory is part of them, so the run limits
-how many bytes are in the pool (`ConcurrencyLimit`).
+A job is packed once, on the OS thread that starts it. So its task gets the values that
+the caller had then, and no user code runs on the I/O thread. The bytes are kept until
+the task has ended. Buffers that do not fit into shared memory are part of the bytes, so
+the run limits how many bytes are in the pool (`ConcurrencyLimit`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _log: Final = logging.getLogger("flowpregel.worker")
 
 
 class JobEncoder:
-    """Turns jobs into the bytes that workers get, and their calls back into records.
+    """An encoder of jobs for workers, and a decoder of the calls that workers send
+    back.
 
     Args:
-        arena: Shared memory for large inputs.
+        arena: The shared memory for large inputs.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -39,7 +40,7 @@ class JobEncoder:
         self._called = CalledNodes()
 
     def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
-        """Return *job* as the pool keeps it; from any OS thread.
+        """Return *job*, packed, as the pool's record of it; from any OS thread.
 
         Raises:
             TaskSerializationError: A part of it cannot be pickled.
@@ -48,7 +49,7 @@ class JobEncoder:
         code = task.code or codes.code_of(task.node)
         contexts: list[bytes] = []
         if task.node.contexts:
-            # It imports all channels.
+            # Imported only here, as it imports all channels.
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
             contexts += (channel.held.token for channel in contexts_in(task.input))

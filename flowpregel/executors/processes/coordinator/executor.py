@@ -62,8 +62,8 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 _ROOM: Final = 512
-"""Jobs for each worker that may be with the pool: some tens of milliseconds of the
-smallest.
+"""The most jobs that the pool takes at once, for each worker: some tens of milliseconds
+of work if the jobs are very small.
 """
 _ELSEWHERE: Final = (
     "this pool of worker processes belongs to the process that this one was forked "
@@ -80,8 +80,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     """Runs jobs, and plain functions, in the workers of a pool.
 
     Args:
-        pool: It is started with the first job.
-        room: How many jobs may be with it at once.
+        pool: The pool; the first job starts it.
+        room: The most jobs that the pool takes at once.
     """
 
     def __init__(self, pool: TaskPool, room: int) -> None:
@@ -89,14 +89,14 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self.room = room
         self._numbers = count(1)
         self._open: set[PoolFuture] = set()
-        """Futures of calls of plain functions that have not ended."""
+        """The futures of the plain function calls that have not ended."""
         self.is_closed = self._is_shut_down = False
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start each job as soon as a worker is free; its `Ended` is posted exactly
-        once.
+        """Start each job as soon as a worker is free; post exactly one `Ended` for
+        each.
         """
         tasks: list[InFlight] = []
         try:
@@ -120,10 +120,11 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             self._pool.loop.call(partial(self._pool.admit, tasks, mailbox))
 
     def _start_pool(self) -> None:
-        """Start the pool, if it may be started.
+        """Start the pool, unless it has been started.
 
         Raises:
-            ExecutorUnavailableError: It may not, or cannot.
+            ExecutorUnavailableError: The executor is closed, this process was forked,
+                or the system gives no more OS threads.
         """
         if self._pid != os.getpid():
             raise ExecutorUnavailableError(_ELSEWHERE)
@@ -131,8 +132,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             if self.is_closed:
                 raise ExecutorUnavailableError(CLOSED)
             if not self._pool.loop.is_started:
-                # At exit it waits for all its children: what is registered after it
-                # ends ours.
+                # At exit, multiprocessing waits for all its child processes. Registered
+                # after it, `close` is called before it and ends ours.
                 import multiprocessing.util  # noqa: F401, PLC0415
 
                 try:
@@ -144,25 +145,26 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
                 atexit.register(self.close)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a job that waits; if *kill*, stop it where it runs."""
+        """Withdraw a waiting job; if *kill*, stop a running one."""
         self._pool.loop.call(partial(self._pool.cancel, key, kill))
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a job that waits; warn one that runs that its run will end soon."""
+        """Withdraw a waiting job; warn a running one that its run will end soon."""
         self._pool.loop.call(partial(self._pool.warn, key))
 
     def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
-        """Send the outcome of a call down the link to the task that made it."""
+        """Send the outcome of a call to the task that made the call."""
         name = call.node.name if isinstance(call, Call) else "the saved state"
         body = messages.pack_outcome(outcome, name)
         task, request = call.reply
         self._pool.loop.call(partial(self._pool.answer, task, request, body))
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Have workers leave the contexts of a run that ended; return when they have.
+        """Have workers exit the contexts of a run that has ended; return when they
+        have.
 
         A worker that is busy with another run's task may take longer than the pool's
-        grace: it is not waited for.
+        grace; do not wait longer than that.
         """
         if self._pool.loop.is_started and self._pid == os.getpid():
             ended = (
@@ -175,11 +177,12 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             )
 
     def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
-        """Do what `leave` does.
+        """Have workers exit *contexts*; return when they have, or after the pool's
+        grace.
 
         Args:
-            contexts: Their tokens.
-            body: What workers are sent: these, and how the run ended.
+            contexts: The tokens of the contexts.
+            body: The message for the workers: the tokens, and how the run ended.
         """
         exits: Future[Sequence[Future[Any]]] = Future()
         self._pool.loop.call(partial(self._pool.leave, {*contexts}, body, exits))
@@ -188,7 +191,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""
         if self._pid != os.getpid():
-            # In a fork: the workers and the I/O thread are the other process's.
+            # In a forked process, the workers and the I/O thread belong to the parent.
             return
         with self._lock:
             is_first, self.is_closed = not self.is_closed, True
@@ -197,8 +200,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._conclude(self._release)
 
     def _conclude(self, work: Callable[[], None], *, wait: bool = True) -> None:
-        """Do *work*, which ends the I/O thread; not on that, where a future's callback
-        may be.
+        """Do *work*, which ends the I/O thread: on another OS thread if this is the I/O
+        thread, as in a future's callback.
         """
         if wait and not self._pool.loop.is_current():
             work()
@@ -211,8 +214,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         atexit.unregister(self.close)
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the jobs that workers run now; what waits behind them was sent ahead
-        of time.
+        """Return the jobs that workers run now, without those sent ahead of time, which
+        wait behind them.
         """
         now, monotonic, jobs = time.time_ns(), time.monotonic(), {}
         for worker in tuple(self._pool.workers):
@@ -261,7 +264,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         future = PoolFuture(partial(self.cancel, job.key, kill=True), self._pool)
         self.start((job,), future)
         self._open.add(future)
-        # Ours, so it may be called on the I/O thread.
+        # The base class's method: this callback belongs to the pool, and may run on the
+        # I/O thread.
         Future.add_done_callback(future, self._open.discard)
         return future
 
@@ -272,21 +276,22 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         timeout: float | None = None,
         chunksize: int = 1,
     ) -> Iterator[Result]:
-        """Call *fn* with the items of *iterables*; return the results in that order.
+        """Call *fn* with the items of *iterables*; return the results in the same
+        order.
 
-        As in the standard library, all calls are submitted now, and an error is raised
-        where the result of the call would have come; with chunks, where the results of
-        the whole chunk would have.
+        As in the standard library, all calls are submitted now, and a call's error is
+        raised in place of the call's result. With chunks, the error takes the place of
+        the whole chunk's results.
 
         Args:
             fn: The function to call.
             iterables: The arguments; there are as many calls as the shortest has items.
-            timeout: Seconds from now in which each result must be there.
+            timeout: Seconds from now within which every result must arrive.
             chunksize: The number of items that are sent as one call.
 
         Raises:
             ValueError: *chunksize* is less than 1.
-            TimeoutError: From the iterator: a result was not there in time.
+            TimeoutError: A result did not arrive in time; raised by the iterator.
         """
         if chunksize < 1:
             raise ValueError(f"chunksize is {chunksize}; use 1 or more")
@@ -298,11 +303,10 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         return _items_of(super().map(call, chunks, timeout=timeout))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; end the workers when those that were submitted have
-        ended.
+        """Take no more calls; end the workers when the submitted calls have ended.
 
         Args:
-            wait: Whether to return only then.
+            wait: Whether to return only after the workers have ended.
             cancel_futures: Whether to stop the calls instead of waiting for them.
         """
         self._is_shut_down = True
@@ -313,7 +317,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
     def _drain(self) -> None:
         if self._pid != os.getpid():
-            # In a fork: its calls are the other process's.
+            # In a forked process, the calls belong to the parent.
             return
         concurrent.futures.wait(tuple(self._open))
         self.close()
@@ -335,10 +339,10 @@ def _call_each(
 
 
 def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
-    """Yield the items of *chunks*; when it is closed, so are they."""
+    """Yield the items of *chunks*; close *chunks* when this generator is closed."""
     try:
         for chunk in chunks:
-            # What was yielded is not kept here.
+            # Popped, so that this generator keeps no reference to a yielded item.
             chunk.reverse()
             while chunk:
                 yield chunk.pop()
@@ -349,12 +353,12 @@ def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
 class PoolFuture(LazyFuture[Any]):
     """The result of a plain function in a worker, and its mailbox.
 
-    `cancel` stops the function even while it runs. Who asks for the result first
-    unpickles it.
+    `cancel` stops the function even while it runs. The first OS thread that requests
+    the result unpickles it.
 
     Args:
         stop: Stops the function.
-        pool: Where that runs.
+        pool: The pool that runs the function.
     """
 
     backlog = None
@@ -365,8 +369,8 @@ class PoolFuture(LazyFuture[Any]):
         self._pool = pool
 
     def cancel(self) -> bool:
-        """Withdraw the call, or stop it where it runs; return whether it made no
-        result.
+        """Withdraw the call, or stop it if it runs; return False if it has ended
+        already.
         """
         if not super().cancel():
             return False
@@ -374,10 +378,9 @@ class PoolFuture(LazyFuture[Any]):
         return True
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Have *fn* called with this future when it is done: not on the OS thread of
-        the pool.
+        """Have *fn* called with this future when it is done, but not on the I/O thread.
 
-        That one serves every run, and what is called may block.
+        The I/O thread serves every run, and *fn* may block.
         """
         super().add_done_callback(partial(self._call_back, fn))
 
@@ -388,7 +391,7 @@ class PoolFuture(LazyFuture[Any]):
             fn(self)
 
     def post(self, *events: Event | UnreadEvent) -> None:
-        """Settle it when the call has ended."""
+        """Settle the future when the call has ended."""
         for event in events:
             if (
                 isinstance(event, Ended | UnreadEnd)
@@ -399,8 +402,8 @@ class PoolFuture(LazyFuture[Any]):
 
 
 def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
-    """Return what reads how a call has ended; it keeps the arguments only if it
-    must.
+    """Return a function that reads the outcome of a call, and keeps the call's
+    arguments only if it needs them.
     """
     if isinstance(event, UnreadEnd) and isinstance(event.outcome, PackedOutcome):
         return partial(_read_alone, event.outcome, event.task.job.task.name)
@@ -408,8 +411,8 @@ def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
 
 
 def _read_alone(packed: PackedOutcome, task: str) -> Outcome:
-    """Return how *task* ended; what is no `Exception` is raised where the result is
-    asked for.
+    """Return the outcome of *task*; a `BaseException` raised while it is unpickled
+    passes to the caller that requested the result.
     """
     try:
         return packed.read()
@@ -422,8 +425,8 @@ def _read_whole(event: Ended | UnreadEnd) -> Outcome:
 
 
 def _returned_by(read: Callable[[], Outcome]) -> tuple[Any, BaseException | None]:
-    """Return what a plain function returned or raised; *read* returns how its call
-    ended.
+    """Return the result and the error of a plain function, whose outcome *read*
+    returns.
     """
     match read():
         case Returned(writes):
@@ -441,21 +444,23 @@ class ProcessExecutor(PoolExecutor):
     plain functions.
 
     Args:
-        max_workers: How many tasks run at the same time; None: as many as this
-            process may use CPUs (affinity and cgroup quota included).
+        max_workers: The number of tasks that run at the same time. None means the
+            number of CPUs that this process may use (affinity and cgroup quota
+            included).
         initializer: Called in each worker before its first task.
-        initargs: Its arguments.
-        env: Environment variables for the workers, beside the program's own.
-        worker_max_tasks: A worker is replaced after that many tasks.
+        initargs: The initializer's arguments.
+        env: Environment variables for the workers, in addition to the program's own.
+        worker_max_tasks: The number of tasks after which a worker is replaced.
         worker_max_rss: A worker that uses more memory (bytes) after a task is replaced.
-        grace: Seconds between the signal that asks a task to stop, and the kill.
-        shared_memory: The most bytes of shared memory for large buffers; None: a
-            quarter of the machine's memory. What does not fit goes through the links.
-        limits: How many calls of tasks with ``limit="name"`` may run at once, by name.
-            Under ``"cpus"``, ``"memory"`` and ``"gpus"``: how much of that there is for
-            tasks with `Resources`, if it is not what the machine has.
-        limits_folder: A folder, such as the store's: the named limits are those of all
-            programs that name the same one.
+        grace: Seconds between the signal that asks a task to stop and the kill.
+        shared_memory: The most bytes of shared memory for large buffers. None means a
+            quarter of the machine's memory. Buffers that do not fit go through the
+            links.
+        limits: The number of calls of tasks with ``limit="name"`` that may run at once,
+            by name. ``"cpus"``, ``"memory"`` and ``"gpus"`` set the amounts for tasks
+            with `Resources`, where these differ from the machine's.
+        limits_folder: A folder, such as the store's. All programs that name the same
+            folder share the named limits.
 
     Raises:
         ConfigurationError: An argument makes no sense.
@@ -543,18 +548,17 @@ def _items_outside(
 def thread_caps(cpus: int, workers: int) -> Mapping[str, str]:
     """Return environment variables that give each worker its share of the CPUs.
 
-    Numeric libraries read them on import, so they are set before a worker starts.
-    What the user has set stays.
+    Numeric libraries read these variables on import, so they are set before a worker
+    starts. Variables that the user has set stay unchanged.
     """
     share = str(max(1, cpus // workers))
     return {name: share for name in _THREAD_VARIABLES if name not in os.environ}
 
 
 def worker_memory() -> tuple[int, int]:
-    """Return how many workers there are in all pools, and the bytes of memory they
-    take.
+    """Return the number of workers in all pools, and the bytes of memory they use.
 
-    Pages that workers share are counted once for each of them.
+    Pages that workers share are counted once for each worker.
     """
     pids = [worker.pid for pool in tuple(_pools) for worker in tuple(pool.workers)]
     return len(pids), sum(memory_of(pid) for pid in pids)
@@ -569,8 +573,8 @@ _default: ProcessExecutor | None = None
 
 
 def default_pool() -> ProcessExecutor:
-    """Return the program's shared pool: made when first asked for, closed when the
-    program ends.
+    """Return the program's shared pool, which is made at the first request and closed
+    when the program ends.
 
     Example:
         >>> default_pool() is default_pool()
@@ -586,7 +590,7 @@ def default_pool() -> ProcessExecutor:
 def _forget_pools_after_fork() -> None:
     global _default, _default_lock
     for pool in _pools:
-        # The places of shared limits are the other process's.
+        # The parent process holds the slots of the shared limits.
         pool.resources.close()
     _default, _default_lock = None, threading.Lock()
 

@@ -1,4 +1,4 @@
-"""The coordinator's end of the guard, a process that outlives it."""
+"""The coordinator's end of the guard, a process that outlives the coordinator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class Guard:
-    """The coordinator's end. Only used on the I/O thread, and after its end."""
+    """The coordinator's end of the guard. Used on the I/O thread, and after that
+    thread's end.
+    """
 
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
@@ -24,7 +26,7 @@ class Guard:
         """The tags of the workers that will be started."""
 
     def add(self, pid: int, mark: str) -> None:
-        """Have worker *pid* watched over."""
+        """Have the guard watch over worker *pid*."""
         import subprocess  # noqa: PLC0415 - 6 ms, and only a pool that starts needs it
         import tempfile  # noqa: PLC0415
 
@@ -47,8 +49,8 @@ class Guard:
         self._tell(f"+ {pid} {mark}\n")
 
     def remove(self, pid: int, mark: str, *, killed: bool) -> None:
-        """Note that worker *pid* has ended; if it was *killed*, so do all that its task
-        started.
+        """Note that worker *pid* has ended; if *killed*, have the processes that its
+        task started killed too.
         """
         self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
 
@@ -58,7 +60,7 @@ class Guard:
                 os.write(self._process.stdin.fileno(), line.encode())
 
     def close(self) -> None:
-        """End the guard, when it has done what it was told."""
+        """End the guard when it has executed its commands."""
         if self._process is not None:
             with contextlib.suppress(OSError):
                 self._process.communicate()

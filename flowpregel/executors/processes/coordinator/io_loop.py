@@ -1,4 +1,4 @@
-"""The I/O thread of a pool: one loop that waits for everything, and acts on it.
+"""The I/O thread of a pool: one loop that waits for all events, and handles them.
 
 Of the coordinator's OS threads, the I/O thread alone touches links, workers and the
 queue.
@@ -42,15 +42,13 @@ from flowpregel.executors.processes.coordinator.watchdog import Watchdog
 Action: TypeAlias = Callable[[], object]
 
 
-# ------------------------------------------------ in the coordinator
-
-
 class Timer:
-    """An action that an `IOLoop` calls once, at its time, unless it was cancelled.
+    """An action that an `IOLoop` calls once, at a set time, unless the timer is
+    cancelled.
 
     Args:
         loop: The loop.
-        action: What it calls.
+        action: The action to call.
     """
 
     __slots__ = ("_loop", "action")
@@ -58,11 +56,11 @@ class Timer:
     def __init__(self, loop: IOLoop, action: Action) -> None:
         self._loop = loop
         self.action: Action | None = action
-        """None: it was called, or cancelled."""
+        """The action, or None if it was called or the timer was cancelled."""
 
     def cancel(self) -> None:
-        """Do not call the action; on the I/O thread. Nothing happens if that is too
-        late.
+        """Do not call the action; on the I/O thread. After the call this does
+        nothing.
         """
         if self.action is not None:
             self.action = None
@@ -74,12 +72,14 @@ class IOLoop:
 
     Args:
         dispatch: Called at the end of each turn.
-        report: Called where an action raises, while that error is handled.
+        report: Called if an action raises, while the error is being handled.
     """
 
     def __init__(self, dispatch: Action, report: Action = print_exc) -> None:
         self._timers: list[tuple[float, int, Timer]] = []
-        """A heap, with those that were cancelled until they are half of it."""
+        """A heap of timers. Cancelled timers stay in it until they are half of the
+        heap.
+        """
         self._cancelled_timers = 0
         self._order = count()
         self._dispatch = dispatch
@@ -102,7 +102,7 @@ class IOLoop:
     # for any OS thread
 
     def call(self, command: Action) -> None:
-        """Execute *command* on the I/O thread; after its end, at once."""
+        """Execute *command* on the I/O thread, or here if the I/O thread has ended."""
         self._commands.append(command)
         if self._is_finished:
             self._execute_late()
@@ -112,7 +112,9 @@ class IOLoop:
                 self._wake_write.send(b"\0")
 
     def start(self) -> None:
-        """Start the I/O thread, and what tells when it is held up."""
+        """Start the I/O thread, and the watchdog that reports when the thread is
+        blocked.
+        """
         self._thread.start()
         self._watchdog.start(self._thread)
         self.is_started = True
@@ -122,7 +124,7 @@ class IOLoop:
         return self._thread is threading.current_thread()
 
     def join(self) -> None:
-        """Wait for the I/O thread's end, and close what it held."""
+        """Wait for the I/O thread's end, and close its descriptors."""
         if self.is_started:
             self._thread.join()
         self._is_finished = True
@@ -134,14 +136,16 @@ class IOLoop:
     # for the I/O thread
 
     def call_at(self, when: float, action: Action) -> Timer:
-        """Call *action* at *when* (monotonic seconds); return what cancels that."""
+        """Call *action* at *when* (monotonic seconds); return a timer that can be
+        cancelled.
+        """
         timer = Timer(self, action)
         heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
 
     def forget_timer(self) -> None:
-        """Note that a timer was cancelled; drop all of these once they are half of the
-        heap.
+        """Note that a timer was cancelled; drop all cancelled timers once they are half
+        of the heap.
         """
         self._cancelled_timers += 1
         if 2 * self._cancelled_timers > len(self._timers):
@@ -161,7 +165,7 @@ class IOLoop:
     ) -> None:
         """Call *read* whenever *fd* is readable, *write* whenever it can be written.
 
-        Without both it is watched no longer; that must come before it is closed.
+        If both are None, *fd* is no longer watched; call this so before *fd* is closed.
         """
         events = ((selectors.EVENT_WRITE, write), (selectors.EVENT_READ, read))
         if self._watched.pop(fd, None):
@@ -185,7 +189,7 @@ class IOLoop:
             if not watchdog.is_awake:
                 watchdog.wake()
             for key, mask in ready:
-                # An earlier one may have ended its watch.
+                # An earlier action may have stopped watching this descriptor.
                 for event, action in self._watched.get(key.fd, {}).items():
                     if event & mask:
                         self._guarded(action)
@@ -199,7 +203,7 @@ class IOLoop:
         self._execute_late()
 
     def _expire(self) -> None:
-        """Call the actions whose time has come."""
+        """Call the actions of the timers that are due."""
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             timer = heapq.heappop(self._timers)[2]
@@ -210,20 +214,17 @@ class IOLoop:
                 self._guarded(action)
 
     def _execute_late(self) -> None:
-        # After the loop's end, several OS threads may be here.
+        # After the loop's end, several OS threads may run this at the same time.
         with contextlib.suppress(IndexError):
             while True:
                 self._guarded(self._commands.popleft())
         self._guarded(self._dispatch)
 
     def _guarded(self, action: Action) -> None:
-        """Call *action*; what it raises must not end the I/O thread, which serves all
-        runs.
+        """Call *action*; report an error, which must not end the I/O thread that serves
+        all runs.
         """
         try:
             action()
         except BaseException:  # noqa: BLE001 - the loop serves all runs
             self._report()
-
-
-# ------------------------------------------------ in a worker

@@ -1,21 +1,22 @@
-"""The pool of this machine: the tasks that wait, its workers, and what each of them
-does.
+"""The pool of this machine: its waiting tasks, its workers, and the tasks of each
+worker.
 
-Theory of operation. All of it happens on the I/O thread, in turns. In a turn the loop
-reads frames, executes commands and timers; these only note what happened. At the end of
-the turn `_dispatch` decides once about everything: `assign`, a pure function, returns
-which workers get which tasks and which workers to start, and the events of the turn are
-posted, each run its own at once.
+Theory of operation. The pool works on the I/O thread, in turns. In a turn the loop
+handles frames, commands and timers, and their handlers only record what happened. At
+the end of the turn `_dispatch` makes all decisions at once: `assign`, a pure function,
+returns which tasks each worker gets and which workers to start. Then the events of the
+turn are posted, all events of a run together.
 
-A task is in one of three places: in the queue, with a worker (`InFlight.worker`), or
-ended. With a worker it either runs, or waits behind the task that runs, with a token
-that the pool can take back (`recall`). It is taken back when it would wait for long:
-the task before it calls others, is stopped, or another worker is idle.
+A task is in the queue, or with a worker (`InFlight.worker`), or it has ended. A task
+with a worker either runs, or waits behind the running task, with a token that the pool
+can take back (`recall`). The pool takes a task back if it would wait for long: because
+the task before it calls other tasks or is being stopped, or because another worker is
+idle.
 
-A task is stopped in two steps: a signal makes its code raise; if it has not ended when
-the grace is over, its worker is killed. First all tasks behind it are taken back, so
-that the kill costs only the one task. A worker that dies, however, costs the task that
-it ran; those behind it wait again.
+A task is stopped in two steps: a signal makes its code raise; if the task has not ended
+when the grace is over, its worker is killed. Before the signal, all tasks behind it are
+taken back, so that the kill costs only this task. A worker that dies by itself also
+costs only the task that it ran; the tasks behind that one are queued again.
 """
 
 from __future__ import annotations
@@ -64,15 +65,14 @@ _SPARE: Final = 8
 
 
 class Pool(TaskPool):
-    """Worker processes, the tasks in flight on them, and those that wait; on the I/O
-    thread.
+    """The worker processes, their tasks, and the waiting tasks; used on the I/O thread.
 
     Args:
-        settings: How it is set up.
+        settings: The settings of the pool.
     """
 
     worker_class: ClassVar[type[WorkerProcess]] = WorkerProcess
-    """The class of the workers: another one starts their processes in another way."""
+    """The class of the workers. A subclass may start the processes in another way."""
 
     def __init__(self, settings: PoolSettings) -> None:
         super().__init__(
@@ -89,10 +89,11 @@ class Pool(TaskPool):
         }
         self._numbers = count(1)
         self._timers: dict[InFlight, Timer] = {}
-        """The timers of tasks with workers: of their timeouts, or of the kill."""
+        """The timer of each task that a worker has: for its timeout, or for the kill.
+        """
         self._batch = LARGEST_BATCH
         if settings.worker_max_tasks is not None or settings.worker_max_rss is not None:
-            # A worker is checked after each task; the next one may be another's.
+            # A worker is checked after each task, and may not get the next one.
             self._batch = 1
         self._keep = 0
         """The number of workers that are kept even if no task waits."""
@@ -104,12 +105,12 @@ class Pool(TaskPool):
     # ------------------------------------------------ tasks in
 
     def cancel(self, key: JobKey, kill: bool) -> None:
-        """Withdraw a task that waits; if *kill*, stop it where it runs."""
+        """Withdraw a waiting task; if *kill*, stop a running one."""
         if (task := self.withdraw(key)) is not None and kill:
             self._stop(task, "cancel")
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that has not begun; warn one that runs that its run will
+        """Withdraw a task that has not begun; warn a running task that its run will
         end.
         """
         if (task := self.withdraw(key)) is not None:
@@ -118,7 +119,7 @@ class Pool(TaskPool):
             task.worker.warn(task.number)
 
     def _dispatch(self) -> None:
-        """Give waiting tasks to workers, start missing workers, and post events."""
+        """Send waiting tasks to workers, start missing workers, and post events."""
         now = time.monotonic()
         # no mutant: checking a single task only takes time
         if len(self._tasks) > 1 and not self._queue.count:
@@ -130,7 +131,7 @@ class Pool(TaskPool):
         self._post_events()
 
     def _assign(self, now: float) -> bool:
-        """Do what `assign` decides; return whether any task was sent."""
+        """Execute the plan that `assign` returns; return whether any task was sent."""
         workers = sorted(self.workers, key=attrgetter("last_activity"), reverse=True)
         loads = [worker.load(now) for worker in workers]
         limits = PoolLimits(self.settings.size, self._keep, self._batch)
@@ -144,7 +145,7 @@ class Pool(TaskPool):
     def _send(
         self, worker: WorkerProcess, tasks: Sequence[InFlight], now: float
     ) -> None:
-        """Send *tasks* to *worker*, which is idle or has little left to do."""
+        """Send *tasks* to *worker*, which is idle or will be soon."""
         if not worker.tasks:
             worker.last_activity = now
         for task in tasks:
@@ -164,7 +165,9 @@ class Pool(TaskPool):
                 self._check_timeout(worker, task.number)
 
     def _hand_over(self, worker: WorkerProcess, task: InFlight) -> None:
-        """Give *worker* the shared memory of *task*, or send its content with it."""
+        """Give *worker* the shared memory of *task*, or put the content into the task's
+        body.
+        """
         try:
             for ref in task.refs:
                 descriptor = self.arena.descriptor(ref)
@@ -185,7 +188,7 @@ class Pool(TaskPool):
         self._requeue(tasks)
 
     def _requeue(self, tasks: Sequence[InFlight]) -> None:
-        """Have *tasks*, which no worker has begun, wait again; end those that must
+        """Queue *tasks*, which no worker has begun, again; end the tasks that must
         stop.
         """
         for task in tasks:
@@ -199,7 +202,9 @@ class Pool(TaskPool):
                 self.finish(task, task.stopped())
 
     def _free(self, task: InFlight) -> None:
-        """Take *task* from its worker, which may be worn out, or one too many."""
+        """Take *task* from its worker; stop the worker if it is worn out or
+        superfluous.
+        """
         worker = task.worker
         task.worker = None
         worker.remove(task)
@@ -226,8 +231,8 @@ class Pool(TaskPool):
     def _is_spare(self) -> bool:
         """Return whether there are too many idle workers.
 
-        A worker whose task waits for calls does not count as one of the pool's size, so
-        others are started, which are idle when that task goes on.
+        A worker whose task waits for calls does not count towards the pool's size. So
+        more workers are started, and they become idle when that task continues.
         """
         most = 2 * self.settings.size + _SPARE
         # no mutant: it saves the count, which decides
@@ -237,9 +242,10 @@ class Pool(TaskPool):
         return states.count(WorkerState.IDLE) > most
 
     def _rebalance(self) -> None:
-        """Take back the tasks behind others, if a worker has nothing to do.
+        """Take back the tasks that wait behind others on their workers, if a worker is
+        idle.
 
-        No task waits here.
+        Called only when the queue is empty.
         """
         behind = [worker for worker in self.workers if len(worker.tasks) > 1]
         if not behind:
@@ -255,14 +261,14 @@ class Pool(TaskPool):
         task.worker.note_tasks()
 
     def _on_spoiled(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Replace *worker*: its last task has changed its process for good."""
+        """Replace *worker*: its last task has changed the process irreversibly."""
         worker.is_spoiled = True
         self.recall(worker)
         if worker.state is WorkerState.IDLE:
             worker.stop()
 
     def _on_refused(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Have a task wait again that was sent to *worker* after that was spoiled."""
+        """Queue a task again that was sent to *worker* after the worker was spoiled."""
         task = worker.tasks.get(frame.number)
         if task is not None:
             self._requeue((task,))
@@ -277,7 +283,7 @@ class Pool(TaskPool):
     def leave(
         self, contexts: Set[bytes], body: bytes, result: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have the workers exit *contexts*; set *result* to the futures of that."""
+        """Have the workers exit *contexts*; set *result* to a future for each exit."""
         exits: list[Future[Any]] = []
         for worker in self.workers:
             if not worker.sent.contexts & contexts:
@@ -285,7 +291,7 @@ class Pool(TaskPool):
             worker.sent.contexts -= contexts
             number = next(self._numbers) & 0xFFFFFFFF
             worker.sent.pending_context_exits[number] = Future()
-            # A worker that was told to stop exits all that it has entered.
+            # A worker that is stopping exits all contexts that it has entered.
             if worker.state is not WorkerState.STOPPING:
                 worker.link.send(protocol.LEAVE, number, body)
             exits += worker.sent.pending_context_exits.values()
@@ -294,15 +300,15 @@ class Pool(TaskPool):
     # ------------------------------------------------ how a task is stopped
 
     def _check_timeout(self, worker: WorkerProcess, number: int) -> None:
-        """Stop a task of *worker* whose time is over, or check again when it will
-        be.
+        """Stop a task of *worker* if its timeout is over; otherwise check again when it
+        ends.
         """
         task = worker.tasks.get(number)
         if task is None or task.stopping is not None:
             return
         now = time.monotonic()
         if worker.link.is_paused():
-            # Its signs of life are not read.
+            # While the link is left unread, no sign of life can arrive.
             task.alive = now
         run_end = task.ends_at("run")
         idle_end = task.ends_at("idle")
@@ -314,15 +320,15 @@ class Pool(TaskPool):
             self._timers[task] = self.loop.call_at(end, check)
 
     def _stop(self, task: InFlight, reason: StopReason) -> None:
-        """Stop *task*, which a worker has: a signal raises in it, then comes the
-        kill.
+        """Stop *task*, which a worker has: send a signal that raises in it, and kill
+        the worker after the grace.
         """
         if task.stopping is not None:
             return
         task.stopping = reason
         worker = task.worker
         number = task.number
-        # A kill must hit no other task; and this one may not have begun.
+        # A kill must not cost any other task; and *task* itself may not have begun.
         self.recall(worker)
         worker.read_everything()
         if number not in worker.tasks:
@@ -340,7 +346,7 @@ class Pool(TaskPool):
     def pause_reading(self, worker: WorkerProcess, task: InFlight) -> bool:
         """Stop reading from *worker* for now.
 
-        Return False, and change nothing, if that would hold up another run.
+        Return False, and keep reading, if the pause would hold up another run.
         """
         if task.stopping is not None or worker.link.paused_for is not None:
             return False
@@ -356,14 +362,14 @@ class Pool(TaskPool):
         worker.link.resume()
 
     def resume_for_others(self, mailbox: Mailbox) -> None:
-        """Read all links again that are left unread for another run than this one."""
+        """Read again all links that are paused for a run other than *mailbox*'s."""
         for worker in self.workers:
             if worker.link.paused_for not in (None, mailbox):
-                # Its reader may be waiting for this run.
+                # The reader of the paused run may be waiting for *mailbox*'s run.
                 worker.link.resume()
 
     def pause_for_output(self, worker: WorkerProcess) -> None:
-        """Leave *worker* unread until its output is written, unless its task must
+        """Stop reading from *worker* until its output is written, unless its task must
         stop.
         """
         task = worker.running()
@@ -372,7 +378,7 @@ class Pool(TaskPool):
             worker.link.pause_for_output()
 
     def refuse(self, task: InFlight, worker: WorkerProcess) -> None:
-        """Kill *worker* if it still has *task*: a message of it cannot be read."""
+        """Kill *worker* if it still has *task*, a message of which cannot be read."""
         if task.worker is worker:
             worker.kill(task.unreadable or "")
 
@@ -408,8 +414,8 @@ class Pool(TaskPool):
         worker.process.failure = messages.PackedOutcome(frame.body)
 
     def _on_failed_start(self, error: BaseException | messages.PackedOutcome) -> None:
-        """Note that a worker did not get ready; if that happens again and again, end
-        all tasks that wait.
+        """Note that a worker did not become ready; after several failures in a row, end
+        all waiting tasks.
         """
         self._keep = 0
         self._failed_starts += 1
@@ -422,7 +428,9 @@ class Pool(TaskPool):
     # ------------------------------------------------ how workers go
 
     def _stop_unused(self) -> None:
-        """Stop the workers that have been idle for long; check again after as long."""
+        """Stop the workers that have been idle for `idle_after` seconds; check again
+        after as many.
+        """
         now = time.monotonic()
         idle_after = self.settings.idle_after
         for worker in self.workers:
@@ -463,7 +471,7 @@ class Pool(TaskPool):
         """End the task that *worker*, which is gone, has begun; requeue the others."""
         running = worker.running()
         if running is not None:
-            # The worker did not live to report when the task began.
+            # The worker died before it could report when the task began.
             seconds = time.monotonic() - running.sent
             began = time.time_ns() - int(seconds * 1e9)
             span = Span(began, seconds, self.kind, worker.pid, 0.0, peak, worker.host)
@@ -477,12 +485,15 @@ class Pool(TaskPool):
             return
         for task in unbegun:
             task.failed_starts += 1
-            # Workers may always end before they begin.
+            # Otherwise a task whose workers always die before they begin would wait
+            # forever.
             if task.failed_starts > _START_TRIES and task.stopping is None:
                 self.finish(task, Raised(died(task.job.task.name)))
 
     def close(self) -> None:
-        """End all tasks and workers: idle workers exit, and have the grace for that."""
+        """End all tasks and workers; idle workers may exit by themselves during the
+        grace.
+        """
         self._is_closing = True
         for task in [*self._queue]:
             self.finish(task, Withdrawn())
@@ -497,7 +508,7 @@ class Pool(TaskPool):
             self.loop.call_at(end, partial(worker.kill, CLOSED))
 
     def release(self) -> None:
-        """Give up what is left, after the I/O thread has ended."""
+        """Release the remaining resources, after the I/O thread has ended."""
         super().release()
         self._guard.close()
 
@@ -508,5 +519,5 @@ def _kill_stuck(worker: WorkerProcess, number: int) -> None:
 
 
 def _on_contexts_left(worker: WorkerProcess, frame: Frame) -> None:
-    """Note that *worker* has exited the contexts of a request."""
+    """Note that *worker* has exited the contexts that it was requested to exit."""
     worker.sent.pending_context_exits.pop(frame.number).set_result(None)

@@ -1,9 +1,10 @@
-"""A worker process: how it is started, what connects the coordinator with it, its end.
+"""A worker process: its start, its connections to the coordinator, and its end.
 
 A worker has six connections, all of them anonymous: a link for frames, a socket for
-descriptors of shared memory, a page of shared memory for its status, a pipe of the
-tokens of tasks, and its stdout and stderr. The coordinator makes both ends of each. The
-new process gets the far ends as inherited descriptors, and they are closed here.
+shared memory descriptors, a page of shared memory for its status, a pipe for task
+tokens, and its stdout and stderr. The coordinator makes both ends of each connection.
+The new process inherits the descriptors of the far ends, and the coordinator then
+closes its copies of these.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _NO_STATUS: Final = memoryview(bytes(protocol.STATUS_SIZE)).cast("Q")
 class InheritedFd:
     """A descriptor that a new process inherits.
 
-    Pickled while loky starts the process, it becomes its number there.
+    Pickled while loky starts the process, it is unpickled as the descriptor's number in
+    the new process.
     """
 
     def __init__(self, fd: int) -> None:
@@ -49,7 +51,7 @@ class InheritedFd:
 
 
 class WorkerConnections:
-    """The coordinator's ends of the connections of one worker, and its setup.
+    """The coordinator's ends of a worker's connections, and the worker's setup.
 
     Args:
         settings: The settings of the pool.
@@ -64,7 +66,8 @@ class WorkerConnections:
             self.fd_socket = FdSocket(fd_socket)
             self.stdout, far_stdout = _pipe(near, far)
             self.stderr, far_stderr = _pipe(near, far)
-            # Read at both ends: the process that reads a token has the task.
+            # Both processes read from this pipe: the process that reads a token has the
+            # task.
             self.tokens, self.tokens_write = _pipe(near, near)
             memory = new_shared_file(protocol.STATUS_SIZE)
             far.callback(os.close, memory)
@@ -85,7 +88,7 @@ class WorkerConnections:
             self._ends = near.pop_all()
 
     def prepare(self) -> None:
-        """Keep these ends from other processes, and make none of them block."""
+        """Make the coordinator's ends non-blocking and not inheritable."""
         os.set_inheritable(self.tokens, False)
         self.link.setblocking(False)
         for fd in (self.tokens, self.tokens_write, self.stdout, self.stderr):
@@ -96,11 +99,13 @@ class WorkerConnections:
         return int(self.status[protocol.RUNNING])
 
     def put_tokens(self, tokens: bytes) -> None:
-        """Let the worker begin these tasks, in their turn."""
+        """Let the worker begin the tasks with these tokens, one after another."""
         os.write(self.tokens_write, tokens)
 
     def take_tokens(self) -> list[int]:
-        """Take back the numbers of the tasks that the worker has not begun."""
+        """Take back the tokens of the tasks that the worker has not begun; return their
+        numbers.
+        """
         try:
             tokens = os.read(self.tokens, _ALL_TOKENS)
         except BlockingIOError:
@@ -108,8 +113,8 @@ class WorkerConnections:
         return [number for (number,) in protocol.TOKEN.iter_unpack(tokens)]
 
     def close(self) -> None:
-        """Close these ends."""
-        # Other OS threads may still ask for the task that runs.
+        """Close the coordinator's ends."""
+        # Other OS threads may still request the number of the running task.
         self.status = _NO_STATUS
         self._ends.close()
 
@@ -118,15 +123,17 @@ class ProcessHandle:
     """A worker process that was started.
 
     Args:
-        process: The process, as loky has it.
-        guard: Kills what the worker's tasks have started, if the coordinator cannot.
-        tag: The mark of all processes that it starts, for the guard.
+        process: loky's process object.
+        guard: Kills the processes that the worker's tasks started, if the coordinator
+            cannot.
+        tag: The tag by which the guard finds all processes that the worker starts.
     """
 
     failure: PackedOutcome | None = None
-    """The error of the initializer."""
+    """The error of the pool's initializer in the worker."""
     start_timer: Timer | None = None
-    """Kills it if it does not get ready; None: it is ready."""
+    """The timer that kills a worker that does not become ready; None once it is ready.
+    """
 
     def __init__(self, process: Any, guard: Guard, tag: str) -> None:
         self._process = process
@@ -134,7 +141,7 @@ class ProcessHandle:
         self._tag = tag
         self.pid: int = process.pid
         self.kill_reason: str | None = None
-        """The reason for which the pool killed it; None: it did not."""
+        """The reason why the pool killed the process, or None if it did not."""
         guard.add(self.pid, tag)
         self._has_pidfd = hasattr(os, "pidfd_open")
         if self._has_pidfd:
@@ -144,7 +151,7 @@ class ProcessHandle:
         """A descriptor that is readable when the process has ended."""
 
     def send_signal(self, number: int) -> bool:
-        """Send a signal; return whether the process is there."""
+        """Send a signal; return whether the process still exists."""
         try:
             if self._has_pidfd:
                 signal.pidfd_send_signal(self.exit_fd, number)
@@ -156,23 +163,27 @@ class ProcessHandle:
         return True
 
     def kill(self, reason: str) -> None:
-        """Kill the process now, if it is there."""
+        """Kill the process now, if it still exists."""
         if self._process is None:
             return
         if self.send_signal(signal.SIGKILL) and self.kill_reason is None:
             self.kill_reason = reason
 
     def take_exit(self) -> tuple[int | None, int | None] | None:
-        """Return the exit code and the peak memory; None: it has not ended."""
+        """Return the exit code and the peak memory, or None if the process has not
+        ended.
+        """
         return reap(self._process)
 
     def end_descendants(self) -> None:
-        """End what the tasks have started and left behind; forget the process."""
+        """Kill the processes that the tasks started and left running; forget the worker
+        process.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         is_killed = self.kill_reason is not None
         self._guard.remove(self.pid, self._tag, killed=is_killed)
-        # With it goes loky's own descriptor.
+        # Dropping the process object closes loky's own descriptor.
         self._process = None
 
     def close(self) -> None:
@@ -190,17 +201,19 @@ def start_process(
 
     Args:
         settings: The settings of the pool.
-        guard: Ends what its tasks have started, if the coordinator cannot.
+        guard: Kills the processes that the worker's tasks started, if the coordinator
+            cannot.
         launch: Starts a process, given its setup and extra environment variables.
 
     Raises:
-        BaseException: Whatever keeps it from being started.
+        BaseException: The process cannot be started.
     """
     with ExitStack() as far:
         connections = WorkerConnections(settings, far)
         try:
             tag = next(guard.marks)
-            # Of a pool within a task, it is not the task that owns the workers.
+            # The task tag is empty even if a task made the pool: the workers do not
+            # belong to the task.
             tags = {PROCESS_TAG: tag, TASK_TAG: ""}
             process = launch(connections.setup, {**settings.env, **tags})
             handle = ProcessHandle(process, guard, tag)
@@ -212,7 +225,9 @@ def start_process(
 
 
 def log_levels() -> dict[str, int]:
-    """Return the levels of this program's loggers that have one of their own."""
+    """Return the levels of this program's loggers, by name, for loggers that have their
+    own level.
+    """
     levels = {"": logging.root.level}
     for name, logger in tuple(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and logger.level:

@@ -99,11 +99,11 @@ class RequestThreads:
                 request()
             except BaseException:  # noqa: BLE001 - whatever it is, the line goes on
                 _log.exception("an error in a store request of a task")
-            # The thread keeps nothing of the request while it waits.
+            # Drop the reference, so that the waiting thread keeps no object alive.
             del request
 
     def _leave(self, line: RequestLine) -> bool:
-        """Serve *line* no longer; return whether the thread is kept."""
+        """Stop serving *line*; return whether the thread is kept."""
         line.threads -= 1
         if not line.threads:
             del self._lines[line.run]
@@ -114,7 +114,9 @@ class RequestThreads:
         return True
 
     def close(self) -> None:
-        """Drop what waits; wait a moment for what is being answered."""
+        """Drop the waiting requests; wait a moment for the requests that are being
+        answered.
+        """
         with self._changed:
             for line in self._lines.values():
                 line.waiting.clear()

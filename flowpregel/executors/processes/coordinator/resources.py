@@ -1,4 +1,4 @@
-"""The resources of a pool, and the amounts that its tasks take: its ledger."""
+"""The ledger of a pool: its resources, and the amounts that its tasks take."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ from flowpregel.policies import Resources, bytes_of
 
 OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
 _MEASURED_FROM: Final = 0.005
-"""Seconds from which the memory of a task is measured, as that opens two files."""
+"""The memory of a task is measured if the task runs for more seconds than this:
+measuring opens two files.
+"""
 
 
 # ------------------------------------------------ what there is
@@ -45,12 +47,12 @@ _MEASURED_FROM: Final = 0.005
 def amounts_of(
     limits: Mapping[str, float | str] | None, cpus: int
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return the amounts of a pool's resources, and its GPUs.
+    """Return the amounts of a pool's resources, and the names of the GPUs.
 
-    A resource that *limits* does not name is the machine's.
+    For a resource that *limits* does not name, the machine's amount is used.
 
     Raises:
-        ConfigurationError: One of *limits* is not an amount.
+        ConfigurationError: A value in *limits* is not an amount.
     """
     gpus = _gpus()
     amounts: dict[str, float] = {"cpus": cpus, "memory": _memory(), "gpus": len(gpus)}
@@ -72,12 +74,12 @@ def amounts_of(
 
 
 def _gpus() -> tuple[str, ...]:
-    """Return the GPUs that this program may use, as ``CUDA_VISIBLE_DEVICES`` names
-    them.
+    """Return the names of the GPUs that this program may use, as in
+    ``CUDA_VISIBLE_DEVICES``.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        # CUDA ignores everything behind the first invalid name.
+        # CUDA ignores everything after the first invalid name.
         names = (name.strip() for name in visible.split(","))
         return tuple(takewhile(lambda name: name not in ("", "-1"), names))
     matches = (
@@ -87,9 +89,9 @@ def _gpus() -> tuple[str, ...]:
 
 
 def _memory() -> int:
-    """Return the memory of the machine, or of the container, in bytes."""
+    """Return the memory of the machine or the container, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # "max", or no such file: there is no limit
+    # If the file contains "max", or does not exist, there is no limit.
     with suppress(OSError, ValueError):
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return memory
@@ -99,12 +101,12 @@ def _memory() -> int:
 
 
 class ResourceLedger:
-    """The resources of a pool, and the tasks that take them; on the I/O thread.
+    """The resources of a pool, and the tasks that take them; used on the I/O thread.
 
     Args:
         settings: The settings of the pool.
         loop: The I/O loop.
-        finish: Ends a task that can never have what it needs.
+        finish: Ends a task whose needs can never be met.
     """
 
     def __init__(
@@ -119,10 +121,10 @@ class ResourceLedger:
         self._looks_at = inf
         self._needs: dict[object, Needs] = {}
         self._fitting: set[Needs] = set()
-        """The needs that the whole pool can meet for one task."""
+        """The needs that the pool can meet, if it is otherwise idle."""
         self.clock = time.monotonic
         self._measured: set[InFlight] = set()
-        """Tasks for which the peak memory of their worker was reset."""
+        """The tasks for which the peak memory of their worker was reset."""
         self._rates: dict[str, RateWindow] = {}
         self._shared: dict[str, CrossProcessLimit] = {}
         for name, count in settings.amounts.items() if settings.limits_folder else ():
@@ -135,7 +137,8 @@ class ResourceLedger:
     def note(self, task: InFlight, tasks: Mapping[JobKey, InFlight]) -> None:
         """Note the needs of *task*; refuse it if they can never be met.
 
-        The *tasks* that call it hold their resources until it has ended.
+        The callers of *task*, which are among *tasks*, hold their resources until it
+        has ended.
         """
         called = task.job.task
         resources = called.node.resources
@@ -153,12 +156,15 @@ class ResourceLedger:
             needs = self._needs_of(*key)
             self._needs[key] = needs
         task.needs = needs
-        # Needs that were met once can always be met, unless callers hold some.
+        # Needs that the pool can meet once can always be met, unless callers hold
+        # resources.
         if called.parent is not None or needs not in self._fitting:
             self._check(task, needs, callers)
 
     def _check(self, task: InFlight, needs: Needs, callers: Sequence[InFlight]) -> None:
-        """Refuse *task* if what *callers* leave can never be enough for it."""
+        """Refuse *task* if the resources that *callers* do not hold can never be
+        enough.
+        """
         for name, amount in needs.amounts.items():
             total = self._settings.amounts.get(name, 0)
             holders: list[str] = []
@@ -181,9 +187,9 @@ class ResourceLedger:
     def _needs_of(
         self, home: str, resources: Resources | None, is_below: bool
     ) -> Needs:
-        """Return the needs of all calls of a task.
+        """Return the needs that all calls of a task share.
 
-        They share one record, so that a measurement counts for all of them.
+        The calls share one record, so that a memory measurement counts for all of them.
         """
         resources = resources or Resources(memory=0)
         amounts: dict[str, float] = {"cpus": resources.cpus or 1}
@@ -213,10 +219,11 @@ class ResourceLedger:
         limits: PoolLimits,
         tasks: Mapping[JobKey, InFlight],
     ) -> tuple[list[WorkerKind], list[tuple[int, list[InFlight]]]]:
-        """Take the tasks that can start out of *queue*; set a timer for the next ones.
+        """Remove the tasks that can start from *queue*; set a timer for the next change
+        of amounts.
 
-        *tasks* are all tasks of the pool. If they are deadlocked, each waiting for what
-        another holds, one of them is refused.
+        *tasks* are all tasks of the pool. If they are deadlocked, each waiting for
+        resources that another task holds, one of the tasks is refused.
 
         Returns:
             The kinds of workers to start; the indices of workers, and the tasks that
@@ -246,7 +253,9 @@ class ResourceLedger:
     def _look_at_amounts(
         self, loads: Sequence[WorkerLoad], limits: PoolLimits
     ) -> tuple[PoolLimits, dict[str, float]]:
-        """Return *limits* with the amounts of now, and when some may have grown."""
+        """Return *limits* with the current amounts, and the times at which amounts may
+        grow.
+        """
         now = self.clock()
         sources: dict[str, RateWindow | CrossProcessLimit] = {
             **self._rates,
@@ -261,11 +270,14 @@ class ResourceLedger:
         return limits._replace(amounts=amounts, gpus=self._settings.gpus), next_looks
 
     def _give_back(self, loads: Sequence[WorkerLoad], plan: Assignment) -> None:
-        """Give back the shared places that no worker needs, with what each gets now."""
+        """Release the shared slots that no worker needs, counting the tasks that *plan*
+        sends.
+        """
         for name, places in self._shared.items():
             count = _used(name, loads)
             for index, tasks in plan.sends:
-                # A task sent ahead to a busy worker runs on the place it already has.
+                # A task sent ahead of time uses the slot that its busy worker already
+                # holds.
                 if not loads[index].held:
                     count += len(_holders(name, tasks[:1]))
             places.give_back(count)
@@ -274,7 +286,7 @@ class ResourceLedger:
         self._looks_at = inf
 
     def start(self, task: InFlight) -> None:
-        """Note that the worker of *task* gets it."""
+        """Note that *task* was sent to its worker."""
         needs = task.needs or ONE_CPU
         if needs.rate is not None:
             self._rates[needs.rate].add(self.clock())
@@ -283,14 +295,18 @@ class ResourceLedger:
             self._measured.add(task)
 
     def measure(self, task: InFlight | None, peak: int | None) -> None:
-        """Note the memory of *task*, which a worker has: *peak* bytes, if known."""
+        """Record the memory that *task*, which a worker has, used: *peak* bytes, if
+        known.
+        """
         if task is not None and task.needs is not None and task.needs.is_measured:
             amounts, most = task.needs.amounts, self._settings.amounts["memory"]
             used = peak_of(task.worker.pid) if peak is None else peak
             amounts["memory"] = max(min(used, most), amounts.get("memory", 0))
 
     def end(self, task: InFlight) -> None:
-        """Note that *task*, which has needs, has ended; its worker may be there."""
+        """Note that *task*, which has needs, has ended; its worker may be alive or
+        dead.
+        """
         self.count -= 1
         if task in self._measured:
             self._measured.remove(task)
@@ -300,7 +316,7 @@ class ResourceLedger:
             places.give_back(0)
 
     def settings_of(self, kind: WorkerKind) -> PoolSettings:
-        """Return the settings of workers of that kind."""
+        """Return the settings for workers of *kind*."""
         env = {**self._settings.env}
         if kind.threads is not None:
             env |= dict.fromkeys(self._settings.capped, str(kind.threads))
@@ -309,7 +325,7 @@ class ResourceLedger:
         return replace(self._settings, kind=kind, env=env)
 
     def close(self) -> None:
-        """Give back the places that other programs may want."""
+        """Release the shared slots, which other programs may need."""
         for places in self._shared.values():
             places.close()
 
@@ -327,12 +343,14 @@ def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) ->
 
 
 def _holds_something(caller: InFlight) -> bool:
-    """Return whether a task that waits for its calls holds more than it lends."""
+    """Return whether *caller*, while it waits for its calls, holds more than the CPUs
+    it lends.
+    """
     return caller.needs is not None and len(caller.needs.amounts) > 1
 
 
 def _used(name: str, loads: Sequence[WorkerLoad]) -> int:
-    """Return how many workers have tasks that take a place of the limit *name*."""
+    """Return the number of slots of the limit *name* that the workers' tasks take."""
     return sum(int(worker.held.get(name, 0)) for worker in loads)
 
 
@@ -358,14 +376,16 @@ def _holders(name: str, tasks: Iterable[InFlight]) -> dict[InFlight, float]:
 def _held_by_callers(
     task: InFlight, name: str, callers: Sequence[InFlight]
 ) -> tuple[list[str], float]:
-    """Return the callers of *task* that hold some of a resource, and how much.
+    """Return the names of the callers of *task* that hold some of a resource, and the
+    amount they hold.
 
-    *callers* are those in this pool. A caller that waits lends its CPUs.
+    *callers* are the callers in this pool. A waiting caller lends its CPUs, so it holds
+    none.
     """
     if name == "cpus":
         return [], 0.0
     if name not in OF_THE_MACHINE:
-        # A caller in another process, or in no pool, holds a place as well.
+        # A caller in another process, or in no pool, holds a slot as well.
         holders = holders_above(task.job.task, name)
         return holders, len(holders)
     amounts = _holders(name, callers)
@@ -373,7 +393,7 @@ def _held_by_callers(
 
 
 def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
-    """Return whether all calls of *tasks* are among them.
+    """Return whether all calls of *tasks* are among *tasks* themselves.
 
     A call that runs elsewhere may end, and its caller then continues.
     """

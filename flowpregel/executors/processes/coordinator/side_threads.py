@@ -1,5 +1,4 @@
-"""OS threads for code of the user's that may block: log handlers, stdout, callbacks of
-futures.
+"""OS threads for user code that may block: log handlers, stdout, future callbacks.
 
 ::
 
@@ -9,10 +8,10 @@ futures.
     a task's end -- post_behind -->  post, when it is its turn ->  mailbox
         (a timer) -- if that is stuck --------------------------> mailbox
 
-The output of a worker that is not written yet is bounded: a worker with more is
-left unread, so that its own socket holds it back, not memory. The end of a task is
-posted behind what it has printed, so that this is on the screen when its run returns;
-where the screen does not take it, the end does not wait for that.
+The unwritten output of a worker is bounded: beyond the bound the worker is left unread,
+so that its full socket blocks it and no memory fills up. The end of a task is posted
+after the task's output is written, so that the output is on the screen when the run
+returns. If the output cannot be written, the end is posted without waiting for it.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 _log: Final = logging.getLogger("flowpregel.worker")
 Action: TypeAlias = Callable[[], object]
 _MOST_UNWRITTEN: Final = 1 << 20
-"""Bytes of one worker's output that may wait to be written."""
+"""The bytes of a worker's output that may wait to be written."""
 _STUCK_AFTER: Final = 0.25
 """Seconds for which the end of a task waits behind one write that does not return."""
 _LONGEST_WAIT: Final = 10.0
-"""Seconds for which it waits behind writes that all return."""
+"""Seconds for which the end of a task waits behind writes that all return."""
 _AT_EXIT: Final = 5.0
 """Seconds for which the end of a pool waits for a write that does not return."""
 
 
 class SideThread:
-    """An OS thread that calls one thing after the other; started with the first.
+    """An OS thread that calls actions one after another; the first action starts it.
 
     Args:
-        name: Its name.
+        name: The name of the OS thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -56,7 +55,8 @@ class SideThread:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.busy_since = 0.0
-        """The monotonic time at which its present action began; 0: it waits."""
+        """The monotonic time at which the present action began; 0 if the thread waits.
+        """
 
     def call(self, action: Action) -> None:
         """Have *action* called when its turn comes; from any OS thread."""
@@ -70,23 +70,23 @@ class SideThread:
                 thread = threading.Thread(
                     target=self._run, name=self._name, daemon=True
                 )
-                # Where the system gives no more of them, the next call tries again.
+                # If the system gives no more OS threads, the next call tries again.
                 with suppress(RuntimeError):
                     thread.start()
                     self._thread = thread
 
     def is_current(self) -> bool:
-        """Return whether this is it."""
+        """Return whether the calling OS thread is this one."""
         return self._thread is threading.current_thread()
 
     def is_stuck(self) -> bool:
-        """Return whether what it calls has not returned for a while."""
+        """Return whether the present action has taken long enough to count as stuck."""
         began = self.busy_since
         return bool(began) and time.monotonic() - began > _STUCK_AFTER
 
     def close(self) -> None:
-        """End it when it has called everything; do not wait longer for one thing than a
-        moment.
+        """End the thread when it has called all actions; wait only a few seconds for an
+        action that does not return.
         """
         thread, end = self._thread, time.monotonic() + _LONGEST_WAIT
         self._actions.put(None)
@@ -108,16 +108,16 @@ class SideThread:
                 _log.exception(
                     "an error in what a pool of worker processes was to call"
                 )
-            # Nothing that it refers to waits with this thread.
+            # Drop the reference, so that the waiting thread keeps no object alive.
             del action
             self.busy_since = 0.0
 
 
 class Unwritten:
-    """The output of one worker that is not written yet.
+    """The unwritten output of one worker.
 
     Args:
-        resume: Called, on the I/O thread, when there is room again.
+        resume: Called on the I/O thread when there is room again.
     """
 
     def __init__(self, resume: Action) -> None:
@@ -125,16 +125,15 @@ class Unwritten:
         self.size = 0
         """The size of the output, in bytes."""
         self.is_full = False
-        """Whether its worker is left unread."""
+        """Whether the worker is left unread."""
         self.drops = False
-        """Whether some of it was dropped: it came though its worker should be held
-        back.
+        """Whether output was dropped: it arrived although the worker was left unread.
         """
         self._lock = threading.Lock()
 
     def add(self, size: int) -> bool:
-        """Count what is about to be written; return whether that is too much as of
-        now.
+        """Add *size* bytes that will be written; return whether they have just exceeded
+        the bound.
         """
         with self._lock:
             self.size += size
@@ -145,7 +144,9 @@ class Unwritten:
             return self.is_full and not was_full
 
     def subtract(self, size: int) -> bool:
-        """Count what was written; return whether the worker may go on."""
+        """Subtract *size* written bytes; return whether the worker may be read
+        again.
+        """
         with self._lock:
             self.size -= size
             if not self.is_full or self.size > _MOST_UNWRITTEN // 2:
@@ -155,40 +156,43 @@ class Unwritten:
 
 
 class WorkerOutput:
-    """The output of one worker: what it has printed and logged.
+    """The text that one worker has printed and logged.
 
     Args:
-        resume: Called, on the I/O thread, when more of it may be read.
+        resume: Called on the I/O thread when the worker may be read again.
     """
 
     def __init__(self, resume: Action) -> None:
         self.unwritten = Unwritten(resume)
-        """The output that is not written yet."""
+        """The unwritten output."""
         self.tail = ""
-        """The last lines that it has written to its stderr."""
+        """The last lines that the worker has written to its stderr."""
 
 
 class OutputThread:
-    """Writes the text that workers print and log; but for `SideThread.call`, on the I/O
-    thread.
+    """The OS thread that writes the text that workers print and log. All methods but
+    `close` are called on the I/O thread.
 
     Args:
-        loop: The pool's.
+        loop: The pool's I/O loop.
     """
 
     def __init__(self, loop: IOLoop) -> None:
         self._loop = loop
         self._thread = SideThread("flowpregel-output")
         self._late: deque[tuple[float, Mailbox, list[Any]]] = deque()
-        """The ends of tasks behind output: the time, the run, and a list of the event.
+        """The ends of tasks that wait behind output: the time, the run, and a list with
+        the event.
 
-        The OS thread that posts the event takes it out of the list.
+        The OS thread that posts the event removes it from the list, so that it is
+        posted once.
         """
 
     def add(self, unwritten: Unwritten, size: int, write: Action) -> bool:
-        """Have *write* called, for output of *size* bytes; return whether to hold back.
+        """Have *write* called, for output of *size* bytes; return whether to stop
+        reading the worker.
 
-        Output of a worker that cannot be held back is dropped when it is far too much.
+        If far too much output arrives nevertheless, it is dropped.
         """
         if unwritten.size > 2 * _MOST_UNWRITTEN:
             if not unwritten.drops:
@@ -209,7 +213,9 @@ class OutputThread:
                 self._loop.call(unwritten.resume)
 
     def post_behind(self, mailbox: Mailbox, event: Any) -> None:
-        """Post *event* after the output before it is written, or cannot be for now."""
+        """Post *event* when the earlier output is written, or at once if writing is
+        stuck.
+        """
         if self._thread.is_stuck():
             mailbox.post(event)
             return
@@ -220,7 +226,9 @@ class OutputThread:
         self._late.append((time.monotonic(), mailbox, events))
 
     def _post_late(self) -> None:
-        """Post the events that have waited too long; set a timer if any others wait."""
+        """Post the events that have waited too long; set a timer if other
+        events wait.
+        """
         too_long, is_stuck = time.monotonic() - _LONGEST_WAIT, self._thread.is_stuck()
         while self._late:
             since, mailbox, events = self._late[0]
@@ -231,7 +239,9 @@ class OutputThread:
             _post(mailbox, events)
 
     def log_error(self, message: str) -> None:
-        """Log the error that is being handled: the program's log handlers may block."""
+        """Log the error that is being handled, on this thread, since log handlers may
+        block.
+        """
         error = sys.exc_info()[1]
         self._thread.call(partial(_log.error, message, exc_info=error))
 

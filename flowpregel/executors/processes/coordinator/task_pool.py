@@ -1,6 +1,7 @@
-"""The tasks of a pool: it takes them, acts on frames of workers, and posts events.
+"""The tasks of a pool: the pool takes them, acts on the frames of workers, and posts
+events.
 
-This part is common to all pools, of worker processes here and on other machines.
+All pools share this part, whether their workers run on this machine or on others.
 """
 
 from __future__ import annotations
@@ -64,24 +65,24 @@ CLOSED: Final = "this pool of worker processes was closed"
 _log: Final = logging.getLogger("flowpregel.worker")
 _FORMAT: Final = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CHUNK_COST: Final = 256
-"""Bytes that a chunk takes beside its content."""
+"""Bytes that a chunk takes in addition to its content."""
 _TRY_AGAIN: Final = 1 << 20
-"""Bytes after which the pool tries again to hold back a worker."""
+"""Bytes after which the pool tries again to pause reading from a worker."""
 _DROPPED_AFTER: Final = 0.05
-"""Seconds after which tasks that ended are dropped, all together."""
+"""Seconds after which all tasks that have ended are dropped together."""
 
 
 class TaskPool(ABC):
-    """Tasks in flight on workers, wherever these are, and those that wait; on the I/O
+    """The tasks on workers, local or remote, and the waiting tasks; used on the I/O
     thread.
 
-    `InFlight.worker` is the worker of a task that does not wait: a `WorkerProcess`, or
-    the record of a worker on another machine. The handlers of frames raise whatever
-    keeps them from reading one: a user's class may raise anything.
+    `InFlight.worker` is the worker that has a task: a `WorkerProcess`, or the record of
+    a worker on another machine. A frame handler may raise any exception, since a user's
+    class may raise anything while it is unpickled.
 
     Args:
         settings: The settings of the pool.
-        arena: Holds large inputs.
+        arena: The shared memory for large inputs.
     """
 
     kind = "processes"
@@ -93,22 +94,24 @@ class TaskPool(ABC):
         self.loop = IOLoop(self._dispatch, self._log_error)
         self.output = OutputThread(self.loop)
         self.callbacks = SideThread("flowpregel-callbacks")
-        """Calls the callbacks that users have added to futures of plain calls."""
+        """Calls the callbacks that users have added to the futures of plain calls."""
         self._dropping = SideThread("flowpregel-dropping")
         """Drops the inputs of tasks."""
         self.encoder = encoder.JobEncoder(arena)
         self.workers: set[Any] = set()
-        """The worker processes of the pool on this machine."""
+        """The pool's worker processes on this machine."""
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
         self._events: defaultdict[Mailbox, list[UnreadEvent]] = defaultdict(list)
-        """The events to post at the end of this turn of the loop."""
+        """The events to post at the end of this loop turn."""
         self._behind: list[tuple[Mailbox, UnreadEnd]] = []
-        """The ends of tasks to post when the output of these tasks is written."""
+        """The ends of tasks, to post when the output of these tasks is written."""
         self._ended: defaultdict[Mailbox, list[InFlight]] = defaultdict(list)
-        """The tasks that have just ended: dropping their inputs may run a `__del__`."""
+        """The tasks that have just ended. Dropping their inputs may run a `__del__`, so
+        another OS thread does that.
+        """
         self._is_closing = False
-        """True if the pool is closing; the tasks that it had are withdrawn."""
+        """True if the pool is closing; its tasks are then withdrawn."""
         self.resources = ResourceLedger(settings, self.loop, self.finish)
         self._store_threads = RequestThreads()
         self._actions: dict[int, Callable[[InFlight, Frame], object]] = {
@@ -119,23 +122,23 @@ class TaskPool(ABC):
             protocol.SAVED: self._on_saved,
             protocol.CANCELLED: self._on_cancelled,
         }
-        """The handlers of frames that a running task has sent, by kind."""
+        """The handlers of a running task's frames, by kind."""
         self.handlers: dict[int, Callable[[Any, Frame], object]] = {
             protocol.ENDED: self._on_ended,
             protocol.PRINTED: self._on_printed,
             protocol.LOGGED: self._on_logged,
             **dict.fromkeys(self._actions, self._on_running),
         }
-        """The handlers of frames, called with the worker and the frame, by kind."""
+        """The frame handlers, by kind; each is called with the worker and the frame."""
 
     def start(self) -> None:
-        """Start its OS thread."""
+        """Start the I/O thread."""
         self.loop.start()
 
     # ------------------------------------------------ tasks in and out
 
     def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
-        """Take packed *tasks* of one run: each is sent as soon as there is a place."""
+        """Take packed *tasks* of one run; each is sent as soon as a worker has room."""
         for task in tasks:
             self._tasks[task.job.key] = task
             if self.resources.count or task.job.task.node.resources is not None:
@@ -146,7 +149,7 @@ class TaskPool(ABC):
         self.resume_for_others(mailbox)
 
     def withdraw(self, key: JobKey) -> InFlight | None:
-        """Withdraw a task that waits; return it if it does not: a worker has it."""
+        """Withdraw a waiting task; return the task if a worker has it already."""
         task = self._tasks.get(key)
         if task is not None and task.worker is None:
             self.finish(task, Withdrawn())
@@ -155,16 +158,18 @@ class TaskPool(ABC):
 
     @abstractmethod
     def cancel(self, key: JobKey, kill: bool) -> None:
-        """Withdraw a task that waits; if *kill*, stop it where it runs."""
+        """Withdraw a waiting task; if *kill*, stop a running one."""
 
     @abstractmethod
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that has not begun; warn a running one that its run ends."""
+        """Withdraw a task that has not begun; warn a running task that its run will
+        end.
+        """
 
     @abstractmethod
     def _dispatch(self) -> None:
-        """Send waiting tasks where there is a place, and post events; ends each
-        turn.
+        """Send waiting tasks to workers that have room, and post events; called at the
+        end of each turn.
         """
 
     def _post_events(self) -> None:
@@ -185,13 +190,13 @@ class TaskPool(ABC):
         caught: Collection[str] | None = None,
         /,
     ) -> None:
-        """End *task*, unless it has ended: free what it holds, and post its end."""
+        """End *task*, unless it has ended: free its resources, and post its end."""
         if self._tasks.pop(task.job.key, None) is None:
             return
         if task.needs is not None:
             self.resources.end(task)
-        # The message of a worker's death shows the arguments of the call, which are
-        # unpickled for it.
+        # Not plain for a dead worker either: the error message shows the call's
+        # arguments, and they are unpickled for that.
         is_plain = not isinstance(
             outcome, Raised | messages.PackedOutcome | FailedStart
         )
@@ -218,12 +223,14 @@ class TaskPool(ABC):
     def _drop_later(self, task: InFlight, end: UnreadEnd) -> None:
         """Have the input of *task* dropped soon, on another OS thread.
 
-        A `__del__` in it might block this one. Its run drops it when it reads the end
-        of another task. If none comes soon, a thread of the pool does.
+        A `__del__` in the input might block the I/O thread. The task's run drops the
+        input when it reads the end of another task. If no other task ends soon, a side
+        thread of the pool drops it.
         """
         if not self._ended:
             due = time.monotonic()
-            # Shared memory is freed now: other tasks may need it.
+            # A task with shared memory is dropped at once: other tasks may need the
+            # memory.
             if not task.refs:
                 due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
@@ -233,7 +240,7 @@ class TaskPool(ABC):
         self._ended[task.mailbox].append(task)
 
     def _drop_ended(self) -> None:
-        """Drop the tasks that have just ended, on an OS thread for that."""
+        """Drop the tasks that have just ended, on the OS thread for dropping."""
         ended, self._ended = self._ended, defaultdict(list)
         self._dropping.call(ended.clear)
 
@@ -249,41 +256,45 @@ class TaskPool(ABC):
 
     @abstractmethod
     def recall(self, worker: Any) -> None:
-        """Note that a task of *worker* waits: take back those that it has not begun."""
+        """Take back the tasks that *worker* has not begun, since its running task
+        waits.
+        """
 
     @abstractmethod
     def pause_reading(self, worker: Any, task: InFlight) -> bool:
-        """Leave what *worker* sends unread; False: that would hold up another run than
-        *task*'s.
+        """Stop reading from *worker* for now. Return False, and keep reading, if the
+        pause would hold up another run than *task*'s.
         """
 
     @abstractmethod
     def resume_reading(self, worker: Any) -> None:
-        """Read again what *worker* sends, if it was left unread for a run."""
+        """Read from *worker* again, if reading was paused for a run."""
 
     def resume_for_others(self, mailbox: Mailbox) -> None:  # noqa: B027
-        """Read the workers again that are left unread for another run than this."""
+        """Read again from the workers that are paused for a run other than
+        *mailbox*'s.
+        """
 
     @abstractmethod
     def pause_for_output(self, worker: Any) -> None:
-        """Leave what *worker* sends unread until its output is written.
+        """Stop reading from *worker* until its output is written.
 
-        A worker that is being stopped is read nevertheless.
+        A worker whose task is being stopped is read nevertheless.
         """
 
     @abstractmethod
     def refuse(self, task: InFlight, worker: Any) -> None:
-        """End *task*, if *worker* still has it: something that it sent cannot be
-        read.
+        """End *task*, a message of which cannot be read, if *worker* still has the
+        task.
         """
 
     @abstractmethod
     def leave(
         self, contexts: Set[bytes], body: bytes, requests: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have workers leave *contexts*; set *requests* to a future for each worker.
+        """Have workers exit *contexts*; set *requests* to a future for each exit.
 
-        *body* is the message for them: the contexts, and the error of the run.
+        *body* is the message for the workers: the contexts, and the error of the run.
         """
 
     @abstractmethod
@@ -291,7 +302,7 @@ class TaskPool(ABC):
         """End all tasks and workers, and in the end the I/O thread."""
 
     def release(self) -> None:
-        """Give up what is left, after the I/O thread has ended."""
+        """Release the remaining resources, after the I/O thread has ended."""
         self._store_threads.close()
         self.output.close()
         self.callbacks.close()
@@ -306,7 +317,7 @@ class TaskPool(ABC):
     # ------------------------------------------------ what tasks send
 
     def _on_running(self, worker: Any, frame: Frame) -> None:
-        """Act on what a running task has sent."""
+        """Act on a frame of a running task."""
         task = worker.tasks.get(frame.number)
         if task is None:
             return
@@ -347,8 +358,8 @@ class TaskPool(ABC):
             self._hold_back(task, backlog, len(frame.body) + _CHUNK_COST)
 
     def _hold_back(self, task: InFlight, backlog: Backlog, size: int) -> None:
-        """Count *size* bytes for the run of *task*; hold *task* back if they are too
-        many.
+        """Count *size* unread bytes for the run of *task*; pause its worker if they are
+        too many.
         """
         worker = task.worker
         if not backlog.add(size):
@@ -373,7 +384,9 @@ class TaskPool(ABC):
         self._events[task.mailbox].append(UnreadCall(task, frame.body, refuse, decode))
 
     def _note_call(self, task: InFlight, request: int) -> None:
-        """Note that *task* waits: its worker lends its CPU, and gets no more tasks."""
+        """Note that *task* waits for a call: its CPU is lent to others, and its worker
+        gets no more tasks.
+        """
         task.calls.add(request)
         task.code.seconds = float("inf")
         self.recall(task.worker)
@@ -410,7 +423,7 @@ class TaskPool(ABC):
     # ------------------------------------------------ what workers print and log
 
     def _on_printed(self, worker: Any, frame: Frame) -> None:
-        """Have the output of a worker printed, each line after the name of the task."""
+        """Have a worker's output printed, with the task's name before each line."""
         text, task = frame.body.decode(errors="replace"), worker.tasks.get(frame.number)
         is_error = bool(frame.flags & protocol.STDERR)
         if is_error:
@@ -424,7 +437,7 @@ class TaskPool(ABC):
             self.pause_for_output(worker)
 
     def _on_logged(self, worker: Any, frame: Frame) -> None:
-        """Have a worker's log record handled by the loggers of the program."""
+        """Have a worker's log record handled by the program's loggers."""
         is_event = bool(frame.flags & protocol.STRUCTURED)
         text_of = _text_of_event if is_event else _text_of_record
         self._keep_output(worker.tasks.get(frame.number), frame.body, text_of)
@@ -455,7 +468,7 @@ class TaskPool(ABC):
     def _keep_output(
         self, task: InFlight | None, body: bytes, text_of: Callable[[bytes], str]
     ) -> None:
-        """Have the run of *task* store this output, if the run stores any."""
+        """Have the run of *task* store this output, if the run stores output."""
         if task is None or task.job.run.thread_id is None or not task.job.run.has_saver:
             return
         self._events[task.mailbox].append(UnreadOutput(task.job, body, text_of))
@@ -491,7 +504,7 @@ def _print_lines(label: str, text: str, *, to_stderr: bool) -> None:
 def _write_to(stream: Any, text: str) -> None:
     """Write *text* to *stream* at once.
 
-    The program's own streams are written without the lock of their buffer. If the
+    The program's own streams are written without taking their buffer's lock. If the
     program ended while a blocked write held that lock, the interpreter would abort.
     """
     stream.flush()
@@ -505,7 +518,7 @@ def _write_to(stream: Any, text: str) -> None:
 
 
 def _log_record(fields: dict[str, Any]) -> None:
-    """Have the logger that a worker's log record names handle it."""
+    """Pass a worker's log record to the logger that the record names."""
     record = logging.makeLogRecord(fields)
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):

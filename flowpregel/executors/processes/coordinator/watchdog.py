@@ -1,4 +1,6 @@
-"""A watchdog for the I/O thread: it names whatever holds that up for over a second."""
+"""A watchdog for the I/O thread: it logs which function blocks the thread for over a
+second.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,22 @@ _LOOK_EVERY: Final = 0.25
 
 
 class Watchdog:
-    """Watches one I/O thread while that is busy, and sleeps while it waits.
+    """A watchdog that checks one I/O thread while the thread is busy, and sleeps while
+    it waits.
 
-    Its own OS thread does the looking: the program's log handlers, which are called
-    there, may block. It costs four wake-ups a second while the I/O thread works, and
-    none else.
+    The watchdog has its own OS thread, since it calls the program's log handlers, which
+    may block. It wakes up four times a second while the I/O thread is busy, and not at
+    all otherwise.
     """
 
     def __init__(self) -> None:
         self.is_awake = False
-        """Whether it looks; the I/O thread wakes it."""
+        """Whether the watchdog checks the I/O thread, which wakes it."""
         self.turn_began = 0.0
-        """The monotonic time at which the present turn of the I/O thread began; 0: it
+        """The monotonic time at which the I/O thread's present turn began; 0 while it
         waits.
 
-        That thread writes it.
+        Set by the I/O thread.
         """
         self._awake = threading.Event()
         self._ended = threading.Event()
@@ -43,13 +46,13 @@ class Watchdog:
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it look again; on the I/O thread."""
+        """Resume the checks; on the I/O thread."""
         self.is_awake = True
         self._awake.set()
 
     def close(self) -> None:
-        """End it; its OS thread is not waited for, since a log handler may hold
-        that.
+        """End the watchdog without waiting for its OS thread, which a log handler may
+        block.
         """
         self._ended.set()
         self._awake.set()
@@ -65,8 +68,8 @@ class Watchdog:
                 reported = began
                 _tell_of(watched)
             if not (began or last):
-                # It has waited for a while. If it begins just now, it may take this for
-                # awake.
+                # The I/O thread has waited for a while. If it begins a turn just now,
+                # it may still see `is_awake` and not wake the watchdog.
                 self.is_awake = False
                 self._awake.clear()
                 if self.turn_began:
@@ -75,7 +78,7 @@ class Watchdog:
 
 
 def _tell_of(watched: threading.Thread) -> None:
-    """Log where the OS thread *watched* is."""
+    """Log the stack of the OS thread *watched*."""
     frame = sys._current_frames().get(watched.ident or 0)  # noqa: SLF001 - there is no other way
     if frame is None:
         return

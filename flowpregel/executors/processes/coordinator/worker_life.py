@@ -1,9 +1,9 @@
 """The life of a worker, as a table of states and events: any other event is an error.
 
-Theory of operation. A worker process starts, gets ready, runs tasks one after another,
-and ends. The coordinator learns of that from three sources: frames on the link, its own
-decisions, and the kernel (a pidfd that becomes readable). Each of them is an event, and
-the state decides what the pool may do with the worker::
+Theory of operation. A worker process starts, becomes ready, runs tasks one after
+another, and ends. The coordinator gets its events from three sources: frames on the
+link, its own decisions, and the kernel (a pidfd that becomes readable). Each event
+changes the state, and the state decides what the pool may do with the worker::
 
     STARTING --READY--> IDLE --BEGAN--> BUSY --CALLED--> WAITING
                          ^  ^            | ^               |  |
@@ -12,19 +12,20 @@ the state decides what the pool may do with the worker::
     IDLE --STOP_SENT--> STOPPING           any --KILLED--> STOPPING
                                            any --EXITED--> ENDED
 
-* An IDLE worker gets tasks. A BUSY one gets more, ahead of time, and its CPU is taken.
-  A WAITING one runs a task that waits for tasks that it called: it lends its CPU, and
-  gets nothing behind that task. A STOPPING one gets nothing, and does not count.
-* The tasks of a worker are a queue of which the first one runs. So whether a worker is
-  IDLE, BUSY or WAITING follows from that queue, and the three events about it may
-  arrive in any of the three states. They may also arrive in the last two: the tasks of
-  a worker that was killed are taken from it one by one.
-* READY may arrive after the kill: the worker had sent it before.
-* Only a worker without a task is sent a stop: STOP_SENT is an error in any state but
-  IDLE, because a task would be lost silently.
+* An IDLE worker gets tasks. A BUSY worker gets more tasks ahead of time, and its CPU is
+  taken. A WAITING worker runs a task that waits for its calls: the worker lends its
+  CPU, and gets no tasks behind that task. A STOPPING worker gets no tasks, and does not
+  count towards the pool's size.
+* The tasks of a worker are a queue, of which the first task runs. So the queue
+  determines whether a worker is IDLE, BUSY or WAITING, and the events BEGAN, CALLED and
+  EMPTIED may arrive in any of these states. They may also arrive in STOPPING and ENDED:
+  the tasks of a killed worker are taken from it one by one.
+* READY may arrive after the kill, if the worker had sent it before.
+* STOP_SENT is an error in any state but IDLE: a worker with tasks must not be sent a
+  stop, or a task would be lost silently.
 
-A worker ends once. What arrives after EXITED changes nothing, but EXITED itself, READY
-and STOP_SENT cannot arrive then.
+A worker ends once. After EXITED, the events BEGAN, CALLED, EMPTIED and KILLED change
+nothing; READY, STOP_SENT and a second EXITED are errors.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class WorkerState(Enum):
     IDLE = auto()
     BUSY = auto()
     WAITING = auto()
-    """The task waits for calls."""
+    """The running task waits for its calls."""
     STOPPING = auto()
-    """It was sent a stop, or killed: it gets no more tasks."""
+    """The worker was sent a stop, or killed, and gets no more tasks."""
     ENDED = auto()
 
 
@@ -52,19 +53,22 @@ class WorkerEvent(Enum):
     READY = auto()
     """The initializer has run."""
     BEGAN = auto()
-    """It has a task that waits for no calls, and runs it or is about to."""
+    """The first task of the worker waits for no calls; it runs, or is about to begin.
+    """
     CALLED = auto()
-    """The task that it runs waits for calls."""
+    """The running task waits for its calls."""
     EMPTIED = auto()
-    """It has no task any more."""
+    """The worker has no task any more."""
     STOP_SENT = auto()
-    """It was told to exit."""
+    """The worker was sent the command to exit."""
     KILLED = auto()
     EXITED = auto()
 
 
 class WorkerLifeError(Exception):
-    """An event that cannot happen in the state of the worker: an error in the pool."""
+    """An event that cannot happen in the worker's state, which means an error in the
+    pool.
+    """
 
 
 class _Transitions(dict[tuple[WorkerState, WorkerEvent], WorkerState]):
@@ -76,7 +80,7 @@ class _Transitions(dict[tuple[WorkerState, WorkerEvent], WorkerState]):
 
 
 def _transitions() -> _Transitions:
-    """Return the table that is drawn above."""
+    """Return the table that the module's docstring draws."""
     table = _Transitions()
     table[WorkerState.STARTING, WorkerEvent.READY] = WorkerState.IDLE
     table[WorkerState.STOPPING, WorkerEvent.READY] = WorkerState.STOPPING
@@ -97,8 +101,8 @@ def _transitions() -> _Transitions:
 
 
 NEXT_STATE: Final = _transitions()
-"""The next state of a worker, by its state and what happens to it.
+"""The next state of a worker, by its state and the event.
 
 Raises:
-    WorkerLifeError: That cannot happen in this state.
+    WorkerLifeError: The event cannot happen in this state.
 """

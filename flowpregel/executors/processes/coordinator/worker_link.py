@@ -1,19 +1,21 @@
 """The coordinator's end of the link to one worker.
 
-What a worker sends arrives as frames on its socket, and as bytes on the pipes that are
-its stdout and stderr: those are what C code and programs print, and are made frames
-here. Frames go down as far as the socket takes them; the rest waits in the outbox until
-the socket can be written again. Frames that come up are cut from the bytes that arrive,
-and handled one by one on the I/O thread.
+A worker sends frames on its socket. C code and programs in the worker print bytes to
+the pipes that are its stdout and stderr; this module makes frames of these bytes. A
+frame to the worker is sent at once, as far as the socket takes it; the rest waits in
+the outbox until the socket is writable again. Frames from the worker are cut from the
+bytes that arrive, and handled one by one on the I/O thread.
 
-A link that is left unread fills up, and then the worker waits when it sends: this is
-how a run that reads its stream slowly, or a terminal that takes no output, holds back
-the task that floods it. There are three reasons to leave a link unread, and each of
-them ends differently:
+A link that is left unread fills up, and then the worker blocks when it sends. In this
+way a run that reads its stream slowly, or a terminal that takes no output, slows down
+the task that floods it. There are three reasons to leave a link unread, and each has
+its own end:
 
-* `paused_for`: a run has not read enough of the chunks that its tasks sent.
-* `awaits_output`: too much of what the worker has printed is not written yet.
-* `stopped_reading`: the link is at its end, or garbage came. That never ends.
+* `paused_for`: a run has too many unread chunks from its tasks. Ends when the run has
+  read enough of them.
+* `awaits_output`: too much of the worker's output is not written yet. Ends when enough
+  output is written.
+* `stopped_reading`: the link has ended, or garbage arrived. This state is final.
 """
 
 from __future__ import annotations
@@ -42,13 +44,13 @@ CLOSED_LINK: Final = "it closed its link"
 
 
 class CoordinatorLink:
-    """One end of a link; all its methods are for the I/O thread.
+    """The coordinator's end of a link; all its methods are called on the I/O thread.
 
     Args:
-        worker: The worker at the other end. Its `on_link_failed` is called with the
-            reason when nothing more can be read.
+        worker: The worker at the other end. If nothing more can be read, its
+            `on_link_failed` is called with the reason.
         loop: The I/O loop.
-        connections: The socket and the pipes.
+        connections: The connections, with the socket and the pipes.
         handlers: Called with the worker and a frame that it has sent, by kind.
     """
 
@@ -66,16 +68,18 @@ class CoordinatorLink:
         self._parser = Parser(connections.magic, UP)
         self._handlers = handlers
         self._outbox: deque[memoryview] = deque()
-        """The bytes that the socket did not take yet."""
+        """The bytes that the socket has not taken yet."""
         self._is_full = False
-        """True while the socket is watched until it can be written."""
+        """True while the socket is full, and watched until it is writable."""
         self._pipes = {connections.stdout: 0, connections.stderr: STDERR}
-        """The open pipes, and the flags of the frames that are made of their bytes."""
+        """The open pipes, and the flags for the frames that are made of each pipe's
+        bytes.
+        """
         self.paused_for: Mailbox | None = None
         """The run whose reader is so far behind that the link is left unread."""
         self.awaits_output = False
-        """True while everything is left unread until output of the worker is
-        written.
+        """True while the link and the pipes are left unread until the worker's output
+        is written.
         """
         self.stopped_reading = False
         """True when nothing more that the worker sends is read."""
@@ -83,8 +87,8 @@ class CoordinatorLink:
     # ------------------------------------------------ what is watched
 
     def watch(self) -> None:
-        """Watch the socket: for reading unless it is paused, for writing if it was
-        full.
+        """Watch the socket: for reading unless the link is paused, for writing if bytes
+        wait.
         """
         is_paused = self.stopped_reading or self.is_paused()
         self._loop.watch(
@@ -104,7 +108,7 @@ class CoordinatorLink:
         return self.paused_for is not None or self.awaits_output
 
     def pause_for(self, mailbox: Mailbox) -> None:
-        """Leave the link unread until that run has read what it has."""
+        """Leave the link unread until the run of *mailbox* has read its events."""
         self.paused_for = mailbox
         self.watch()
 
@@ -121,7 +125,7 @@ class CoordinatorLink:
         self.watch_pipes()
 
     def resume_output(self) -> None:
-        """Read everything again that was left unread for output."""
+        """Read the link and the pipes again, if they were left unread for output."""
         if self.awaits_output:
             self.awaits_output = False
             self.watch()
@@ -134,7 +138,7 @@ class CoordinatorLink:
     # ------------------------------------------------ frames
 
     def send(self, kind: int, number: int = 0, body: bytes = b"") -> None:
-        """Send a frame, now or as soon as the socket takes it."""
+        """Send a frame now, or as soon as the socket takes it."""
         head = HEADER.pack(self._connections.magic, kind, 0, 0, number, len(body))
         self._outbox.append(memoryview(head + body))
         if len(self._outbox) == 1:
@@ -153,7 +157,7 @@ class CoordinatorLink:
         except BlockingIOError:
             pass
         except OSError:
-            # The worker is gone. Its end is noticed by its pidfd.
+            # The worker is gone. The I/O thread notices its end by the pidfd.
             self._outbox.clear()
         if self._is_full != bool(self._outbox):
             self._is_full = not self._is_full
@@ -174,7 +178,8 @@ class CoordinatorLink:
         except GarbageError as error:
             problem = f"it sent garbage on its link ({error})"
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
-            # No other run, nor the rest of this one, pays for it.
+            # Only this worker is lost: other runs and other tasks must not fail because
+            # of the error.
             cause = f"{type(error).__name__}: {error}"
             problem = f"what it sent cannot be read in the coordinator ({cause})"
         if problem:
@@ -183,7 +188,9 @@ class CoordinatorLink:
         return not self.stopped_reading
 
     def read_rest(self) -> None:
-        """Handle what a process that has ended left in its link; then read no more."""
+        """Handle the frames that an ended process left in its link; then stop
+        reading.
+        """
         while not self.stopped_reading and self.read():
             pass
         self._outbox.clear()
@@ -197,7 +204,9 @@ class CoordinatorLink:
         self.watch()
 
     def _read_pipe(self, fd: int) -> None:
-        """Handle what has arrived on a pipe as a frame of the task that runs."""
+        """Handle the bytes that have arrived on a pipe, as a frame of the
+        running task.
+        """
         try:
             data = os.read(fd, READ_SIZE)
         except BlockingIOError:

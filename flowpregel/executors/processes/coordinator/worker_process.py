@@ -1,12 +1,13 @@
-"""One worker, as its pool has it: its life, its link, its tasks.
+"""One worker, as the pool sees it: its life, its link, its tasks.
 
-To make one starts its process. All happens on the I/O thread, which outlives the
-process: the kernel's death signal of a child fires when the OS *thread* that started it
-ends.
+The constructor starts the process. It runs on the I/O thread, because that thread
+outlives the worker: the kernel sends a child its death signal when the OS *thread* that
+started the child ends.
 
-A worker runs its tasks in the order in which it got them. The first one begins at once;
-each of the others has a token in a pipe, which the worker takes when it begins the
-task. So the pool can take back the tasks that have not begun, by reading their tokens.
+A worker runs its tasks in the order in which it got them. The first task begins at
+once. Each other task has a token in a pipe, and the worker takes the token when it
+begins the task. So the pool can take back tasks that have not begun, by reading their
+tokens.
 """
 
 from __future__ import annotations
@@ -51,25 +52,25 @@ from flowpregel.executors.processes.wire.protocol import (
 from flowpregel.executors.processes.wire.shared_memory import BufferReader
 
 _SLOW_AFTER: Final = 0.020
-"""Seconds without a task's end after which nothing more is sent ahead of time."""
+"""Seconds without a task's end after which no more tasks are sent ahead of time."""
 _PARTING: Final = 0.5
-"""Seconds that a worker may live on without its link."""
+"""Seconds that a worker may survive after its link has closed."""
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start; its initializer may load a model."""
 
 
 class SentToWorker:
-    """The things that a worker was sent and still has."""
+    """The code, contexts and buffers that a worker was sent and still has."""
 
     def __init__(self) -> None:
         self.codes: RecentlyUsed[bytes, bool] = RecentlyUsed()
-        """The digests of the code of nodes."""
+        """The digests of the nodes' code."""
         self.contexts: set[bytes] = set()
         """The tokens of the `Context` channels that its tasks have entered."""
         self.pending_context_exits: dict[int, Future[None]] = {}
-        """The requests to exit contexts that it has not answered, by number."""
+        """The requests to exit contexts that the worker has not answered, by number."""
         self.buffers: set[int] = set()
-        """The ids of the pool's shared buffers that it reads."""
+        """The ids of the pool's shared buffers that the worker reads."""
 
 
 class WorkerProcess:
@@ -79,19 +80,22 @@ class WorkerProcess:
         settings: The settings of the pool.
         loop: The I/O loop.
         handlers: Called with the worker and a frame that it has sent, by kind.
-        guard: Ends the processes that its tasks started, if the coordinator cannot.
-        on_end: Called with the worker, its exit code and its peak memory when it has
-            ended.
+        guard: Kills the processes that the worker's tasks started, if the coordinator
+            cannot.
+        on_end: Called when the worker has ended, with the worker, its exit code and its
+            peak memory.
 
     Raises:
-        BaseException: Whatever keeps it from being started.
+        BaseException: The process cannot be started.
     """
 
     host: ClassVar[str] = HOST
     is_spoiled = False
-    """True if it begins no more tasks: one has changed its process for good."""
+    """True if the worker begins no more tasks, because a task changed its process
+    irreversibly.
+    """
     served = 0
-    """The number of tasks that it has begun, or is about to."""
+    """The number of tasks that the worker was sent and that were not taken back."""
 
     def __init__(
         self,
@@ -106,7 +110,9 @@ class WorkerProcess:
         self.tasks: dict[int, InFlight] = {}
         """The tasks by number, in the order in which they run."""
         self.last_activity = time.monotonic()
-        """The time at which it began to work, a task ended, or it became idle."""
+        """The monotonic time at which the worker was started or became ready, an idle
+        worker got tasks, or a task ended.
+        """
         self.sent = SentToWorker()
         self.process, self.connections = start_process(settings, guard, self.launch)
         self.reader = BufferReader(self.connections.fd_socket)
@@ -123,10 +129,10 @@ class WorkerProcess:
         """Start a process that runs a worker with *setup*; return it.
 
         Args:
-            setup: The descriptors in there are `InheritedFd`.
-            env: The variables that its environment has beside the program's.
+            setup: The worker's setup, whose descriptors are `InheritedFd`.
+            env: Environment variables, in addition to the program's own.
         """
-        # It takes 56 ms, and is needed only here.
+        # The import takes 56 ms, and is needed only here.
         from loky.backend import get_context  # noqa: PLC0415
 
         context: Any = get_context("loky")
@@ -142,15 +148,17 @@ class WorkerProcess:
     # ------------------------------------------------ its life
 
     def note(self, event: WorkerEvent) -> None:
-        """Note what happened to it.
+        """Record an event in the worker's life.
 
         Raises:
-            WorkerLifeError: That cannot happen now.
+            WorkerLifeError: The event cannot happen in the present state.
         """
         self.state = NEXT_STATE[self.state, event]
 
     def note_tasks(self) -> None:
-        """Note that it got a task, or lost one, or that the calls of one changed."""
+        """Update the state after a change of the tasks, or of the calls that a task
+        waits for.
+        """
         first = next(iter(self.tasks.values()), None)
         if first is None:
             event = WorkerEvent.EMPTIED
@@ -161,7 +169,7 @@ class WorkerProcess:
         self.state = NEXT_STATE[self.state, event]
 
     def on_ready(self) -> None:
-        """Note that its initializer has run."""
+        """Note that the worker's initializer has run."""
         self.note(WorkerEvent.READY)
         self.last_activity = time.monotonic()
         if self.process.start_timer is not None:
@@ -169,22 +177,24 @@ class WorkerProcess:
             self.process.start_timer = None
 
     def stop(self) -> None:
-        """Tell it to exit; it has no task."""
+        """Send the worker, which has no task, the command to exit."""
         self.note(WorkerEvent.STOP_SENT)
         self.link.send(protocol.STOP)
 
     def kill(self, reason: str) -> None:
-        """Kill the process now, if it is there; its end is noticed like any other."""
+        """Kill the process now, if it still exists; its end is then noticed like any
+        other.
+        """
         self.note(WorkerEvent.KILLED)
         self.process.kill(reason)
 
     def on_link_failed(self, problem: str) -> None:
-        """Kill it: nothing more that it sends can be read."""
+        """Kill the worker, of which nothing more can be read."""
         if problem != CLOSED_LINK:
             self.kill(problem)
             return
-        # The kernel will report in a moment how it ended. A process that has only
-        # closed its link is of no use.
+        # If the process has ended, the kernel reports its exit in a moment. A process
+        # that has only closed its link is useless, and is killed.
         deadline = time.monotonic() + _PARTING
         self.link.call_at(deadline, partial(self.kill, problem))
 
@@ -193,7 +203,7 @@ class WorkerProcess:
         loop: IOLoop,
         on_end: Callable[[WorkerProcess, int | None, int | None], None],
     ) -> None:
-        """Conclude its life, if its process has ended."""
+        """Read the last frames and release all resources, if the process has ended."""
         code_and_peak = self.process.take_exit()
         if code_and_peak is None:
             return
@@ -211,31 +221,37 @@ class WorkerProcess:
     # ------------------------------------------------ its tasks
 
     def load(self, now: float) -> WorkerLoad:
-        """Return what it is doing, as `assign` needs it."""
+        """Return the worker's load, as `assign` needs it."""
         last = next(reversed(self.tasks.values()), None)
         if last is None:
             return WorkerLoad(self.state, inf, self.kind)
         seconds = inf
         is_slow = now - self.last_activity > _SLOW_AFTER
         if not (last.stopping or self.is_spoiled or is_slow or self.link.is_paused()):
-            # At least 10 µs: the token pipe is not endless.
+            # At least 10 µs for each task, since the token pipe holds a limited number
+            # of tokens.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
         amounts = (last.needs or ONE_CPU).amounts
         return WorkerLoad(self.state, seconds, self.kind, amounts, last.needs)
 
     def running(self) -> InFlight | None:
-        """Return the task that it has begun and not ended; from any OS thread."""
+        """Return the task that the worker has begun and not ended, if any; from any OS
+        thread.
+        """
         return self.tasks.get(self.connections.running_number())
 
     def sender_of(self, number: int) -> InFlight | None:
-        """Return the task that has sent a frame of that number, as far as is known."""
+        """Return the task that sent a frame with *number*, or else the running task, if
+        any.
+        """
         return self.tasks.get(number) or self.running()
 
     def give(self, tasks: Sequence[InFlight]) -> None:
-        """Send it *tasks*, which are packed, and let it begin them."""
+        """Send the worker *tasks*, which are packed, and let it begin them."""
         if self.reader.released:
             self.link.send(protocol.FREED, body=self.reader.take_released())
-        # An idle one begins the first at once. What may be taken back needs a token.
+        # An idle worker begins the first task at once. The other tasks may be taken
+        # back, so they need tokens.
         first_number = 0 if self.tasks else tasks[0].number
         self.served += len(tasks)
         orders: list[tuple[int, bytes, bytes, list[bytes], bytes]] = []
@@ -262,7 +278,7 @@ class WorkerProcess:
         self.note_tasks()
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
-        """Send it the answer to a request of *task*, which it runs."""
+        """Send the worker the answer to a request of *task*, which it runs."""
         self.note_tasks()
         self.link.send(protocol.ANSWER, request, body)
 
@@ -272,11 +288,13 @@ class WorkerProcess:
         self.process.send_signal(STOP_SIGNAL)
 
     def warn(self, number: int) -> None:
-        """Let the code of task *number* see that its run will end."""
+        """Warn the code of task *number* that its run will end."""
         self.connections.status[protocol.ENDING] = number
 
     def read_everything(self) -> None:
-        """Read everything again: its task must stop, and report how it ended."""
+        """Resume all reading from the worker: its task must stop, and report how it
+        ended.
+        """
         self.link.resume()
         self.link.resume_output()
 

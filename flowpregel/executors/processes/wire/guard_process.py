@@ -1,17 +1,17 @@
-"""The guard: a small process that ends what tasks have started, if the coordinator
-cannot.
+"""The guard: a small process that kills the processes that tasks started, if the
+coordinator cannot.
 
-The kernel kills a worker with its coordinator, before the worker can run any code of
-this package. The processes that its tasks had started (a shell, a subprocess) would
-survive. The guard is also a child of the coordinator, in another session: it waits for
-the coordinator's end, and then kills the process groups of all workers. On Linux it
-also finds the processes that left those groups, by a tag in the environment that every
+When the coordinator dies, the kernel kills its workers before they can run any code.
+The processes that their tasks had started (a shell, a subprocess) would survive. The
+guard is also a child of the coordinator, in another session: it waits for the
+coordinator's end, and then kills the process groups of all workers. On Linux it also
+finds the processes that left those groups, by a tag in the environment that every
 program inherits from its worker. A worker uses that tag too, to find the processes of a
 task that was stopped.
 
-Its standard input has a line for each change of a worker: the change, the pid, the tag.
-It runs as a separate script and imports nothing from the package, so that it is small
-and starts quickly.
+The guard reads a line for each change of a worker from its standard input: the change,
+the pid, and the tag. The guard runs as a separate script and imports nothing from the
+package, so that it is small and starts quickly.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     pass
 
 PROCESS_TAG = "FLOWPREGEL_WORKER"
-"""The environment variable that marks a worker, and what it starts."""
+"""The environment variable that tags a worker and the processes that it starts."""
 TASK_TAG = "FLOWPREGEL_TASK"
-"""The environment variable that marks what one task of a worker starts."""
+"""The environment variable that tags the processes that one task starts."""
 _LOOK_EVERY = 1.0
 _ROUNDS = 20
-"""The number of searches for processes that were being started during a search."""
+"""The most searches: a process may be started while a search runs."""
 
 
 # the guard's own process ---------------------------------------------------
@@ -43,7 +43,8 @@ def end_processes_with(entries: set[bytes], since: float = 0.0) -> None:
     """Kill every process that was started with one of *entries*, like ``NAME=value``,
     in its environment (Linux).
 
-    Not the calling process, nor those that began before *since* (monotonic seconds).
+    The calling process, and processes that began before *since* (monotonic seconds),
+    are spared.
     """
     for _ in range(_ROUNDS):
         pids = [
@@ -76,22 +77,22 @@ def processes_with(entries: set[bytes]) -> list[int]:
 
 
 def began(pid: int) -> float:
-    """Return when process *pid* was started, in monotonic seconds, or up to a hundredth
-    later (Linux).
+    """Return the time at which process *pid* was started, in monotonic seconds, rounded
+    up to a clock tick (Linux). Return 0 if it is not known.
     """
     with (
         contextlib.suppress(OSError, AttributeError),
         open(f"/proc/{pid}/stat", "rb") as file,
     ):
         ticks = int(file.read().rpartition(b")")[2].split()[19])
-        # The kernel counts from the boot, and rounds down.
+        # The kernel counts clock ticks from the boot, and rounds down.
         asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
         return (ticks + 1) / os.sysconf("SC_CLK_TCK") - asleep
     return 0.0
 
 
 def guard(coordinator: int) -> None:
-    """Watch over the workers of *coordinator* until it ends, or wants no more."""
+    """Watch over the workers of *coordinator* until it ends, or closes its pool."""
     workers: dict[int, bytes] = {}
     watched = [0]
     with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
@@ -99,7 +100,8 @@ def guard(coordinator: int) -> None:
     unread = b""
     while True:
         if 0 not in select.select(watched, [], [], _LOOK_EVERY)[0]:
-            # Not before the pipe is empty: the last orders must be read first.
+            # The guard ends only when the pipe is empty, since the last lines must be
+            # read first.
             if os.getppid() != coordinator:
                 break
             continue
@@ -122,8 +124,8 @@ def guard(coordinator: int) -> None:
 
 
 def leave_nothing(marks: set[bytes], *, kill: bool) -> None:
-    """Remove the scratch folders of workers that have ended; if *kill*, end what they
-    started.
+    """Remove the scratch folders of ended workers; if *kill*, kill the processes that
+    they started.
     """
     if kill:
         end_processes_with({PROCESS_TAG.encode() + b"=" + mark for mark in marks})

@@ -58,7 +58,9 @@ _step_values: Final = attrgetter(
 # ------------------------------------------------ jobs
 
 AskStore: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
-"""Calls the method of that name of the run's store; returns its result."""
+"""A function that calls a method of the run's store, by name, and returns the
+result.
+"""
 
 
 def pack_job(job: Job, share: Share | None) -> serialization.Message:
@@ -66,13 +68,14 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
 
     Args:
         job: The attempt of a task.
-        share: Puts large buffers into shared memory, if there is any.
+        share: Puts large buffers into shared memory; None if there is no shared memory.
 
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
     task, run, step = job.task, job.run, job.place
-    # Plain tuples and numbers: an instance of a class of ours takes ten times as long.
+    # Plain tuples and numbers: pickling an instance of our classes takes ten times as
+    # long.
     task_input = task.input
     is_call = type(task_input) is Arguments
     if is_call:
@@ -103,9 +106,11 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
 
 
 class StoreProxy:
-    """The run's long-term store for a task in a worker, which reaches it over the link.
+    """The run's long-term store, for a task in a worker: a proxy that calls the store
+    over the link.
 
-    It has the methods of the coordinator's store, which answers each call.
+    The proxy has all public methods of the coordinator's store, which answers each
+    call.
     """
 
     def __init__(self, ask: AskStore) -> None:
@@ -122,7 +127,7 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
 
     Args:
         data: The message's data.
-        node: What to call.
+        node: The node of the task.
         ask: Calls a method of the run's store, if it has one.
         open_ref: Opens shared memory.
 
@@ -159,8 +164,8 @@ def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) ->
 
 
 def _misplaced_future_of(job: Job) -> TypeError | None:
-    """Return the error that a future is in what a task was called with; None: there is
-    none.
+    """Return the error for a future among the arguments of a task, or None if there is
+    no future.
     """
     task = job.task
     if not isinstance(task.input, Arguments):
@@ -172,9 +177,9 @@ def _misplaced_future_of(job: Job) -> TypeError | None:
 def _job_parts(
     job: Job, channels: object, managed: object
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yield the parts of a job: the kind of each, its name, and the part itself.
+    """Yield the parts of a job, each with its kind and its name.
 
-    *channels* and *managed* hold only the values that the node may read again.
+    *channels* and *managed* hold only the values that the node may read while it runs.
     """
     task = job.task
     if isinstance(task.input, Arguments):
@@ -211,16 +216,20 @@ def _job_parts(
 # ------------------------------------------------ outcomes
 
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
-"""The types of outcomes: one is sent as its index here, and its fields."""
+"""The types of outcomes. An outcome is sent as the index of the type, and the
+fields.
+"""
 _CANCELLED: Final = len(_OUTCOMES)
-"""The tag of a `Raised` with a `TaskCancelled`: a waiter must see that unread."""
+"""The tag of a `Raised` with a `TaskCancelled`: a waiting caller must recognize it
+without unpickling.
+"""
 
 
 def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> bytes:
-    """Return *outcome* as bytes that the coordinator can decode; raises nothing.
+    """Return *outcome* as bytes that the coordinator can decode. This never raises.
 
-    What cannot be pickled, or not be unpickled again, becomes a `Raised` that
-    names the task and the path to the culprit.
+    An outcome that cannot be pickled and unpickled becomes a `Raised` whose error names
+    the task and the path to the culprit.
     """
     if isinstance(outcome, Raised):
         return _pack_error(outcome.error, task, share)
@@ -244,7 +253,8 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
     text, calls = "".join(traceback.format_exception(error)), failed_calls(error)
     try:
         message = pack((error, error.__cause__, text, calls), share)
-        # Many exceptions can be pickled and not unpickled: required keyword arguments.
+        # Many exceptions can be pickled but not unpickled, for example if they have
+        # required keyword arguments.
         if not message.refs:
             unpack(message.data)
     except BaseException as problem:  # noqa: BLE001 - the worker always answers
@@ -260,7 +270,8 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
 
 
 class PackedOutcome:
-    """An outcome in bytes: its tag and large buffers are known, nothing is unpickled.
+    """An outcome in bytes. Its tag is read and its large buffers are opened, but
+    nothing is unpickled.
 
     Args:
         data: The body of the frame.
@@ -268,7 +279,7 @@ class PackedOutcome:
         at: Where in the body it begins.
 
     Raises:
-        ValueError: It cannot be one.
+        ValueError: The bytes are not an outcome.
     """
 
     __slots__ = ("_kind", "_parts", "is_of_cancelled", "is_plain")
@@ -277,13 +288,13 @@ class PackedOutcome:
         if data[at] > _CANCELLED:
             raise ValueError(f"no outcome has the tag {data[at]}")
         self.is_of_cancelled = data[at] == _CANCELLED
-        """True if the call was cancelled."""
+        """True if the error is a `TaskCancelled`: the call was cancelled."""
         self._kind = Raised if self.is_of_cancelled else _OUTCOMES[data[at]]
         self._parts, self.is_plain = serialization.read_message(data, open_ref, at + 1)
 
     @property
     def is_failure(self) -> bool:
-        """True if it is not a result."""
+        """True if the outcome is not a result."""
         return self._kind is not Returned
 
     def read(self) -> Outcome:
@@ -298,7 +309,8 @@ class PackedOutcome:
         error, cause, text, calls = content
         if calls:
             add_failed_calls(error, calls)
-        # A pickle leaves out the error that was being handled.
+        # The pickle of an exception does not contain its cause, so the cause is set
+        # here.
         error.__cause__ = cause if cause is not None else WorkerTraceback(f"\n\n{text}")
         if cause is not None:
             error.add_note(text)

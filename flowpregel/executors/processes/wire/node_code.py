@@ -1,4 +1,4 @@
-"""The packed code of nodes, and the stores of it, which are bounded by bytes."""
+"""The packed code of nodes, and the caches of code, which are bounded by bytes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from flowpregel.executors.processes.wire.references import References
 KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
 KEPT_BYTES: Final = 32 << 20
-"""Bytes of code that each store keeps: of the coordinator, and for each worker."""
+"""The most bytes of code in each cache: one cache of the coordinator, and one for each
+worker.
+"""
 _KEPT_ENTRIES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes from which code is worth a warning, and a worker keeps no second copy of it."""
 
 
 class RecentlyUsed(Generic[KeyT, ValueT]):
-    """Entries in the order of their use, as many as there is room for; any OS thread
-    may ask.
+    """A cache that drops the least recently used entries when it is full. Thread-safe.
 
     The newest entry is kept however large it is.
 
     Args:
-        most_bytes: The room.
+        most_bytes: The most bytes of all entries.
     """
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
@@ -44,7 +45,9 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
         return len(self._entries)
 
     def get(self, key: KeyT) -> ValueT | None:
-        """Return the entry of *key*, which is the newest now; None: there is none."""
+        """Return the entry of *key*, which becomes the newest, or None if there is no
+        entry.
+        """
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -53,7 +56,7 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
             return entry[0]
 
     def put(self, key: KeyT, value: ValueT, size: int) -> list[KeyT]:
-        """Keep *value*, of *size* bytes, under *key*; return the keys of what is
+        """Store *value*, of *size* bytes, under *key*; return the keys of the entries
         dropped for it.
         """
         dropped: list[KeyT] = []
@@ -72,7 +75,8 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
 
 
 def pack_node(node: Node, *, called: bool = False) -> bytes:
-    """Return *node*, pickled: what a worker needs of it, or all that a call carries.
+    """Return *node*, pickled. A worker needs only a part of the node; if *called*, all
+    of it is pickled, as for a call.
 
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
@@ -106,7 +110,7 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
 
 
 def references_of(node: Node) -> References | None:
-    """Return the references of the code of *node*: what the user has written of it."""
+    """Return the references of the user code in *node*."""
     return References.of(
         (node.steps, node.writers, node.graph, node.mapper, node.retry, node.cache)
     )
@@ -127,7 +131,8 @@ class ReceivedCode:
         self._references: References | None = None
 
     def node(self) -> Node:
-        """Return the node of the packed code, without changes made by its last call.
+        """Return the node of the packed code, without any changes that its last call
+        made.
 
         Raises:
             BaseException: Whatever the unpickling of a part raises.
@@ -145,16 +150,18 @@ class ReceivedCode:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class NodeCode:
-    """The code of nodes that look alike, as workers are sent it."""
+    """The packed code that is sent to workers; nodes with the same bytes share it."""
 
     digest: bytes
     data: bytes
     seconds: float = inf
-    """Seconds that its tasks take; infinity: unknown, or they wait for others."""
+    """The seconds that tasks with this code take; infinity if unknown, or if the tasks
+    wait for calls.
+    """
 
     def measured(self, seconds: float) -> None:
-        """Note how long a task took: a moving average in which outliers count
-        little.
+        """Record how many seconds a task took, in a moving average that gives outliers
+        little weight.
         """
         if self.seconds == inf:
             self.seconds = seconds

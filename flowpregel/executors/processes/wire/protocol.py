@@ -3,17 +3,17 @@
 ::
 
     coordinator                                               worker
-        |--- tokens: the numbers of the tasks it may begin ---->|   (pipe)
-        |--- frames: TASKS, ANSWER, ... ----------------------->|   (socket)
-        |<-- frames: READY, ENDED, EMITTED, CALLED, ... --------|   (socket)
-        |    status: which task runs, which one must stop       |   (shared memory)
+        |--- tokens: the numbers of the tasks it may begin ---->|   (pipe) |--- frames:
+        TASKS, ANSWER, ... ----------------------->|   (socket) |<-- frames: READY,
+        ENDED, EMITTED, CALLED, ... --------|   (socket) |    status: which task runs,
+        which one must stop       |   (shared memory)
 
-A task begins when its worker has taken its token. The coordinator recalls tasks by
-reading tokens back. A pipe hands out each byte once, so no task runs twice or is lost.
-The first task of an idle worker has none: it begins at once.
+A task begins when its worker has taken the task's token. The coordinator recalls tasks
+by reading their tokens back. A pipe delivers each byte once, so no task runs twice or
+is lost. The first task of an idle worker has no token: it begins at once.
 
-`serialization` builds frames and cuts them from the bytes of a link. The kinds of
-frames are defined here, with the meaning of each.
+This module defines the kinds of frames, and cuts frames from the bytes of a link.
+`serialization` packs the bodies.
 """
 
 from __future__ import annotations
@@ -30,23 +30,27 @@ from typing import Any, Final, NamedTuple
 TASKS: Final = 2
 """Tasks to run, in order: a pickled list of (number, digest of the code, code, digests
 of code to drop first, packed job). The code is the pickle of a node's name and of the
-node's own pickle. It is empty if the worker has it. *number* is that of the task that
-begins without a token; 0: none does.
+node's own pickle; it is empty if the worker has the code. The frame's *number* is the
+number of the task that begins without a token, or 0 if all tasks have tokens.
 """
 ANSWER: Final = 3
-"""The outcome of call or store request *number*."""
+"""The outcome of request *number*: a call, a store request, or a saved state."""
 FREED: Final = 4
-"""Leases of the worker's own shared memory that the coordinator no longer reads."""
+"""The ids of the buffers in the worker's shared memory that the coordinator no longer
+reads.
+"""
 STOP: Final = 5
-"""No more tasks: release what is held, and exit."""
+"""The command to exit the contexts and end; no more tasks follow."""
 LEAVE: Final = 6
-"""Leave the `Context` channels of a run that ended; *number* names the request."""
+"""The command to exit the `Context` channels of a run that has ended; *number* names
+the request.
+"""
 
 # Up: from the worker to the coordinator.
 READY: Final = 32
-"""Started, and its initializer has run."""
+"""The worker has started, and has run the pool's initializer."""
 ENDED: Final = 33
-"""Task *number* ended: `RAN`, the ids of calls, its outcome."""
+"""Task *number* has ended. The body: `RAN`, the ids of failed calls, the outcome."""
 EMITTED: Final = 34
 """A chunk for the run's custom stream."""
 BEAT: Final = 35
@@ -60,21 +64,25 @@ LOGGED: Final = 38
 PRINTED: Final = 39
 """Text for stdout or stderr."""
 RETURNED: Final = 40
-"""Leases of the coordinator's shared memory that the worker no longer reads."""
+"""The ids of the buffers in the coordinator's shared memory that the worker no longer
+reads.
+"""
 FAILED: Final = 41
-"""The worker could not start: why."""
+"""The worker could not start; the body is the packed error."""
 LEFT: Final = 42
-"""The contexts of request *number* have been left."""
+"""The worker has exited the contexts of request *number*."""
 SAVED: Final = 43
 """The state that task *number* saves for its next attempt; it is answered like a call.
 """
 CANCELLED: Final = 44
-"""Task *number* no longer wants a call; no answer."""
+"""Task *number* cancels a call; this has no answer."""
 
 SPOILED: Final = 45
-"""The worker begins no more tasks. The body names what its last one did that stays."""
+"""The worker begins no more tasks. The body names the process state that its last task
+changed and that cannot be restored.
+"""
 REFUSED: Final = 46
-"""Task *number*, which came when the worker was spoiled, has not begun."""
+"""Task *number*, which arrived after the worker was spoiled, has not begun."""
 
 DOWN: Final = frozenset(range(TASKS, LEAVE + 1))
 UP: Final = frozenset(range(READY, REFUSED + 1))
@@ -92,35 +100,35 @@ STRUCTURED: Final = 8
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
 RAN: Final = Struct("<fqfQI")
-"""The head of ENDED: the seconds that a task ran, the wall-clock nanoseconds at which
-it began, the seconds of CPU, the peak memory of the process so far (bytes), and the
-number of bytes that follow of ids of calls whose failures the task has seen.
+"""The head of ENDED: the seconds that the task ran, its start (wall-clock nanoseconds),
+its CPU time in seconds, the peak memory of the process so far (bytes), and the number
+of bytes that follow with the ids of the calls whose failures the task has seen.
 """
 TOKEN: Final = Struct("<I")
 """The number of a task."""
 REQUEST: Final = Struct("<I")
-"""Before the body of CALLED, ASKED, SAVED and CANCELLED: what the answer is to be sent
-under.
+"""The head of CALLED, ASKED, SAVED and CANCELLED: the number of the request, under
+which the answer is sent.
 """
 
 
 STATUS_SIZE: Final = 24
-"""Bytes of shared memory that the status of a worker needs."""
+"""The bytes of shared memory for a worker's status."""
 RUNNING: Final = 0
-"""The index of the number of the task that began last."""
+"""The index in the status of the number of the task that began last."""
 UNWANTED: Final = 1
-"""The index of the number of the task that must stop: set before the signal that makes
-the worker read it.
+"""The index in the status of the number of the task that must stop. It is set before
+the signal that makes the worker read it.
 """
 
 ENDING: Final = 2
-"""The index of the number of the task whose run will end soon."""
+"""The index in the status of the number of the task whose run will end soon."""
 
 
 def map_status(fd: int) -> memoryview:
     """Return the status of a worker: three numbers in memory that both processes map.
 
-    They can be read when the worker is dead.
+    The coordinator can read them even when the worker is dead.
     """
     return memoryview(mmap.mmap(fd, STATUS_SIZE)).cast("Q")
 
@@ -133,13 +141,13 @@ class WorkerKind(NamedTuple):
     end."""
 
     threads: int | None = None
-    """The number of OS threads that numeric libraries may start; None: the pool's
+    """The number of OS threads that numeric libraries may start; None means the pool's
     share.
     """
     gpus: tuple[str, ...] = ()
-    """The GPUs that its tasks see; none: whatever the program sees."""
+    """The GPUs that the worker's tasks see; if empty, they see those of the program."""
     is_fresh: bool = False
-    """Whether it runs one task, and ends."""
+    """Whether the worker runs one task, and then ends."""
 
 
 PLAIN: Final = WorkerKind()
@@ -153,7 +161,7 @@ class PoolSettings:
     """The number of workers that run tasks at the same time."""
     env: Mapping[str, str] = field(default_factory=dict)
     initializer: bytes = b""
-    """Pickled (function, arguments), or nothing."""
+    """The pickle of the initializer and its arguments; empty if there is none."""
     worker_max_tasks: int | None = None
     worker_max_rss: int | None = None
     grace: float = 2.0
@@ -163,52 +171,56 @@ class PoolSettings:
     idle_after: float = 60.0
     """Seconds after which an idle worker is stopped."""
     kind: WorkerKind = PLAIN
-    """The settings of these workers alone."""
+    """The kind of the workers that get these settings."""
     amounts: Mapping[str, float] = field(default_factory=dict)
     """The amount of each resource."""
     gpus: tuple[str, ...] = ()
     limits_folder: str = ""
-    """The folder of programs that share the limits; empty: the program has its own."""
+    """The folder of the programs that share the limits; if empty, the limits are the
+    program's own.
+    """
     share: int = 0
     """The number of OS threads that numeric libraries may start in a worker."""
     capped: tuple[str, ...] = ()
-    """The environment variables that say so, and that the user has not set."""
+    """The environment variables that set this number, without those set by the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSetup:
-    """The descriptors of a worker and its settings; travels with loky's start-up
-    data.
-    """
+    """The descriptors and settings of a worker, sent with loky's start-up data."""
 
     settings: PoolSettings
     link: Any
-    """Stream socket: frames both ways."""
+    """The stream socket for frames, in both directions."""
     fd_socket: Any
-    """Stream socket: descriptors of shared memory, both ways."""
+    """The stream socket for shared memory descriptors, in both directions."""
     status: Any
-    """Shared memory of the status."""
+    """The shared memory of the worker's status."""
     tokens: Any
-    """Pipe of the numbers of the tasks that it may begin."""
+    """The pipe with the numbers of the tasks that the worker may begin."""
     stdout: Any
     stderr: Any
     magic: int
-    """Begins every frame."""
+    """The random number that begins every frame of the link."""
     coordinator: int
-    """The pid of the process that started it."""
+    """The pid of the coordinator."""
     log_levels: Mapping[str, int]
-    """The levels of the coordinator's loggers, by name: records below are not sent."""
+    """The levels of the coordinator's loggers, by name. Records below these levels are
+    not sent.
+    """
 
 
 RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
-"""Bytes in the kernel's unit of peak memory."""
+"""The bytes in the kernel's unit of peak memory."""
 
 
 STOP_SIGNAL: Final = (
     # no mutant: either signal does
     signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 )
-"""The signal for a worker whose task must stop; hardly any other program uses it."""
+"""The signal to a worker whose task must stop; hardly any other program uses this
+signal.
+"""
 
 
 TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
@@ -216,9 +228,9 @@ TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
 HEADER: Final = Struct("<IBBHIQ")
 """magic, kind, flags, spare, number, length of the body."""
 READ_SIZE: Final = 1 << 16
-"""Bytes that an end of a link reads at once."""
+"""The most bytes that one end of a link reads at once."""
 LONGEST: Final = 1 << 36
-"""No body is longer: a length above it is garbage."""
+"""The longest body; a greater length in a header is garbage."""
 
 
 class Frame(NamedTuple):
@@ -231,15 +243,15 @@ class Frame(NamedTuple):
 
 
 class GarbageError(Exception):
-    """Bytes on a link that are no frames."""
+    """An error: the bytes on a link are not frames."""
 
 
 class Parser:
-    """Cuts the bytes that arrive into frames.
+    """A parser that cuts the bytes of a link into frames.
 
     Args:
-        magic: What every frame begins with.
-        kinds: The kinds that may arrive at this end.
+        magic: The number that every frame begins with.
+        kinds: The kinds of frames that may arrive at this end.
     """
 
     def __init__(self, magic: int, kinds: frozenset[int]) -> None:
@@ -250,7 +262,8 @@ class Parser:
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that *data* completes.
 
-        Memory grows with the bytes that arrived, never with what a header claims.
+        The parser allocates memory for the bytes that arrived, never for the length
+        that a header claims.
 
         Raises:
             GarbageError: The bytes are not frames; the link cannot be used again.

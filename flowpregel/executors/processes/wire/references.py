@@ -1,19 +1,20 @@
-"""The objects that code refers to, and whether they are still the very same ones.
+"""The objects that code refers to, and the check that they are still the same objects.
 
-A pickle of a function by value holds more than the function: the globals that it names,
-the values that it closes over, the functions among these with their own globals, the
-state of instances. `References` is a list of all that, made once. The pickle may be
-used again as long as `References.hold` finds that each name, cell, attribute and item
-still refers to the same object. Objects of immutable kinds end the search; so does
-everything that is pickled by name. A container is compared item by item, by identity:
-`1`, `1.0` and `True` are equal, but not the same.
+If a function is pickled by value, the pickle contains more than the function: the
+globals that it names, the values that it closes over, the functions among these values
+with their own globals, and the state of instances. `References` is a list of all these
+objects, made once. The pickle may be used again as long as `References.hold` finds that
+each name, cell, attribute and item still refers to the same object. The search does not
+look into immutable objects, or into objects that are pickled by name. A container is
+compared item by item, by identity: `1`, `1.0` and `True` are equal, but not the same
+object.
 
-Code has no `References` if any part of it can change and stay the same object: an
-array, an object with a ``__reduce__`` or ``__getstate__`` of its own. The same holds
+Code has no `References` if any part of it can change and stay the same object, such as
+an array, or an object that defines ``__reduce__`` or ``__getstate__``. The same is true
 for a container with too many items to compare. Such code is pickled for each call.
 
-A worker uses the same list for what it has unpickled. If a call has changed anything in
-it, the next call is given a new copy.
+A worker makes the same list for unpickled code. If a call has changed any reference in
+the list, the code is unpickled again for the next call.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ from flowpregel._pickling.process_bound import Placeholder, ProcessBound
 from flowpregel.executors.shared import Shared
 
 _MOST_PARTS: Final = 1024
-"""The most objects to compare: packing code with more costs no more than that."""
+"""The most objects to compare. Comparing more objects would cost as much as packing the
+code.
+"""
 _MISSING: Final = object()
 _PICKLING: Final = (
     "__reduce_ex__",
@@ -52,7 +55,7 @@ _PICKLING: Final = (
     "__getnewargs__",
     "__getnewargs_ex__",
 )
-"""The methods by which a class decides how its instances are pickled."""
+"""The methods by which a class determines how its instances are pickled."""
 _HEAP_TYPE: Final = 1 << 9
 """The flag of a class that was made by a ``class`` statement, not in C."""
 
@@ -97,7 +100,7 @@ _BY_NAME: Final = (
     Shared,
     PurePath,
 )
-"""Kinds whose pickles are names, or whose instances do not change."""
+"""The types whose instances are pickled by name, or do not change."""
 _IMMUTABLE_NAMES: Final = frozenset(
     {
         "decimal.Decimal",
@@ -110,7 +113,7 @@ _IMMUTABLE_NAMES: Final = frozenset(
         ),
     }
 )
-"""Immutable classes of modules that few programs import."""
+"""The names of immutable classes in modules that few programs import."""
 _Read: TypeAlias = Callable[[Any], Iterable[Any]]
 _NAMED_CALLS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
@@ -126,11 +129,13 @@ class References:
 
     def __init__(self) -> None:
         self._before: list[tuple[_Read, Any, tuple[Any, ...]]] = []
-        """A function, what it reads, and the objects that it has found there."""
+        """The read functions, each with the object that it reads and the references
+        that it found there.
+        """
 
     @classmethod
     def of(cls, code: Any) -> References | None:
-        """Return the references of *code*; None: parts of it can change unseen."""
+        """Return the references of *code*, or None if parts of it can change unseen."""
         search = _Search()
         try:
             search.run(code)
@@ -139,27 +144,25 @@ class References:
         return search.found
 
     def add(self, read: _Read, source: Any) -> tuple[Any, ...]:
-        """Note and return the objects that *read* finds in *source*."""
+        """Record and return the objects that *read* finds in *source*."""
         objects = tuple(read(source))
         self._before.append((read, source, objects))
         return objects
 
     def hold(self) -> bool:
-        """Return whether each of them still refers to the same object."""
+        """Return whether all references still refer to the same objects."""
         try:
             for read, source, before in self._before:
                 now = tuple(read(source))
                 if len(now) != len(before) or not all(map(is_, now, before)):
                     return False
-        except RuntimeError:  # another OS thread changes it just now
+        except RuntimeError:  # another OS thread is changing it
             return False
         return True
 
 
 def cell_content(cell: CellType) -> Any:
-    """Return the value in *cell*, or something that nothing else is if there is
-    none.
-    """
+    """Return the value in *cell*, or a unique object if *cell* is empty."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -176,7 +179,7 @@ def _contents_of(cells: Iterable[CellType]) -> Iterable[Any]:
 
 
 def _parts_of_function(function: types.FunctionType) -> tuple[Any, ...]:
-    """Return the parts of *function* but for its globals and what it closes over."""
+    """Return the parts of *function*, except its globals and its closure."""
     attributes = function.__dict__
     return (
         function.__code__,
@@ -208,7 +211,7 @@ def _attributes_of(instance: Any) -> tuple[type, Any]:
 
 
 def _slots_of(instance: Any) -> Iterator[Any]:
-    """Yield what is in the slots of *instance*, as `pickle` finds them."""
+    """Yield the values in the slots of *instance*, as `pickle` finds the slots."""
     for name in vars(copyreg)["_slotnames"](type(instance)):
         try:
             yield object.__getattribute__(instance, name)
@@ -217,7 +220,7 @@ def _slots_of(instance: Any) -> Iterator[Any]:
 
 
 class _Search:
-    """Finds the references of one piece of code."""
+    """A search for the references of one piece of code."""
 
     def __init__(self) -> None:
         self.found = References()
@@ -229,8 +232,8 @@ class _Search:
         """Find all references.
 
         Raises:
-            _ChangesUnseenError: A part of it can change, and its references stay the
-                same.
+            _ChangesUnseenError: A part of the code can change without any change of the
+                references.
         """
         self._pending.append(code)
         while self._pending:
@@ -275,8 +278,8 @@ class _Search:
             return
         from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415 - loaded by now
 
-        # Of the attributes, the dict itself is one of the parts, and has been read with
-        # them.
+        # The dict of the attributes is one of the parts, and is read with them, so the
+        # search skips it.
         self._seen[id(function.__dict__)] = function.__dict__
         self._pending += self.found.add(_parts_of_function, function)
         if function.__annotations__:
@@ -313,7 +316,8 @@ class _Search:
     def _see_class(self, kind: type) -> None:
         if not kind.__flags__ & _HEAP_TYPE or found_by_name(kind):
             return
-        # A live view: an attribute that is set later is in it.
+        # `vars` returns a live view, so attributes that are set later are compared as
+        # well.
         attributes = vars(kind)
         self.found.add(_parts_of_mapping, attributes)
         self._pending += (type(kind), *kind.__bases__)
@@ -336,7 +340,8 @@ class _Search:
                 getattr(value, entry.name, None) for entry in fields(kind)
             )
         elif is_ours and "__reduce__" in vars(kind):
-            # It consists of parts that do not change: a task, for example.
+            # An instance of our class, such as a task, does not change; only the parts
+            # that it is pickled from are searched.
             reduced = kind.__reduce__(value)
             self._pending += () if isinstance(reduced, str) else reduced[1]
         elif (
@@ -357,8 +362,8 @@ class _Search:
 
 
 def found_by_name(value: Any) -> bool:
-    """Return whether a function or class is pickled by its name, which another process
-    imports.
+    """Return whether a function or class is pickled by name, so that another process
+    imports it.
     """
     module_name = getattr(value, "__module__", None)
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None
@@ -373,13 +378,13 @@ def found_by_name(value: Any) -> bool:
     registered = (
         () if cloudpickle is None else cloudpickle.list_registry_pickle_by_value()
     )
-    # A package is registered with all that is in it.
+    # If a package is registered, so are all its modules.
     return not any(f"{module_name}.".startswith(f"{name}.") for name in registered)
 
 
 def _is_plain(kind: Any) -> bool:
-    """Return whether all that pickle takes of an instance is its class and its
-    attributes.
+    """Return whether pickle stores only the class and the attributes of an instance of
+    *kind*.
     """
     return bool(
         all(
@@ -387,14 +392,14 @@ def _is_plain(kind: Any) -> bool:
             for name in _PICKLING
         )
         and kind not in copyreg.dispatch_table
-        # Its only base that is written in C is `object`.
+        # `object` is the only base class that is written in C.
         and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
     )
 
 
 def _is_of_immutable_library(value: Any) -> bool:
-    """Return whether *value* is of `typing`, a number, or a type or a function of
-    NumPy.
+    """Return whether *value* is an immutable object of `typing`, of a class in
+    `_IMMUTABLE_NAMES`, or a scalar, dtype or ufunc of NumPy.
     """
     kind = type(value)
     if (

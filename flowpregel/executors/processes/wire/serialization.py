@@ -1,8 +1,8 @@
-"""Messages between the ends of a link: pickles, and their large buffers.
+"""The messages between the ends of a link: pickles, and their large buffers.
 
-A frame is a header of fixed size and a body. The header begins with the link's mark, a
-random number. Bytes that user code writes to the wrong descriptor lack the mark and are
-refused before anything is decoded. The pickles are those of
+A message is the body of a frame, or a part of the body. The frame's header begins with
+the link's random number. Bytes that user code writes to the wrong descriptor lack this
+number, and are refused before anything is decoded. The pickles are those of
 `flowpregel._pickling.crossing`.
 """
 
@@ -20,20 +20,22 @@ _COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
 _LARGEST_PLAIN: Final = 1 << 16
 _NAMING: Final = re.compile(rb"[\x93\x82\x83\x84]")
-"""The opcodes of our pickles that name a global: STACK_GLOBAL, and those of `copyreg`'s
-codes.
+"""The opcodes of our pickles that name a global: STACK_GLOBAL and the three opcodes for
+`copyreg` extension codes.
 """
 
 
 class BufferRef(NamedTuple):
-    """A part of a message in shared memory, where it was written for one reader."""
+    """The reference to a part of a message in shared memory, which was written for one
+    reader.
+    """
 
     id: int
-    """The number of the buffer, once in the life of the process that wrote it; 0: it is
+    """The number of the buffer, unique in the process that wrote it; 0 if the part is
     in the message itself.
     """
     segment: int
-    """The segment it lies in."""
+    """The id of the segment that contains the buffer."""
     size: int
 
 
@@ -42,22 +44,24 @@ class Message(NamedTuple):
 
     count of parts | ref, ref, ... | the parts that are not in shared memory
 
-    The first part is the pickle. A count of 0: it is all that follows.
+    The first part is the pickle. If the count is 0, the pickle alone follows.
     """
 
     data: bytes
     refs: Sequence[BufferRef] = ()
-    """The parts in shared memory."""
+    """The references to the parts in shared memory."""
 
 
 Share: TypeAlias = Callable[[memoryview], BufferRef | None]
-"""Puts a buffer into shared memory; None: there is no room."""
+"""A function that puts a buffer into shared memory, and returns None if there is no
+room.
+"""
 Open: TypeAlias = Callable[[BufferRef], memoryview]
-"""Returns a buffer in shared memory."""
+"""A function that opens a buffer in shared memory."""
 
 
 def pack(value: Any, share: Share | None = None) -> Message:
-    """Return *value* as a message; what is large goes to *share*.
+    """Return *value* as a message; pass large buffers to *share*.
 
     Raises:
         Exception: *value* cannot be pickled.
@@ -98,7 +102,7 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
     """Return the value that `pack` was given.
 
     Args:
-        data: Has the message's data at its end.
+        data: The bytes, with the message at the end.
         open_ref: Opens buffers in shared memory.
         at: Where the message begins.
 
@@ -120,7 +124,7 @@ def read_message(
     run.
 
     Args:
-        data: Has the message's data at its end.
+        data: The bytes, with the message at the end.
         open_ref: Opens buffers in shared memory.
         at: Where the message begins.
 
@@ -164,7 +168,7 @@ def moved(
     """Return the message in *data* for another reader; its pickle is not read.
 
     Args:
-        data: Has the message's data at its end.
+        data: The bytes, with the message at the end.
         move: Is given what names a part in shared memory; returns what names it for
             that reader, or the part itself.
         at: Where the message begins.

@@ -1,4 +1,4 @@
-"""Shared memory for the large parts of a message, which would be slow on a link.
+"""Shared memory for the large parts of a message, which a link would transfer slowly.
 
 ::
 
@@ -8,10 +8,10 @@
       Arena: segment === fd, over the FdSocket ==> BufferReader: private mapping
     release(ref id) <-- BufferReader -- link ---- when the last view of it is gone
 
-A segment has no name, so nothing is left behind when both processes are gone. An arena
-uses its segments again: fresh pages cost several times what writing them costs. A
-reader maps copy-on-write: it may write to what it was given, and no other process sees
-that.
+A segment has no name, so nothing remains when both processes are gone. An arena reuses
+its segments: fresh pages cost several times as much as writing to them. A reader maps a
+segment copy-on-write, so it may write to a buffer without any other process seeing the
+change.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ _segment_ids: Final = count(1)
 _ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
 MUCH: Final = 256 << 20
-"""Bytes of all segments from which it is better to wait for what is in use. A segment
-that alone is larger is not kept for other buffers.
+"""The total bytes of segments above which an arena rather waits for a segment in use
+than makes a new one. A single segment larger than this is not kept for other buffers.
 """
 _PATIENCE: Final = 0.05
 _LOOK_EVERY: Final = 0.002
 _FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
 _POPULATE_READ: Final = 22
-"""MADV_POPULATE_READ of Linux 5.14, which `mmap` does not name."""
+"""MADV_POPULATE_READ of Linux 5.14, which the `mmap` module does not define."""
 _POPULATED_UP_TO: Final = 64 << 20
-"""Bytes up to which a buffer is mapped as a whole: of more, only a part may be
-wanted.
+"""The bytes up to which all pages of a buffer are mapped at once. Of a larger buffer,
+only a part may be read.
 """
 _KEPT: Final = 256 << 20
-"""Bytes of mappings that a reader keeps while nothing views them."""
+"""The most bytes of unused mappings that a reader keeps."""
 
 
 def new_shared_file(size: int) -> int:
-    """Return a descriptor of *size* zero bytes, without a name, that several processes
-    can map.
+    """Return the descriptor of an unnamed file of *size* zero bytes that several
+    processes can map.
     """
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("flowpregel", os.MFD_CLOEXEC)
@@ -76,36 +76,37 @@ def new_shared_file(size: int) -> int:
 
 
 class Segment:
-    """A file in memory, without a name; it goes with the last reference to it.
+    """An unnamed file in memory, freed with the last reference to the object.
 
     Args:
-        size: Its bytes.
+        size: The size in bytes.
 
     Raises:
-        OSError: There is no memory for it.
+        OSError: There is not enough memory.
     """
 
     def __init__(self, size: int) -> None:
         self.id, self.size, self.fd = next(_segment_ids), size, new_shared_file(size)
         weakref.finalize(self, _drop, self.fd, os.getpid()).atexit = False
         if hasattr(os, "posix_fallocate"):
-            # Now: pages that cannot be had later would end the process with SIGBUS.
+            # Allocate all pages now: if a page could not be allocated later, SIGBUS
+            # would end the process.
             os.posix_fallocate(self.fd, 0, size)
         self.memory = mmap.mmap(self.fd, size)
-        """All of it, mapped by its writer."""
+        """The whole segment, mapped by its writer."""
 
 
 def _drop(fd: int, owner: int) -> None:
     if os.getpid() == owner:
-        # The memory goes now, though readers have the file open; its size shows them
-        # that.
+        # Truncating frees the memory now, even if readers have the file open; the size
+        # shows them that it is freed.
         os.ftruncate(fd, 0)
     os.close(fd)
 
 
 def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) -> Any:
-    """Return a buffer: *size* bytes of *memory*, which lives for as long as anything
-    views them.
+    """Return a buffer of *size* bytes of *memory*, which keeps *origin* alive as long
+    as any view of it exists.
     """
     buffer: Any = (ctypes.c_char * size).from_buffer(memory)
     buffer.origin = origin
@@ -113,15 +114,17 @@ def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) ->
 
 
 def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
-    """Return where *view* lies in shared memory, if it is a whole buffer there."""
+    """Return the segment or mapping of *view*, if *view* is a whole buffer in shared
+    memory.
+    """
     holder: Any = view.obj
     is_whole = isinstance(holder, ctypes.Array) and ctypes.sizeof(holder) == view.nbytes
     return getattr(holder, "origin", None) if is_whole else None
 
 
 def allocate_alone(size: int) -> Any:
-    """Return a buffer in a segment of its own, freed with the last reference; None: no
-    memory.
+    """Return a buffer in a segment of its own, freed with the last reference, or None
+    if there is not enough memory.
     """
     with suppress(OSError):
         segment = Segment(size)
@@ -130,18 +133,19 @@ def allocate_alone(size: int) -> Any:
 
 
 def fill(buffer: Any, data: memoryview) -> None:
-    """Write *data* to a buffer that was allocated here."""
+    """Write *data* to a buffer that was allocated in this process."""
     buffer.origin.memory[: data.nbytes] = data
 
 
 class Arena:
-    """Segments that are used again, and the buffers in them that are read.
+    """A set of reusable segments, and their buffers that have a reader.
 
     Args:
-        limit: The most bytes all segments may have together.
-        segments: The most segments; each has a descriptor here and one where it is
-            read.
-        reader: The only reader, to whom `share` hands segments over at once.
+        limit: The most bytes of all segments together.
+        segments: The most segments; each uses a descriptor in this process and in the
+            reader.
+        reader: The socket to the only reader, over which `share` sends segments at
+            once. None if the caller sends them.
     """
 
     def __init__(
@@ -155,20 +159,20 @@ class Arena:
         self._reader = reader
         self._most = segments
         self._segments: WeakSet[Segment] = WeakSet()
-        # The garbage collector puts segments here, anywhere: it may not wait for the
-        # lock.
+        # Finalizers append segments to this list. They may run at any point, so they
+        # must not wait for the lock.
         self._free: list[Segment] = []
         self._read: dict[int, Any] = {}
         self._lock = threading.Lock()
         self.is_full = False
-        """Whether something did not fit since this was last set to False."""
+        """True if a buffer did not fit; a caller sets it back to False."""
 
     def allocate(self, size: int, wait: float = 0.0) -> Any:
         """Return a buffer of *size* bytes for `fill`, freed with the last reference to
         it.
 
-        None: there is no room for it within *wait* seconds. If there is time, it waits
-        a moment for what is in use before there is very much of it.
+        Return None if there is no room within *wait* seconds. If the segments are large
+        already, and *wait* allows, first wait a moment for a segment in use.
         """
         started = time.monotonic()
         while True:
@@ -190,8 +194,8 @@ class Arena:
             time.sleep(_LOOK_EVERY)
 
     def share(self, data: memoryview) -> BufferRef | None:
-        """Write *data* for one reader, unless it lies in a segment already; None: no
-        room.
+        """Write *data* for one reader, unless it lies in a segment already; return None
+        if there is no room.
         """
         buffer: Any = data.obj
         if not isinstance(origin_of(data), Segment):
@@ -210,12 +214,12 @@ class Arena:
         return ref
 
     def release(self, ref_ids: Iterable[int]) -> None:
-        """Note that the readers of these buffers are done with them."""
+        """Note that the readers no longer use these buffers."""
         for ref_id in ref_ids:
             self._read.pop(ref_id, None)
 
     def __len__(self) -> int:
-        """Return how many buffers are being read."""
+        """Return the number of buffers that have a reader."""
         return len(self._read)
 
     def descriptor(self, ref: BufferRef) -> int:
@@ -224,7 +228,7 @@ class Arena:
         return fd
 
     def view(self, ref: BufferRef) -> memoryview:
-        """Return the bytes of a buffer that is shared here."""
+        """Return the bytes of a buffer that this arena shares."""
         return memoryview(self._read[ref.id]).cast("B")[: ref.size]
 
     def _free_segment(self, size: int) -> Segment | None:
@@ -240,7 +244,9 @@ class Arena:
 
     def _new_segment(self, size: int) -> Segment | None:
         step = max(_SMALLEST, 1 << (size.bit_length() - 3))
-        rounded = -(-size // step) * step  # so that similar sizes share segments
+        rounded = (
+            -(-size // step) * step
+        )  # so that buffers of similar sizes fit the same segments
         while (
             self._total() + rounded > self._limit or len(self._segments) >= self._most
         ):
@@ -257,15 +263,15 @@ class Arena:
         return sum(segment.size for segment in self._segments)
 
     def close(self) -> None:
-        """Give up every segment; readers keep what they have mapped."""
+        """Drop all segments; readers keep their mappings."""
         with self._lock:
             self._read.clear()
             self._free.clear()
 
 
 def segments_for(writers: int) -> int:
-    """Return the segments for each of *writers*: a quarter of all descriptors for all
-    of them.
+    """Return the most segments for each of *writers* arenas, which together may use a
+    quarter of the process's descriptors.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
@@ -279,8 +285,8 @@ def default_limit() -> int:
 
 
 class FdSocket:
-    """Hands descriptors of segments to the other process, over a connected Unix
-    socket.
+    """A connected Unix socket over which segment descriptors are sent to the other
+    process.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -288,16 +294,16 @@ class FdSocket:
         self._sent: set[int] = set()
 
     def send(self, segment: int, fd: int) -> None:
-        """Make *segment* known on the other side, if it is not; raise OSError if that
-        fails.
+        """Send the descriptor of *segment*, unless it was sent before; raise OSError if
+        that fails.
         """
         if segment not in self._sent:
             socket.send_fds(self._socket, [_ID.pack(segment)], [fd])
             self._sent.add(segment)
 
     def receive(self) -> tuple[int, int]:
-        """Return the next segment that was sent, and its descriptor; raise OSError at
-        the end.
+        """Return the id and the descriptor of the next segment; raise OSError if the
+        other end is closed.
         """
         data, fds, _, _ = socket.recv_fds(self._socket, _ID.size, 1)
         if len(data) != _ID.size or len(fds) != 1:
@@ -306,7 +312,7 @@ class FdSocket:
 
 
 def released_in(body: bytes) -> Iterator[int]:
-    """Yield the ids in the body of such a frame."""
+    """Yield the buffer ids in the body of a FREED or RETURNED frame."""
     return (ref_id for (ref_id,) in _ID.iter_unpack(body))
 
 
@@ -314,22 +320,25 @@ class PrivateMapping(mmap.mmap):
     """A segment, or its first bytes, mapped copy-on-write."""
 
     fd: int | None
-    """The descriptor of the segment; None: its reader has closed it."""
+    """The descriptor of the segment, or None if its reader has closed it."""
     source: Any = None
-    """The object that keeps the content of the segment from changing."""
+    """The object whose lifetime keeps the segment from being reused."""
 
     def __new__(cls, fd: int, size: int, source: Any = None) -> PrivateMapping:
         """Map *size* bytes of *fd*."""
         mapping = super().__new__(cls, fd, size, access=mmap.ACCESS_COPY)
         mapping.fd, mapping.source = fd, source
         if size <= _POPULATED_UP_TO:
-            # Page by page takes twice as long. An older kernel does not know how.
+            # Mapping page by page takes twice as long. Older kernels do not support
+            # this advice.
             with suppress(OSError):
                 mapping.madvise(_POPULATE_READ)
         return mapping
 
     def is_untouched(self) -> bool:
-        """Return whether nothing was written to it, as far as the kernel tells."""
+        """Return whether no page was written to; False if the kernel does not report
+        that.
+        """
         page = mmap.PAGESIZE
         address = ctypes.addressof(ctypes.c_char.from_buffer(self))
         try:
@@ -338,14 +347,14 @@ class PrivateMapping(mmap.mmap):
                 kinds = set(pages.read(-(-len(self) // page) * 8)[7::8])
         except OSError:
             return False
-        # Of each page: bit 7 present, 6 swapped, 5 a page of the file. What was written
-        # is not.
+        # The top byte of each page's entry: bit 7 present, bit 6 swapped, bit 5 a page
+        # of the file. A page that was written to is no longer a page of the file.
         return bool(kinds) and all(kind & 0x20 or not kind & 0xC0 for kind in kinds)
 
 
 def copy_on_write(buffer: Any) -> memoryview:
-    """Return the bytes of *buffer* to write to; what lies in shared memory is not
-    copied now.
+    """Return a writable copy of *buffer*; a buffer in shared memory is mapped
+    copy-on-write, so it is not copied now.
     """
     view = memoryview(buffer)
     origin = origin_of(view)
@@ -355,27 +364,25 @@ def copy_on_write(buffer: Any) -> memoryview:
 
 
 class BufferReader:
-    """Opens buffers that the other process has written.
+    """A reader of the buffers that the other process has written.
 
     Args:
-        fds: Where descriptors come from.
+        fds: The socket from which the descriptors are received.
     """
 
     def __init__(self, fds: FdSocket) -> None:
         self._fds = fds
         self.released: deque[int] = deque()
-        """The ids of buffers that are read no more; the garbage collector puts them
-        here.
-        """
+        """The ids of the buffers that are no longer used; finalizers append them."""
         self._segments: dict[int, int] = {}
         self._idle: OrderedDict[int, PrivateMapping] = (
             OrderedDict()
-        )  # the last used comes last
+        )  # the most recently used mapping is the last
         self._mapped: WeakSet[PrivateMapping] = WeakSet()
 
     def open(self, ref: BufferRef) -> memoryview:
-        """Return the buffer, to read and to write; raise OSError if its segment was not
-        sent.
+        """Return the buffer, readable and writable; raise OSError if its segment was
+        not sent.
         """
         mapping = self._idle.pop(ref.segment, None)
         while sum(map(len, [*self._idle.values()])) > _KEPT:
@@ -388,14 +395,14 @@ class BufferReader:
         return PickleBuffer(buffer).raw()
 
     def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
-        """Keep a mapping that nothing views any more; for the garbage collector."""
+        """Keep a mapping for reuse whose buffer is no longer used; called as a
+        finalizer.
+        """
         self._idle[ref.segment] = mapping
         self.released.append(ref.id)
 
     def take_released(self) -> bytes:
-        """Return the ids in `released`, which are no longer there, as the body of a
-        frame.
-        """
+        """Remove the ids from `released`, and return them as the body of a frame."""
         ids = b""
         while self.released:
             ids += _ID.pack(self.released.popleft())
@@ -403,7 +410,7 @@ class BufferReader:
 
     def _descriptor(self, segment_id: int) -> int:
         if segment_id not in self._segments:
-            # Those of segments that their writer has given up.
+            # Close the descriptors of segments that their writer has freed.
             for segment, fd in [*self._segments.items()]:
                 if not os.fstat(fd).st_size:
                     del self._segments[segment]
@@ -415,7 +422,7 @@ class BufferReader:
         return self._segments[segment_id]
 
     def close(self) -> None:
-        """Close the descriptors; what is mapped stays readable."""
+        """Close the descriptors; mapped buffers stay readable."""
         for mapping in self._mapped:
             mapping.fd = None
         for fd in self._segments.values():

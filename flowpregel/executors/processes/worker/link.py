@@ -1,4 +1,4 @@
-"""The worker's end of the link: frames, and the answers to requests of the task."""
+"""The worker's end of the link: its frames, and the answers to the task's requests."""
 
 from __future__ import annotations
 
@@ -26,36 +26,34 @@ from flowpregel.executors.unread import LazyFuture
 
 
 class Answer(CallFuture[Any], LazyFuture[Any]):
-    """The result of a call that a task in a worker has made; the task itself reads
-    it.
+    """The future of a call that a task in a worker has made; the task itself unpickles
+    the result.
     """
 
-    # An OS thread of its own reads the link: a caller that waits here stops no
-    # other.
+    # A separate OS thread reads the link, so a waiting caller does not block other
+    # callers.
     _needs_loop: ClassVar[bool] = False
 
     @property
     def is_unread(self) -> bool:
-        """True if the result is there, and has not been asked for."""
+        """True if the result has arrived, and has not been read."""
         return self._read is not None
 
     def take(self, body: bytes) -> None:
-        """Note that the answer is there, in the *body* of a frame."""
+        """Settle the future with the answer in the *body* of a frame."""
         outcome = messages.PackedOutcome(body)
         if outcome.is_of_cancelled:
             self.settle(outcome.read())  # an error of ours
             return
         if not outcome.is_failure and self._open_calls is not None:
             self._open_calls.discard(self)
-        # A task that was stopped has been told so already.
+        # If the task was stopped, the future may have been settled already.
         with contextlib.suppress(InvalidStateError):
             self.arrive(partial(_answer_in, outcome), failed=outcome.is_failure)
 
 
 def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | None]:
-    """Return the result of a call, or the error that it raises where its result is
-    wanted.
-    """
+    """Return the result of a call and None, or None and the error of the call."""
     settled = CallFuture[Any]()
     try:
         settled.settle(packed.read())
@@ -70,20 +68,22 @@ def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | Non
 class WorkerLink:
     """The worker's end of the link.
 
-    Any OS thread sends, whole frames only. The main thread receives, between tasks,
-    until a task makes a request and may wait for the answer: from then on an OS thread
-    of its own does.
+    Any OS thread may send, always whole frames. The main thread receives between tasks,
+    until a task makes a request and may wait for the answer. From then on, a separate
+    OS thread receives.
 
     Args:
         connection: A connected stream socket.
-        magic: Begins every frame.
+        magic: The number that begins every frame.
     """
 
     def __init__(self, connection: socket.socket, magic: int) -> None:
         self._socket = connection
         self._magic = magic
         self._outbox: deque[tuple[bytes, deque[int]]] = deque()
-        """Frames, and how many bytes of each were sent, one number for each time."""
+        """The frames to send, each with the numbers of bytes that were sent, one for
+        each send.
+        """
         self._sending = threading.Lock()
         self._sender: int | None = None
         self._parser = Parser(magic, protocol.DOWN)
@@ -93,25 +93,26 @@ class WorkerLink:
         # no mutant: any number will do
         self._requests = count(1)
         self.answers: dict[int, Answer] = {}
-        """To requests of the task that runs, by number."""
+        """The open answers to requests of the running task, by request number."""
         self.task = 0
-        """The number of the task that runs."""
+        """The number of the running task."""
         self.job: Job | None = None
-        """The job of that task, while its code runs."""
+        """The job of the running task, while its code runs."""
 
     def send(
         self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0
     ) -> None:
-        """Send a frame. When the coordinator is gone, nothing happens.
+        """Send a frame. If the coordinator is gone, do nothing.
 
-        An exception of a signal handler is raised at once, and the next call sends the
-        rest of this frame.
+        If a signal handler raises, its exception is passed on at once, and the next
+        call sends the rest of this frame.
         """
         head = HEADER.pack(self._magic, kind, flags, 0, number, len(body))
         self._outbox.append((head + body, deque()))
         me = threading.get_ident()
         if self._sender == me:
-            # A finalizer or signal handler of user code prints while we send: we go on.
+            # A finalizer or signal handler in user code prints during our send; the
+            # loop below us sends this frame too.
             return
         with self._sending:
             self._sender = me
@@ -122,8 +123,8 @@ class WorkerLink:
                         self._outbox.popleft()
                         continue
                     try:
-                        # No signal handler runs between the call and the note of
-                        # the count.
+                        # No signal handler can run between the call and the recording
+                        # of the count.
                         sent.extend(map(self._socket.send, (memoryview(data)[done:],)))
                     except BlockingIOError:
                         # A task has made the socket non-blocking.
@@ -140,19 +141,21 @@ class WorkerLink:
                 self._sender = None
 
     def disconnect(self) -> None:
-        """Send nothing any more: this process is a fork of the worker."""
+        """Stop sending, because this process is a fork of the worker."""
         self._outbox = deque(maxlen=0)
         self._sending = threading.Lock()
         self._sender = None
 
     def cancel(self, task: int, future: CallFuture[Any]) -> None:
-        """Tell the run that *task* no longer wants a call that it has made."""
+        """Send the run the request of *task* to cancel a call."""
         for request, answer in [*self.answers.items()]:
             if answer is future:
                 self.send(protocol.CANCELLED, task, protocol.REQUEST.pack(request))
 
     def next(self) -> Frame | None:
-        """Wait for the next frame that is no answer; None: the coordinator is gone."""
+        """Wait for the next frame that is not an answer, and return it, or None if the
+        coordinator is gone.
+        """
         orders = self._orders
         while self._receiver is None and orders.empty():
             with self._receiving:
@@ -161,7 +164,7 @@ class WorkerLink:
         return orders.get()
 
     def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
-        """Send a request of *task*; return *answer*, which will have its result."""
+        """Send a request of *task*; return *answer*, which will receive the result."""
         request = next(self._requests) & 0xFFFFFFFF
         self.answers[request] = answer
         if self._receiver is None:
@@ -181,7 +184,9 @@ class WorkerLink:
         try:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
-            os.set_blocking(self._socket.fileno(), True)  # a task has set it otherwise
+            os.set_blocking(
+                self._socket.fileno(), True
+            )  # a task has made it non-blocking
             return True
         except OSError:
             data = b""

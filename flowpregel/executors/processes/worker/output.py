@@ -1,11 +1,12 @@
-"""The output of tasks on its way to the coordinator: prints and log records.
+"""The output of tasks, which is sent to the coordinator: prints and log records.
 
-Text that Python code prints goes over the link, in order with everything else a task
-sends, so it is labelled exactly. What C code and programs write to descriptors 1 and 2
-goes through pipes and gets the label of the task that runs.
+Text that Python code prints goes over the link, in order with all other frames of a
+task, so it is always labelled with the right task. Text that C code and programs write
+to descriptors 1 and 2 goes through pipes, and gets the label of the task that runs at
+the time.
 
-structlog's events go to the coordinator's structlog, unless a module that tasks import
-configures structlog for the workers too. Either way the run's fields are bound.
+structlog events go to the coordinator's structlog, unless a module that tasks import
+configures structlog in the workers too. In both cases the fields of the run are bound.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from flowpregel.executors.processes.worker.link import WorkerLink
 
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_FRAME: Final = 1 << 20
-"""Bytes of output that are sent at once: the coordinator holds several copies of
-them.
+"""The most bytes of output in one frame: the coordinator holds several copies of a
+frame.
 """
 _facts: Final = attrgetter(
     "task.name", "task.attempt.number", "place.step", "run.thread_id", "run.run_id"
@@ -38,8 +39,8 @@ _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
 class StdoutForwarder(io.RawIOBase):
-    """The raw stream under ``sys.stdout`` or ``sys.stderr``: it sends whole lines, with
-    their task.
+    """The raw stream under ``sys.stdout`` or ``sys.stderr``, which sends whole lines
+    with the number of their task.
     """
 
     def __init__(self, link: WorkerLink, fd: int) -> None:
@@ -50,7 +51,7 @@ class StdoutForwarder(io.RawIOBase):
         """The beginning of a line that has not ended."""
 
     def write(self, data: Any) -> int:
-        """Take *data*; send what ends with a newline, and what is long."""
+        """Buffer *data*; send complete lines, and a line that has become too long."""
         with self._lock:
             self.line += bytes(data)
             if b"\n" in self.line or len(self.line) > _LONGEST_LINE:
@@ -60,7 +61,7 @@ class StdoutForwarder(io.RawIOBase):
         return len(data)
 
     def flush(self) -> None:
-        """Send what there is of a line."""
+        """Send the unfinished line."""
         with self._lock:
             rest, self.line = self.line, b""
             if rest:
@@ -72,13 +73,13 @@ class StdoutForwarder(io.RawIOBase):
             end = len(data)
             if end > _LARGEST_FRAME:
                 end = data.rfind(b"\n", 0, _LARGEST_FRAME) + 1 or _LARGEST_FRAME
-                # Not within a character, which has at most four bytes.
+                # Do not cut within a character, which has at most four bytes.
                 end -= next((n for n in range(4) if data[end - n] & 0xC0 != 0x80), 0)
             self._link.send(protocol.PRINTED, self._link.task, data[:end], flags)
             data = data[end:]
 
     def fileno(self) -> int:
-        """Return the descriptor: what is written there is sent as well."""
+        """Return the descriptor; text that is written to it is sent as well."""
         return self._fd
 
     def writable(self) -> bool:
@@ -87,14 +88,16 @@ class StdoutForwarder(io.RawIOBase):
 
 
 class LogSender(logging.Handler):
-    """Sends log records to the coordinator, where the program's handlers get them."""
+    """A log handler that sends log records to the coordinator, where the program's
+    handlers get them.
+    """
 
     def __init__(self, link: WorkerLink) -> None:
         super().__init__()
         self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send *record*, its message and traceback as text."""
+        """Send *record*, with its message and traceback as text."""
         try:
             job = self._link.job
             ids = {
@@ -128,18 +131,18 @@ def _as_plain(value: Any) -> Any:
 
 
 def _fields_of_task(job: Job | None) -> dict[str, Any]:
-    """Return what records and events are given of the task that logs; None: there is
-    none.
+    """Return the fields of the task that logs, for log records and events; None values
+    if no task runs.
     """
     values = (None,) * len(TASK_FIELDS) if job is None else _facts(job)
     return {"pid": os.getpid(), **dict(zip(TASK_FIELDS, values, strict=True))}
 
 
 class Streams:
-    """The standard streams of a worker: what tasks print there is sent.
+    """The standard streams of a worker, which send the text that tasks print.
 
     Args:
-        link: The worker's.
+        link: The worker's link.
     """
 
     def __init__(self, link: WorkerLink) -> None:
@@ -150,8 +153,8 @@ class Streams:
         self._input: Any = open(0, closefd=False)  # noqa: SIM115 - as long as the process
 
     def current(self) -> tuple[Any, Any, Any]:
-        """Return ``stdin``, ``stdout`` and ``stderr``, new ones where a task has closed
-        them.
+        """Return ``stdin``, ``stdout`` and ``stderr``, new streams in place of those
+        that a task has closed.
         """
         if _is_closed(self._input):
             self._input = open(0, closefd=False)  # noqa: SIM115 - as long as the process
@@ -169,7 +172,7 @@ def _text_on(printed: Any) -> io.TextIOWrapper:
 
 
 def _is_closed(stream: Any) -> bool:
-    """Return whether nothing can be read from *stream*, or written to it, any more."""
+    """Return whether *stream* can no longer be read or written."""
     try:
         return bool(stream.closed)
     except ValueError:  # its buffer was detached
@@ -177,8 +180,8 @@ def _is_closed(stream: Any) -> bool:
 
 
 def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> Streams:
-    """Send this worker's log records and prints; return the streams that take the
-    prints.
+    """Replace the standard streams and log handlers, so that prints and log records are
+    sent; return the new streams.
     """
     streams = Streams(link)
     sys.stdin, sys.stdout, sys.stderr = streams.current()
@@ -190,7 +193,9 @@ def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> Streams:
 
 
 def bind_fields(link: WorkerLink, job: Job) -> None:
-    """Have structlog send its events, with the fields of the task that begins."""
+    """Configure structlog to send its events, with the fields of the task that
+    begins.
+    """
     structlog = sys.modules["structlog"]
     if not structlog.is_configured():
         structlog.configure(
@@ -200,7 +205,7 @@ def bind_fields(link: WorkerLink, job: Job) -> None:
                 partial(_send_event, link, structlog.DropEvent),
             ],
             wrapper_class=structlog.make_filtering_bound_logger(0),
-            # Nothing logs in this process: the logger is only its name.
+            # Events are not logged in this process, so the logger is only a name.
             logger_factory=lambda *args: tuple(
                 arg for arg in args if isinstance(arg, str)
             ),
@@ -216,7 +221,7 @@ def _send_event(
     method: str,
     event: Mapping[Any, Any],
 ) -> Any:
-    """Send an event; the last of structlog's processors."""
+    """Send an event; used as the last of structlog's processors."""
     fields = {str(name): _as_plain(value) for name, value in event.items()}
     body = pickle.dumps((names, method, fields))
     link.send(protocol.LOGGED, link.task, body, protocol.STRUCTURED)

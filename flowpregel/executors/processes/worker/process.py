@@ -1,12 +1,4 @@
-"""The process of a worker: its group, its signals, its streams, and its end.
-
-Text that Python code prints goes over the link, in order with everything else a
-task sends, so it is labelled exactly. What C code and programs write to
-descriptors 1 and 2 goes through pipes and gets the label of the task that runs.
-
-structlog's events go to the coordinator's structlog, unless a module that tasks import
-configures structlog for the workers too. Either way the run's fields are bound.
-"""
+"""The process of a worker: its group, its signals, its streams, and its end."""
 
 from __future__ import annotations
 
@@ -36,8 +28,9 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
         stderr: The pipe that becomes descriptor 2.
         coordinator: The pid of the process to end with.
     """
-    # An own process group: Ctrl-C in the terminal is the coordinator's to handle, and
-    # what a task starts can be ended with its worker.
+    # With its own process group, the worker gets no Ctrl-C from the terminal, which the
+    # coordinator handles. And the processes that a task starts can be killed with their
+    # worker.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     # Unlike SIG_IGN, this is not inherited by programs that a task starts.
@@ -57,7 +50,7 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     faulthandler.enable(file=2, all_threads=True)
     import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
 
-    # With loky's method, pools that tasks make would respawn without end.
+    # With loky's start method, pools that tasks make would restart workers without end.
     multiprocessing.set_start_method("spawn", force=True)
     part_from_trackers()
 
@@ -89,13 +82,14 @@ def watch_coordinator(coordinator: int) -> None:
     os._exit(1)
 
 
-# ------------------------------------------------ what tasks print and log
+# ------------------------------------------------ inherited descriptors
 
 
 def own_description(fd: int, mode: int) -> None:
-    """Give *fd*, one end of a pipe, a file description of its own (Linux).
+    """Give *fd*, one end of a pipe, its own file description (Linux).
 
-    A task that sets it to blocking or not then changes it for no other process.
+    If a task then changes the blocking mode of *fd*, the change affects no other
+    process.
     """
     with contextlib.suppress(OSError):  # without /proc it stays shared
         opened = os.open(f"/proc/self/fd/{fd}", mode | os.O_CLOEXEC)
@@ -104,11 +98,11 @@ def own_description(fd: int, mode: int) -> None:
 
 
 def part_from_trackers() -> None:
-    """Share no file description with the trackers of named resources, nor hand theirs
-    down.
+    """Replace the inherited file descriptions of the resource trackers' pipes, and let
+    no child inherit the new ones.
 
-    Every process of the program writes to their pipes: one that a task set non-blocking
-    was so for the program as well.
+    Every process of the program writes to these pipes. If a task made a shared one
+    non-blocking, it would be non-blocking for the whole program.
     """
     from multiprocessing import resource_tracker  # noqa: PLC0415 - loaded by loky anyway
 
@@ -117,6 +111,3 @@ def part_from_trackers() -> None:
     trackers: tuple[Any, ...] = (resource_tracker, loky_tracker)
     for fd in {tracker._resource_tracker._fd for tracker in trackers} - {None}:  # noqa: SLF001
         own_description(fd, os.O_WRONLY)
-
-
-# ------------------------------------------------ structlog

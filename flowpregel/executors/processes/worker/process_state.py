@@ -1,23 +1,23 @@
-"""The state of a process that a task may change, and how it is put back.
+"""The process state that a task may change, and how the state is restored.
 
-A worker runs one task after another in one process. Much of a process's state is the
-operating system's: its folder, its limits, its timers, its descriptors. `ProcessState`
-notes that state when the worker is ready, its initializer included, and after each task
-compares it and puts it back. That is done for every task, so each part is read by the
-cheapest call that shows it::
+A worker runs one task after another in one process. The operating system keeps much of
+a process's state, such as its working directory, limits, timers and descriptors.
+`ProcessState` records this state once the initializer has run. After each task it
+compares the state with the record and restores it. Since that is done for every task,
+each part is read by the cheapest possible call::
 
     task ends -> settle: timers, signal handlers -> the result is sent -> restore: rest
                  (they could call the task's code)
 
-Nothing tells cheaply that a task has changed none of it: an audit hook sees only
-``setrlimit`` and ``chdir``, not what C code does, and makes each call of `id` several
-times as expensive.
+There is no cheap way to learn that a task has changed nothing: an audit hook is called
+only for ``setrlimit`` and ``chdir``, not for changes by C code, and it makes each call
+of `id` several times as expensive.
 
 A worker whose state cannot be restored (a hard limit was lowered, the user or the root
-was changed) is replaced. The state of the interpreter is
-left alone: imported modules, ``sys.path``, random generators, warning filters, loggers,
-OS threads. Modules stay imported and may depend on it; a task that must not share it
-takes ``isolation="fresh"``.
+directory was changed) is replaced. The interpreter's state is not restored: imported
+modules, ``sys.path``, random generators, warning filters, loggers, OS threads. Modules
+stay imported and may depend on that state. A task that must not share it needs
+``isolation="fresh"``.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ from typing import Any, Final, NamedTuple
 _NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _LIMITS: Final = tuple(
-    # That of resident memory limits nothing.
+    # RLIMIT_RSS has no effect.
     {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
     - {resource.RLIMIT_RSS}
 )
 _STANDARD: Final = (0, 1, 2)
 _FIRST_COPY: Final = 64
-"""The lowest number of the copies of standard descriptors: tasks close and reuse low
-ones.
+"""The lowest descriptor number for our copies of the standard descriptors, since tasks
+close and reuse low numbers.
 """
 _MARKS: Final = (int(signal.SIGURG), int(signal.SIGWINCH), int(signal.SIGCONT))
-"""The marks of the open files of the standard descriptors: the signal that each would
-send if it were asynchronous, which none is. All three signals are ignored by default.
+"""The marks of the standard descriptors' open files. A mark is the signal that a file
+would send in asynchronous mode, in which none of them is. All three signals are ignored
+by default.
 """
 _GET_MARK: Final = (getattr(fcntl, "F_GETSIG", 0),) * len(_STANDARD)
-"""The command that reads the mark, for each of the standard descriptors."""
+"""The `fcntl` command that reads the mark, once for each standard descriptor."""
 _OFF: Final = (0.0, 0.0)
 _PRIVATE: Final = 0o077
 _HAS_AFFINITY: Final = hasattr(os, "sched_getaffinity")
@@ -61,18 +62,20 @@ _LONGEST_TEXT: Final = 1 << 12
 
 
 class _Now(NamedTuple):
-    """The state of a process at one moment, all that is compared of it; the names are
-    shown.
+    """The compared state of a process at one moment. Messages show the names of the
+    fields.
     """
 
     environment: tuple[bool, dict[bytes, bytes]]
-    """Whether `os.environ` is the mapping that it was, and what is in that."""
+    """Whether `os.environ` is still the original mapping, and the variables in that
+    mapping.
+    """
     working_directory: str
     root_directory: tuple[int, int]
     umask: int
     resource_limits: Any
-    """The text of ``/proc/self/limits``, which is read in a third of the time of the
-    single limits; elsewhere these.
+    """The text of ``/proc/self/limits``, which can be read in a third of the time of
+    the single limits. Without that file, the single limits.
     """
     standard_descriptors: list[Any]
     blocking_modes: list[bool]
@@ -85,12 +88,14 @@ class _Now(NamedTuple):
 
 
 class ProcessState:
-    """The state in which every task must find this process: the present one.
+    """The state in which every task must find this process: its state now, when the
+    object is made.
 
     Args:
-        streams: Returns the right ``sys.stdin``, ``sys.stdout`` and ``sys.stderr``, new
-            ones if they were closed.
-        blocking: Descriptors whose reading and writing must block, or must not.
+        streams: Returns the worker's ``sys.stdin``, ``sys.stdout`` and ``sys.stderr``,
+            new streams in place of closed ones.
+        blocking: The descriptors whose blocking mode is restored, and whether each must
+            block.
     """
 
     def __init__(
@@ -104,8 +109,9 @@ class ProcessState:
         self._identify: Callable[[int, int], Any] = (
             fcntl.fcntl if _has_marks() else _identify_by_status
         )
-        """Returns the mark of a descriptor's open file, in a fifth of the time of
-        fstat, or what stands for the mark.
+        """A function that returns the mark of a descriptor's open file, in a fifth of
+        the time of fstat. On systems without marks it returns the device and inode
+        instead.
         """
         self._copies = [
             fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY)
@@ -115,7 +121,9 @@ class ProcessState:
         self._limits_file = _open_limits()
         self._handlers = [*map(_signal.getsignal, _NUMBERS)]
         self._has_lost_handler = False
-        """Whether a handler in C was replaced, which no Python function brings back."""
+        """Whether a signal handler set by C code was replaced, which Python cannot
+        restore.
+        """
         now = _Now._make(self._read())
         self._before = now._replace(environment=(True, {**now.environment[1]}))
         self._repairs: dict[str, Callable[[Any], object]] = {
@@ -131,16 +139,17 @@ class ProcessState:
             "cpu_affinity": _set_cpus,
             "streams": self._set_streams,
         }
-        """The functions that put parts of the state back, by name, in this order; they
-        get the old value.
+        """The functions that restore parts of the state, by name, in this order. Each
+        gets the old value.
         """
 
     def set_variable(self, name: bytes, value: bytes) -> None:
-        """Set an environment variable that the next tasks have to find.
+        """Set an environment variable for this task and the next ones.
 
-        The C library never frees a *value*: there may be few of them.
+        The C library never frees *value*, so use only a few values.
         """
-        # Writing to os.environ takes five times as long, and each task comes here.
+        # Writing to os.environ takes five times as long, and this is called for each
+        # task.
         os.putenv(name, value)
         self._environment._data[name] = value  # noqa: SLF001 - as in `_read`
         self._before.environment[1][name] = value
@@ -149,8 +158,8 @@ class ProcessState:
         """Stop the timers of a task that has ended, and restore the signal handlers.
 
         Raises:
-            BaseException: One of the task's signal handlers ran during this call, and
-                raised it.
+            BaseException: One of the task's signal handlers ran during this call and
+                raised the error.
         """
         for timer in self._timers:
             signal.setitimer(timer, 0)
@@ -158,7 +167,7 @@ class ProcessState:
         try:  # noqa: SIM105 - costs nothing, `suppress` more than the call
             signal.set_wakeup_fd(-1)
         except ValueError:
-            pass  # it had set a descriptor that was closed since
+            pass  # the task had set a descriptor that is closed now
         handlers = [*map(_signal.getsignal, _NUMBERS)]
         if handlers == self._handlers:
             return
@@ -171,18 +180,18 @@ class ProcessState:
                 self._has_lost_handler = True
 
     def restore(self) -> str:
-        """Put everything else back; return the names of what cannot be, if there is
-        any.
+        """Restore everything else; return the names of the parts that cannot be
+        restored, if any.
         """
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2, all_threads=True)
-        try:  # costs nothing, `suppress` more than a system call
+        try:  # `try` costs nothing, `suppress` more than a system call
             if self._read() == self._before and not self._has_lost_handler:
                 return ""
         except (OSError, ValueError):
             pass  # a folder is gone, a descriptor or stream is closed
         for name, repair in self._repairs.items():
-            # whatever keeps it from being put back: that is seen below
+            # A failed repair is found by the comparison below.
             with suppress(Exception):
                 repair(getattr(self._before, name))
         try:
@@ -205,12 +214,12 @@ class ProcessState:
         """
         file = self._limits_file
         root = os.stat("/")
-        mask = os.umask(_PRIVATE)  # it can only be read by setting it
+        mask = os.umask(_PRIVATE)  # the mask can only be read by setting it
         os.umask(mask)
         streams = sys.stdin, sys.stdout, sys.stderr
         return (
-            # Its dict of bytes: through its methods each name and value would be
-            # decoded.
+            # The mapping's inner dict of bytes, because its methods would decode each
+            # name and value.
             (os.environ is self._environment, self._environment._data),  # noqa: SLF001
             os.getcwd(),
             (root.st_dev, root.st_ino),
@@ -250,7 +259,7 @@ class ProcessState:
 
     def _duplicate(self, before: list[Any]) -> None:
         for copy, number, identity in zip(self._copies, _STANDARD, before, strict=True):
-            # else a task has closed the copy
+            # otherwise a task has closed the copy
             if self._identify(copy, _GET_MARK[number]) == identity:
                 os.dup2(copy, number)
 
@@ -260,15 +269,15 @@ class ProcessState:
 
     def _set_streams(self, _: Any) -> None:
         sys.stdin, sys.stdout, sys.stderr = streams = self._streams()
-        # New streams have replaced those that were closed.
+        # Record the new streams, which have replaced closed ones.
         self._before = self._before._replace(streams=(*streams, False, False, False))
 
 
 def _has_marks() -> bool:
     """Mark the open files of the standard descriptors; return whether that worked.
 
-    A mark belongs to the open file, as its blocking mode does: it is at each copy of
-    the descriptor, and at no file that is opened later.
+    A mark belongs to the open file, like the blocking mode: all copies of the
+    descriptor share it, and a file that is opened later does not have it.
     """
     try:
         for number, mark in zip(_STANDARD, _MARKS, strict=True):
@@ -288,8 +297,8 @@ def _read_limits() -> list[tuple[int, int]]:
 
 
 def _open_limits() -> int | None:
-    """Open the text of this process's limits; None: this system has none (Linux has
-    it).
+    """Open the text of this process's limits; return None on a system without it (Linux
+    has it).
     """
     try:
         opened = os.open("/proc/self/limits", os.O_RDONLY | os.O_CLOEXEC)

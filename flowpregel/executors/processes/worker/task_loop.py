@@ -1,37 +1,40 @@
-"""The worker's end of a link: take a task, run it, answer.
+"""The task loop of a worker: take a task from the link, run it, and send its outcome.
 
 ::
 
     link --> next() --> task --> perform(job) --> outcome --> send() --> link
                                    | emit, call, beat, log, print ^
 
-Theory of operation. The main thread runs the tasks, one after another, so that signals
-reach their code, and libraries that insist on the main thread work. Between two tasks
-it reads the link itself. Another OS thread reads the link only once a task has made a
-call and may wait for the answer (`WorkerLink`), and one more ends the process with its
-coordinator (`process`).
+Theory of operation. The main thread runs the tasks one after another, so that signals
+reach the tasks' code, and libraries that require the main thread work. Between two
+tasks the main thread also reads the link. Once a task has made a call and may wait for
+the answer, another OS thread reads the link (`WorkerLink`). One more OS thread ends the
+process when the coordinator ends (`process`).
 
-A task begins when its number is in the frame that brought it (the worker was idle), or
-when the worker has taken its token from the pipe. Its number is then written to the
-status, which the coordinator can read when the process is dead.
+A task begins when the frame that brought it has its number (the worker was idle), or
+when the worker has taken its token from the pipe. The task's number is then written to
+the status, which the coordinator can read even when the worker is dead.
 
-A task is stopped by a signal. The handler raises `TaskCancelled` in the code of the
-task, but only if three things hold: a task runs (`_is_stoppable`), it is the one whose
-number the coordinator wrote to the status, and it is not importing a module just now.
-The signal may come before its task does: so the status is read once more when a task
-begins. From the moment at which a task is stopped no second signal raises, so that the
-end of the task is always sent.
+A task is stopped by a signal. The handler raises `TaskCancelled` in the task's code,
+but only under three conditions: a task runs (`_is_stoppable`), the coordinator wrote
+the number of this task to the status, and the task is not importing a module at the
+moment. The signal may arrive before its task begins, so the status is read again when a
+task begins. After the handler has raised once, further signals do not raise, so that
+the end of the task is always sent.
 
 When a task has ended, these things happen in this order:
 
-1. Its timers and signal handlers are put back (`ProcessState.settle`): they could call
-   its code. A handler that raises in this step does not change the outcome.
-2. If it was stopped, the processes that it has started are killed, before the next task
-   begins, whose processes must live.
-3. The text that it has printed is sent, so that it is on the screen before the end.
+1. The task's timers and signal handlers, which could call its code, are removed, and
+   the old ones restored (`ProcessState.settle`). If a handler raises in this step, the
+   error becomes the outcome of the task.
+2. If the task was stopped, the processes that it started are killed. This happens
+   before the next task begins, whose processes must survive.
+3. The text that the task has printed is sent, so that it is on the screen before the
+    run gets the task's end.
 4. The outcome is sent.
-5. Everything else that it changed in the process is put back. If that is not possible,
-   the worker is spoiled: it begins no more tasks, and the coordinator replaces it.
+5. Everything else that the task changed in the process is restored. If that is not
+   possible, the worker is spoiled: it begins no more tasks, and the coordinator
+   replaces it.
 """
 
 from __future__ import annotations
@@ -86,12 +89,15 @@ if TYPE_CHECKING:
 
 _TASK_VARIABLE: Final = TASK_TAG.encode()
 _TASK_TAGS: Final = 1_000
-"""The number of marks for what tasks start. The C library never frees the text of an
-environment variable, so tasks share them; two that do begin so far apart that
-the times of processes tell which of them has started one.
+"""The number of tags for the processes that tasks start. The C library never frees the
+value of an environment variable, so tasks share the tags. Two tasks with the same tag
+begin so long after each other that the start time of a process shows which task started
+it.
 """
 _STOP_AGAIN: Final = 0.01
-"""Seconds after which the signal comes again to a task that was importing a module."""
+"""Seconds after which the signal is sent again to a task that was importing a
+module.
+"""
 _log: Final = logging.getLogger("flowpregel.worker")
 
 
@@ -109,7 +115,7 @@ class Worker:
     """The loop of one worker process.
 
     Args:
-        setup: Its descriptors and settings.
+        setup: The worker's descriptors and settings.
     """
 
     def __init__(self, setup: protocol.WorkerSetup) -> None:
@@ -125,23 +131,26 @@ class Worker:
         limit = setup.settings.shared_limit // writers
         self._arena = Arena(limit, segments=segments_for(writers), reader=fd_socket)
         self._streams = take_over(self._link, setup.log_levels)
-        # The link sees for itself whether a task has changed it.
+        # The link is not listed: it checks for itself whether a task has changed its
+        # mode.
         self._blocking = {setup.fd_socket: True, setup.tokens: False}
         self._is_spoiled = False
-        """True if a task has changed the process for good."""
+        """True if a task has changed the process irreversibly."""
         self._contexts: dict[bytes, Context[Any]] = {}
         """The `Context` channels that tasks have entered, by token."""
         self._codes: dict[bytes, tuple[str, ReceivedCode]] = {}
-        """The names and the code of nodes, by digest; the coordinator decides which are
-        dropped.
+        """The names and the code of nodes, by digest; the coordinator decides which
+        entries are dropped.
         """
         process_tag = os.environ[PROCESS_TAG]
         self._task_tags = [f"{process_tag}.{n}".encode() for n in range(_TASK_TAGS)]
-        """The marks of what tasks start, by the number of the task."""
+        """The tags of the processes that tasks start, by task number modulo their
+        count.
+        """
         self._is_stoppable = False
-        """True while the signal may raise in the code of the task."""
+        """True while the stop signal may raise in the task's code."""
         self._is_stopped = False
-        """True if the task was stopped from outside."""
+        """True if the stop signal has stopped the task."""
         self._is_fork = False
         """True in a process that a task has forked."""
         os.register_at_fork(after_in_child=self._after_fork)
@@ -180,10 +189,11 @@ class Worker:
     # ------------------------------------------------ tasks
 
     def _run_tasks(self, frame: protocol.Frame) -> None:
-        """Run the tasks of a frame that were not recalled."""
+        """Run the tasks of a frame, except those that were recalled."""
         for number, digest, code, dropped, body in pickle.loads(frame.body):
             if self._is_spoiled:
-                # The tasks that have tokens are recalled.
+                # Only the task without a token is refused: the coordinator recalls the
+                # tasks that have tokens.
                 if number == frame.number:
                     self._link.send(protocol.REFUSED, number)
                 continue
@@ -212,7 +222,7 @@ class Worker:
             self._is_stoppable = True
             self._status[protocol.RUNNING] = number
             if self._status[protocol.UNWANTED] == number:
-                # The signal came before the task did.
+                # The signal arrived before the task began.
                 self._is_stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
             outcome = self._perform(digest, body, client)
@@ -223,12 +233,13 @@ class Worker:
             self._is_stoppable = False
             link.job = None
         if self._is_fork:
-            # A fork that came out of the task: it is not the worker.
+            # The task forked this process and returned here; this process is not the
+            # worker.
             os._exit(0)
         if self._is_stopped:
             end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, began)
         link.answers.clear()
-        # The task may have put others in the place of the streams.
+        # Flush our own streams: the task may have replaced those in `sys`.
         for forwarder in self._streams.forwarders:
             if forwarder.line:
                 forwarder.flush()
@@ -269,10 +280,13 @@ class Worker:
         )
 
     def _interrupted_outcome(self, digest: bytes, error: BaseException) -> Outcome:
-        """Return the outcome of a task that *error* has ended from outside its code."""
+        """Return the outcome of a task that *error*, raised by a signal handler, has
+        ended.
+        """
         is_settled = False
         while not is_settled:
-            # A handler of the task's may raise again; the outcome is known.
+            # One of the task's signal handlers may raise again; the outcome is decided
+            # already.
             with suppress(BaseException):
                 self._state.settle()
                 is_settled = True
@@ -284,7 +298,9 @@ class Worker:
         return Raised(TaskExitError(name, repr(error)))
 
     def _restore_process(self) -> None:
-        """Put back what a task has changed; if that fails, begin no more tasks."""
+        """Restore the process state that a task has changed; if that fails, begin no
+        more tasks.
+        """
         lasting = self._state.restore()
         if lasting:
             self._is_spoiled = True
@@ -309,11 +325,12 @@ class Worker:
             # It imports all channels.
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
-            # They stay entered for the next task of the run.
+            # The contexts stay entered for the run's next task.
             for channel in contexts_in(job.task.input):
                 self._contexts.setdefault(channel.held.token, channel)
         self._link.job = job
-        # Each task has its own context: what it sets does not leak into the next.
+        # Each task runs in its own context, so that its context variables do not leak
+        # into the next task.
         if "structlog" in sys.modules:
             job.variables.run(bind_fields, self._link, job)
         return job.variables.run(perform, job, client)
@@ -321,7 +338,7 @@ class Worker:
     # ------------------------------------------------ contexts
 
     def _exit_contexts(self, frame: protocol.Frame) -> None:
-        """Exit the contexts of a run that ended, and answer."""
+        """Exit the contexts of a run that has ended, and report that."""
         tokens, packed = serialization.unpack(frame.body)
         error: BaseException | None = None
         if packed is not None:
@@ -344,12 +361,13 @@ class Worker:
     # ------------------------------------------------ signals and forks
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
-        """Raise in the code of the task, if it is the one that must stop."""
+        """Raise in the code of the running task, if this task must stop."""
         is_meant = self._status[protocol.UNWANTED] == self._link.task
         if not self._is_stoppable or not is_meant:
             return
         if _imports(frame):
-            # Interrupted, it would leave half a module behind, for all later tasks.
+            # An interrupted import would leave half a module behind, for all later
+            # tasks.
             again = threading.Timer(_STOP_AGAIN, os.kill, (os.getpid(), STOP_SIGNAL))
             # no mutant: it would keep the process for a hundredth of a second
             again.daemon = True
@@ -386,7 +404,7 @@ class Tokens:
         self._next: int | None = None
 
     def take(self, number: int) -> bool:
-        """Return whether this worker may begin task *number*; False: it was
+        """Return whether this worker may begin task *number*, which was not
         recalled.
         """
         if self._next is None:
@@ -394,9 +412,9 @@ class Tokens:
                 token = os.read(self._fd, protocol.TOKEN.size)
                 (self._next,) = protocol.TOKEN.unpack(token)
             except (BlockingIOError, struct.error):
-                # There is no token, or the coordinator is gone.
+                # No token is in the pipe, or the coordinator is gone.
                 return False
-        # The token of a task further behind is kept for it.
+        # A token of a later task is kept until that task's turn.
         if self._next != number:
             return False
         self._next = None
@@ -407,7 +425,7 @@ class Tokens:
 
 
 class WorkerRunClient(RunClient):
-    """Connects one task in a worker with its run.
+    """The connection between one task in a worker and its run.
 
     Args:
         link: The worker's link.
@@ -426,18 +444,18 @@ class WorkerRunClient(RunClient):
         self.open_calls.task = "a task in a worker"
 
     def emit(self, chunk: Any) -> None:
-        """Give the run's stream a custom chunk, or a `Report`."""
+        """Send a custom chunk, or a `Report`, to the run's stream."""
         body = _packed(chunk, "this", "a stream chunk", "chunk", chunk)
         self._link.send(protocol.EMITTED, self._number, body)
 
     def beat(self) -> None:
-        """Show that the task is alive."""
+        """Send a sign of life."""
         self._link.send(protocol.BEAT, self._number)
 
     def call(
         self, node: Node, arguments: Arguments, call_key: CallKey | None, *reply: Any
     ) -> Any:
-        """Make a call; return its future, which is *reply* if its caller has one."""
+        """Make a call; return its future, which is *reply* if the caller passes one."""
         self.open_calls.check_process()
         code = pack_node(node, called=True)
         content = (code, arguments, call_key, carried_by(copy_context(), {}))
@@ -459,9 +477,11 @@ class WorkerRunClient(RunClient):
         return self._status[protocol.ENDING] == self._number
 
     def save(self, state: Any) -> None:
-        """Keep *state* for the next attempt of the task; return when the run has it."""
+        """Store *state* for the task's next attempt; return when the run has received
+        it.
+        """
         if self._link.job is None or self._link.job.run.run_id is None:
-            return  # a plain function of the pool: it has one attempt
+            return  # a plain function has only one attempt
         self.open_calls.check_process()
         body = _packed(state, "this", "the saved state", "state", state)
         self._link.request(protocol.SAVED, self._number, body, Answer()).result()
@@ -475,7 +495,7 @@ def _packed(content: Any, task: str, kind: str, name: str, part: Any) -> bytes:
         task: The name of the task, for the error.
         kind: The role of *part*, for the error.
         name: The user's name for *part*.
-        part: The part of *content* that is the user's.
+        part: The user's part of *content*.
 
     Raises:
         TaskSerializationError: A part cannot be pickled.
