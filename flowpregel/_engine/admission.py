@@ -1,8 +1,8 @@
 """Limits and rates for the tasks of a run that run in this process.
 
-A task is in one of three states: it waits in a group of tasks that need the same; it
-runs, and holds its places; or it has ended, and its places are free. `start_ready` is
-called after every batch of events, when another run gave a place back, and at
+A task is in one of three states: it waits in a group of tasks with the same needs; it
+runs, and holds its slots; or it has ended, and its slots are free. `start_ready` is
+called after every batch of events, when another run has released a slot, and at
 `deadline`. It starts the tasks that can start, by priority, and sets the next deadline.
 It checks only the first task of each group.
 """
@@ -31,19 +31,19 @@ from flowpregel.executors.resources import (
 from flowpregel.executors.shared import CapturedArguments, Shared
 
 _BYTES_A_PLACE: Final = 1 << 20
-"""Bytes of input for which a task takes one more place of an executor's room."""
+"""The bytes of input for which a job takes 1 more of an executor's room."""
 
 
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 
 
 def places_of(job: Job) -> int:
-    """Return the number of places that *job* takes of an executor's room for jobs.
+    """Return the amount of an executor's room that *job* takes.
 
-    An executor keeps the packed input of each job that it has. It may have thousands of
-    small jobs, but not a thousand copies of one large array: such jobs wait with the
-    run, where their inputs are references. The size is a cheap estimate, which counts
-    values that are large themselves and not the values they contain.
+    An executor keeps the packed inputs of all its jobs. It may have thousands of small
+    jobs, but must not have a thousand copies of one large array. Such jobs wait in the
+    run, where their inputs are references. The size is a cheap estimate: it counts the
+    arguments, not the values inside them.
     """
     task_input = job.task.input
     if isinstance(task_input, CapturedArguments):
@@ -64,8 +64,8 @@ def _size_of_value(value: Any) -> int:
     """Return the bytes of a text or an array; 0 for anything else."""
     if isinstance(value, str | bytes | bytearray):
         return len(value)
-    # The type is checked first, because a user's `__getattr__` may do anything. The
-    # value of a handle is in shared memory already.
+    # The attribute is looked up on the type, because a user's `__getattr__` may run any
+    # code. The value of a `Shared` handle is in shared memory already.
     if not hasattr(type(value), "nbytes") or isinstance(value, Shared):
         return 0
     try:
@@ -75,11 +75,13 @@ def _size_of_value(value: Any) -> int:
 
 
 class ConcurrencyLimit:
-    """A limit of the tasks that run at once, and the queue of the others, by priority.
+    """A limit on the number of running tasks, and the queue of waiting tasks, by
+    priority.
 
     Args:
-        most: The number of places.
-        places: Returns the number of places that a job takes; None: each takes one.
+        most: The number of slots.
+        places: Returns the number of slots that a job takes; None means one for each
+            job.
     """
 
     def __init__(self, most: int, places: Callable[[Job], int] | None = None) -> None:
@@ -87,9 +89,9 @@ class ConcurrencyLimit:
         self._places = places
         self._used = 0
         self._running: dict[str, int] = {}
-        """The places that running tasks take, by task id."""
+        """The slots that running tasks take, by task id."""
         self._waiting: dict[float, OrderedDict[str, Job]] = {}
-        """The jobs that wait, by priority."""
+        """The waiting jobs, by priority."""
 
     @property
     def has_room(self) -> bool:
@@ -112,8 +114,8 @@ class ConcurrencyLimit:
         return self.release(())
 
     def release(self, task_ids: Iterable[str]) -> list[Job]:
-        """Free the places of tasks that ended, or wait for others; return the jobs that
-        may start now.
+        """Free the slots of tasks that have ended or wait for calls; return the jobs
+        that may start now.
         """
         for task_id in task_ids:
             self._used -= self._running.pop(task_id, 0)
@@ -151,9 +153,7 @@ class _GroupKey:
     """The limit of tasks that run at once, `max_concurrency`."""
     priority: int
     is_nested: bool
-    """True if a caller may hold places. Then tasks that came earlier do not keep places
-    from the task.
-    """
+    """True if a caller may hold slots. Then no slots are reserved for earlier tasks."""
 
 
 @dataclass(slots=True, eq=False)
@@ -166,7 +166,7 @@ class _Group:
 
     @property
     def turn(self) -> tuple[int, int]:
-        """The sort key of the group among the others: by priority, then by arrival."""
+        """The sort key of the group: by priority, then by arrival."""
         first, _ = next(iter(self.jobs.values()))
         return -self.key.priority, first
 
@@ -206,8 +206,8 @@ class AdmissionQueue:
         """Start those of *jobs* that can start, and queue the others.
 
         Args:
-            jobs: The jobs of tasks that take places of limits, or count for a rate.
-            limits: The limits that they count for; None: there are none.
+            jobs: The jobs of tasks that take slots of limits, or count for a rate.
+            limits: The limits that the jobs count for, or None if there are none.
             concurrency: The limit of tasks that run at once, if there is one.
         """
         for job in jobs:
@@ -253,8 +253,8 @@ class AdmissionQueue:
                 continue
             again_at = self._start_group(group)
             if again_at is not None:
-                # What is free is kept for this task, or tasks that need less would
-                # starve it.
+                # The free slots are reserved for this task, or tasks that need fewer
+                # would starve it.
                 lacking |= names
                 earliest = min(earliest, again_at)
             if not group.jobs:
@@ -284,12 +284,12 @@ class AdmissionQueue:
         return None
 
     def _has_room(self, key: _GroupKey) -> bool:
-        """Return whether the run may start one more task, and the executor would start
-        it at once.
+        """Return whether the run may start one more task, and the executor can start
+        the task at once.
         """
         if key.concurrency is not None and not key.concurrency.has_room:
             return False
-        # A task may hold a place while it waits for an OS thread, but a start that
+        # A task may hold a slot while it waits for an OS thread. But a start that
         # counts for a rate must happen now.
         return key.demand.rate is None or self._free(key.executor) >= 1
 
@@ -313,7 +313,7 @@ class AdmissionQueue:
                     break
 
     def release(self, task_id: str) -> None:
-        """Give back the places of a task that has ended."""
+        """Release the slots of a task that has ended."""
         if (held := self._running.pop(task_id, None)) is not None:
             limits, demand = held
             limits.release(task_id, demand)
@@ -332,12 +332,12 @@ class AdmissionQueue:
         return None
 
     def _leave(self) -> None:
-        """Let other runs have their turns."""
+        """Give other runs their turns."""
         for limits in self._known:
             limits.leave(self)
 
     def close(self) -> None:
-        """Give everything back at the end of the run."""
+        """Release all slots at the end of the run."""
         for task_id in [*self._running]:
             self.release(task_id)
         for group in self._groups.values():
@@ -348,8 +348,8 @@ class AdmissionQueue:
 
 
 def _refusal(task: Task, demand: Demand, limits: SharedLimits) -> ResourcesError | None:
-    """Return the error of a task that needs more than the limits have, or than its
-    callers leave.
+    """Return the error of a task that needs more slots than the limits have, or than
+    its callers leave free.
     """
     for name in demand.limits:
         total = limits.limits.get(name, 0)

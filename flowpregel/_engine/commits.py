@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
 
 MOST_BEHIND: Final = 32
-"""The most batches that wait: a crash can lose them with ``durability="async"``."""
+"""The most waiting batches, which a crash can lose with ``durability="async"``."""
 LONGEST_BEHIND: Final = 0.05
 """Seconds that a commit may take before the run waits for it, on a slow disk."""
 ENOUGH: Final = MOST_BEHIND // 2
@@ -48,8 +48,8 @@ class Committer:
     def commit(self, batch: Batch) -> None:
         """Commit *batch*, or hand it to the background writer.
 
-        The first of a run is always committed here: a store that cannot be written is
-        noticed before the first task runs.
+        The first batch of a run is always committed here, so that a store that cannot
+        be written is noticed before the first task runs.
         """
         fault("committer.commit.before")
         batch = self.saver.prepare(batch)
@@ -119,8 +119,8 @@ class Committers:
         """Wait until everything is committed to all savers.
 
         Raises:
-            Exception: The error of a commit in the background; of several, the one of
-                the first saver.
+            Exception: The error of a commit in the background; if several fail, the
+                error of the first saver.
         """
         with ExitStack() as closing:
             for committer in self._by_saver.values():
@@ -164,7 +164,7 @@ def finished(batches: Iterable[Batch]) -> str:
 
 
 class BackgroundWriter:
-    """An OS thread that commits batches; all that wait go into one transaction.
+    """An OS thread that commits batches, all waiting ones in one transaction.
 
     A transaction costs as much for one batch as for many. So a few batches wait a short
     time for others.
@@ -201,7 +201,7 @@ class BackgroundWriter:
         return is_late or len(self._waiting) + self._busy >= MOST_BEHIND
 
     def put(self, batch: Batch) -> None:
-        """Hand over *batch*; wait while too many batches do.
+        """Hand over *batch*; first wait while too many batches are waiting.
 
         Raises:
             Exception: The error of an earlier commit; nothing was committed after it.
@@ -297,9 +297,9 @@ def _commit_with_others(
 ) -> asyncio.Future[None]:
     """Queue *batch* for a commit beside the running event loop; return its future.
 
-    The future fails with the error of the saver for this batch. If it is cancelled
-    while it waits, the batch is not committed: the run ends and commits the rest of the
-    work itself, and nothing older may follow.
+    The future fails with the saver's error for this batch. If the future is cancelled
+    while the batch waits, the batch is not committed: the run ends and commits the
+    remaining work itself, and no older batch may follow that.
     """
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
@@ -336,7 +336,7 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
                     done.set_exception(error)
     finally:
         del _QUEUES[asyncio.get_running_loop(), saver]
-        # Some are left only if the loop is ending, and this task with it.
+        # Futures are left only if the loop is ending, and this task with it.
         for done in (*group, *waiting):
             done.cancel()
 
@@ -351,8 +351,8 @@ def _commit_together(
     except Exception as error:  # noqa: BLE001 - it is raised in the run that asked
         if len(batches) == 1:
             return [error]
-        # A single batch may be to blame: commit each on its own, so that the others
-        # are kept.
+        # A single batch may be the cause, so commit each batch on its own: the others
+        # are then stored.
         return [_commit_together(saver, (batch,))[0] for batch in batches]
     return [None] * len(batches)
 
@@ -365,14 +365,15 @@ class SharedResults:
     result, and the others wait.
 
     Args:
-        cache: The cache; None: there is none.
+        cache: The cache, or None if the run has none.
     """
 
     def __init__(self, cache: BaseCache | None) -> None:
         self._cache, self._claims = cache, dict[FullKey, ExitStack]()
 
     def look(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
-        """Return the values of *keys*, `BUSY` for a key that another run computes.
+        """Return the values of *keys*, with `BUSY` for a key whose value another run
+        computes.
 
         Raises:
             ConfigurationError: There is no cache.
@@ -390,7 +391,7 @@ class SharedResults:
         try:
             busy = {key: BUSY for key in missing if not self._claim(key)}
             if missing:
-                # Again: another run may have shared a result before the claim.
+                # Look again: another run may have shared a result before the claim.
                 values |= self._cache.get(missing)
         except BaseException:
             self._release(unclaimed)

@@ -67,15 +67,15 @@ class RunPlan:
     lease: Lease | None = None
     """The lease of the run, by which the saver may ask the run to stop."""
     stop_after: float | None = None
-    """Seconds after which the run stops in time."""
+    """Seconds after which the run is asked to stop in time."""
     stop_grace: float = 0.0
-    """Seconds that running tasks have then."""
+    """Seconds that running tasks then have to end."""
 
 
 @dataclass(slots=True)
 class LeaveContexts:
-    """A request to leave the `Context` channels of a run that ended, in every process
-    that entered them.
+    """A request to exit the `Context` channels of a run that has ended, in every
+    process that entered them.
     """
 
     contexts: Sequence[Context[Any]]
@@ -104,7 +104,7 @@ class Engine:
     """Runs a plan, request by request, for a driver.
 
     Args:
-        plan: What to run.
+        plan: The plan to run.
         loop: The running event loop; None for a sync run.
     """
 
@@ -161,8 +161,8 @@ class Engine:
     # ------------------------------------------------------------ for drivers
 
     def next_request(self) -> EngineRequest | None:
-        """Move the runs until a request has to be performed; None: the outermost run
-        has ended.
+        """Move the runs until a request has to be performed, and return the request, or
+        None if the outermost run has ended.
 
         Raises:
             BaseException: The error of the outermost run.
@@ -268,7 +268,7 @@ class Engine:
         return self._request
 
     def fail(self, error: BaseException) -> None:
-        """Give up a run that could not even be stopped."""
+        """Abandon a run that could not even be stopped."""
         self._failure, self._request = error, None
 
     def close(self) -> None:
@@ -311,7 +311,9 @@ class Engine:
     # ------------------------------------------------------------ performing
 
     def _reply_to(self, request: IORequest) -> Any:
-        """Perform *request*, which is no commit, on any OS thread; return the reply."""
+        """Perform *request*, which is not a commit, on any OS thread; return
+        the reply.
+        """
         match request.effect:
             case effects.Load() as load:
                 committer = request.run.run_context.committer

@@ -51,7 +51,7 @@ class RunContext(RunInfo):
     variables: Context = field(default_factory=copy_context)
     """The context variables of the run's caller, in which the nodes run."""
     replayed_before: str | None = None
-    """The checkpoint that the outermost run is replayed from, for graphs nested in
+    """The checkpoint from which the outermost run is replayed; graphs nested in it need
     it.
     """
     replayed: set[str] = field(default_factory=set)
@@ -59,11 +59,11 @@ class RunContext(RunInfo):
     without ids of tasks.
     """
     is_finished: bool = False
-    """True if the run had ended before: only its result is returned."""
+    """True if the run had already ended, and only its stored result is returned."""
 
     def take_back(self, namespace: str) -> str | None:
-        """Return the checkpoint before which the graph at *namespace* must start;
-        None: any.
+        """Return the checkpoint before which the graph at *namespace* must start, or
+        None if any will do.
 
         A graph that runs a second time in the same replay resumes from its own state.
         """
@@ -119,7 +119,7 @@ class ActiveRun:
         fault("task.ended", task.id)
 
     def stop(self, stopped: Stopped) -> None:
-        """Ask the run to stop, unless it has got the same or a stronger request."""
+        """Ask the run to stop, unless it already has the same or a stronger request."""
         before = self.stopped
         if before is None or (stopped.kill, stopped.leave) > (
             before.kill,
@@ -148,8 +148,8 @@ def nested_outcome(end: Result | BaseException) -> Outcome:
 MOST_AT_ONCE: Final = 512
 """The most events that one wake-up takes.
 
-The bound lets the run start the tasks that the first events ask for, and commit the
-results that they bring, before it takes the rest.
+The bound lets the run start the tasks that the first events request, and commit the
+results in them, before it takes more events.
 """
 
 LONGEST_WAIT: Final = 0.5
@@ -162,7 +162,7 @@ and its handler is called after it.
 LATE_READING_LIMIT: Final = 1.0
 """Seconds for which a cancelled run on an event loop still reads a value.
 
-Reading may run any code of the user's and never end.
+Reading may run any user code, and may never end.
 """
 
 _lock = threading.Lock()
@@ -172,7 +172,7 @@ _last = 0
 def now() -> int:
     """Return wall-clock nanoseconds, greater than any returned before in this process.
 
-    Versions and checkpoint ids are made of it, so two may never be equal.
+    Versions and checkpoint ids are made from this time, so two must never be equal.
     """
     global _last
     with _lock:
@@ -187,7 +187,7 @@ class RunInbox:
     _posted: SimpleQueue[Sequence[Event | UnreadEvent]] = field(
         default_factory=SimpleQueue
     )
-    """A signal's handler may post as well, whatever this OS thread is doing."""
+    """A signal handler may post too, at any point of this OS thread's code."""
     _events: deque[Event | UnreadEvent] = field(default_factory=deque)
     """The events that were taken out of *_posted*."""
     backlog: Backlog = field(default_factory=Backlog)
@@ -205,10 +205,11 @@ class RunInbox:
         """Return the first `MOST_AT_ONCE` events; wait for one until *deadline*, if
         there is none.
 
-        It may return none before the deadline.
+        The list may be empty even before the deadline.
 
         Args:
-            deadline: Monotonic nanoseconds; 0: do not wait; None: there is no deadline.
+            deadline: Monotonic nanoseconds. 0 means do not wait; None means no
+                deadline.
 
         Raises:
             BaseException: A signal's handler raised it while the value of a worker was
@@ -265,7 +266,7 @@ class LoopInbox(RunInbox):
         self._loop = loop
         self._is_awake = asyncio.Event()
         self.reading_limit: float | None = None
-        """Seconds after which the reading of a value is given up; None: never."""
+        """Seconds after which the reading of a value is abandoned; None means never."""
 
     def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread."""
@@ -316,8 +317,8 @@ class LoopInbox(RunInbox):
     async def _take_aside(self) -> list[Event]:
         """Return the first events, read on an OS thread of their own.
 
-        If this is cancelled or takes too long, the value that is being read is given
-        up, and nothing else is lost.
+        If this is cancelled or takes too long, the value that is being read is
+        abandoned, and nothing else is lost.
         """
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
@@ -347,8 +348,8 @@ class LoopInbox(RunInbox):
     def _give_up_reading(
         self, unread: Sequence[Event | UnreadEvent], read: Sequence[Event | None]
     ) -> None:
-        """Put events back: those already *read*, and the rest; the first of the rest is
-        given up.
+        """Restore the events that were *read* and those that were not, except the first
+        unread one, which is abandoned.
         """
         rest: list[Event | UnreadEvent | None] = [*unread[len(read) :]]
         if rest and isinstance(rest[0], UnreadEvent):

@@ -75,11 +75,13 @@ class TaskStarter:
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
         self._admission: AdmissionQueue | None = None
-        """The tasks that wait for limits and rates and do not run in a pool; None:
-        there were none so far.
+        """The tasks outside pools that wait for limits and rates; None if there were
+        none so far.
         """
         self.deadline: int | None = None
-        """Monotonic nanoseconds at which such a task may start without any event."""
+        """Monotonic nanoseconds at which such a waiting task may start without any
+        event.
+        """
         self._are_ranked = False
         """True once a task has had a priority."""
         self._jobs: dict[str, Job] = {}
@@ -198,7 +200,7 @@ class TaskStarter:
                 turns: deque[ActiveRun] = deque()
                 namespace = context.namespace
                 if namespace and ":" not in namespace.rpartition("|")[2]:
-                    # It has a memory, which another task may be using.
+                    # The graph has a memory, which another task may be using.
                     turns = self.turns.setdefault((context.thread_id, namespace), turns)
                 turns.append(inner)
                 if turns[0] is inner:
@@ -222,10 +224,11 @@ class TaskStarter:
     def _place_for(
         self, node: Node, default: Any, is_below: bool
     ) -> tuple[Executor, ConcurrencyLimit | None]:
-        """Return the executor of tasks of *node*, and the limit they wait for; None:
-        they go to the executor at once.
+        """Return the executor of tasks of *node*, and the limit they wait for, or None
+        if they go to the executor at once.
 
-        Tasks below another task go to a pool at once, since that task may run there.
+        Tasks that another task called go to a pool at once, since the caller may hold
+        room in the pool.
         """
         executor = self._executor_for(node, default)
         if node.role != "leaf":
@@ -242,7 +245,7 @@ class TaskStarter:
     def _executor_for(self, node: Node, default: Any) -> Executor:
         """Return the executor of *node*, or else the *default* of the run.
 
-        Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
+        Without either, use ``FLOWPREGEL_EXECUTOR``, or else worker processes.
 
         Raises:
             TypeError: The node is async, and a sync run cannot await it.
@@ -300,7 +303,7 @@ class TaskStarter:
             raise
 
     def withdraw(self) -> None:
-        """End the jobs that were not handed to an executor yet."""
+        """Withdraw the jobs that were not handed to an executor yet."""
         due, self._due = self._due, {}
         for jobs in due.values():
             self._mailbox.post(*(Ended(*job.key, Withdrawn()) for job in jobs))
@@ -341,7 +344,7 @@ class TaskStarter:
         return stopped
 
     def cancel(self, effect: Cancel, *, warn: bool = False) -> None:
-        """Withdraw a task that waits, or stop one that runs, or its nested run.
+        """Withdraw a waiting task, or stop a running one or its nested run.
 
         Args:
             effect: The task, and the way to stop it.
@@ -381,7 +384,7 @@ class TaskStarter:
             self._mailbox.post(Ended(*job.key, Withdrawn(goes_on=True)))
 
     def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
-        """Hand the caller of a call its outcome, if it still runs."""
+        """Hand the outcome of a call to the caller, if the caller still runs."""
         if (job := self._jobs.get(call.task_id)) is not None:
             job.executor.resolve(call, outcome)
         fault("task.resolved")
@@ -396,9 +399,7 @@ class TaskStarter:
         return live_state(jobs, graphs, {*idle, *(job.executor for job in jobs)})
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Leave the contexts of a run that ended in all executors that have entered
-        them.
-        """
+        """Have all executors that entered the contexts of an ended run exit them."""
         for executor in self._entered:
             executor.leave(contexts, error)
 
@@ -412,7 +413,7 @@ class TaskStarter:
             for job in [*self._jobs.values()]:
                 job.executor.cancel(job.key, kill=True)
         for executor in self._made.values():
-            # After a step timeout there is no waiting for tasks on OS threads.
+            # After a step timeout, tasks on OS threads are not waited for.
             is_left = isinstance(failure, TimeoutError) or executor in self._left_behind
             if isinstance(executor, ThreadExecutor) and is_left:
                 executor.abandon()

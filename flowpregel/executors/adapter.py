@@ -1,4 +1,4 @@
-"""Any `concurrent.futures.Executor` as a place where tasks run.
+"""The adapter that runs tasks on any `concurrent.futures.Executor`.
 
 ::
 
@@ -6,9 +6,9 @@
                                                                             |
     mailbox <-------------------- Ended ------------------- done callback <-+
 
-The engine is given a plain function and bytes that hold everything the task
-needs, so it can be threads, processes or a cluster. What it cannot do (stop a
-running task, stream, take calls back) is said in `capabilities`.
+The engine gets a plain function and bytes that contain everything the task needs, so it
+can consist of threads, processes or a cluster. It cannot stop a running task, stream,
+or receive calls, as `capabilities` states.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ from flowpregel.executors.processes.wire.messages import pack_job, unpack_job
 from flowpregel.executors.processes.wire.node_code import NodeCode
 
 _HERE: Final = os.urandom(16)
-"""Names this process among all machines."""
+"""The id of this process, unique on all machines."""
 PackedEnd: TypeAlias = tuple[Span | None, bytes]
 """The span of an attempt, if it could begin, and its packed outcome."""
 
 
 class FuturesExecutor(Executor):
-    """Runs tasks on a `concurrent.futures.Executor` of another library.
+    """An executor that runs tasks on a `concurrent.futures.Executor` of another
+    library.
 
     Args:
-        engine: Where tasks are submitted; it is not shut down by us.
+        engine: The executor to which tasks are submitted. It is never shut down here.
 
     Example:
         >>> from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +61,7 @@ class FuturesExecutor(Executor):
         self._futures: dict[JobKey, concurrent.futures.Future[PackedEnd]] = {}
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Submit *jobs*; the `Ended` of each is posted exactly once."""
+        """Submit *jobs*; post exactly one `Ended` for each."""
         for job in jobs:
             try:
                 code = job.task.code or codes.code_of(job.task.node)
@@ -89,30 +90,31 @@ class FuturesExecutor(Executor):
             outcome = Raised(died)
         except BaseException as error:  # noqa: BLE001 - whatever the engine raises
             outcome = Raised(error)
-        # The engine's OS thread is not held up by a value of the user's.
+        # The outcome is posted unread, so that a user's value does not block the
+        # engine's OS thread.
         task = InFlight(0, job, mailbox, NodeCode(b"", b""))
         mailbox.post(UnreadEnd(task, outcome, span))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a job that has not begun; one that runs goes on."""
+        """Withdraw a job that has not begun; a running job continues."""
         if (future := self._futures.get(key)) is not None:
             future.cancel()
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the jobs that run now; where, only their ends tell."""
+        """Return the running jobs; their pids are known only when they end."""
         return {
             key: (0, 0) for key, future in [*self._futures.items()] if future.running()
         }
 
 
 def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
-    """Run a packed job wherever this is called, and return how that went; raises
-    nothing.
+    """Run a packed job in this process, and return its span and packed outcome. This
+    never raises.
 
     Args:
-        code: What to call: the name of the node, and its pickle.
+        code: The pickle of the node's name and the node's own pickle.
         body: The rest of the job.
-        home: Names the process whose run it is.
+        home: The id of the process that has the run.
     """
     try:
         watch = Stopwatch()
@@ -125,7 +127,8 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         )
         outcome = job.variables.run(perform, job, client)
         if node.contexts and home != _HERE:
-            # Another task of the run may never come here.
+            # No later task of the run may come to this process, so the contexts are
+            # exited now.
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes

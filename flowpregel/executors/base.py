@@ -1,4 +1,4 @@
-"""The contract of an executor: it is given jobs, and posts what becomes of them.
+"""The contract of an executor: it gets jobs, and posts their events.
 
 ::
 
@@ -27,61 +27,63 @@ from flowpregel.executors.resources import SharedLimits
 from flowpregel.executors.unread import UnreadEvent
 
 BACKLOG: Final = 8 << 20
-"""Bytes of chunks that a run may be behind before its tasks are held back."""
+"""The bytes of unread chunks of a run above which its tasks are paused."""
 
 JobKey: TypeAlias = tuple[str, int]
-"""(task id, attempt): names one attempt of one task, once in the life of a program."""
+"""(task id, attempt): the key of one attempt of one task, unique in a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """The capabilities of an executor; a run that needs another one fails when it
-    starts.
+    """The capabilities of an executor. A run that needs a missing capability fails when
+    it starts.
     """
 
     isolates: bool = False
-    """A crash of a task is not a crash of the coordinator."""
+    """Whether the coordinator survives the crash of a task."""
     times_out: bool = False
-    """It can stop a task that takes too long."""
+    """Whether the executor can stop a task that takes too long."""
     cancels: bool = False
-    """It can stop a task that runs."""
+    """Whether the executor can stop a running task."""
     admits: bool = False
-    """It can keep a task waiting until what it needs is free: CPUs, memory, places of a
-    limit.
+    """Whether the executor keeps a task waiting until its resources are free: CPUs,
+    memory, slots of a limit.
     """
     runs_here: bool = False
     """True if the tasks run in this process, so that the run keeps them waiting for
     limits and rates.
     """
     streams: bool = True
-    """The chunks of a task arrive while it runs."""
+    """Whether the chunks of a task arrive while the task runs."""
     calls: bool = True
-    """A task can call `@task` functions and graphs."""
+    """Whether a task can call `@task` functions and graphs."""
 
 
 @dataclass(slots=True, eq=False)
 class Backlog:
-    """Back-pressure: what was posted to a run and has not been taken in yet, in bytes.
+    """Back-pressure: the bytes of the posted events that a run has not handled yet.
 
-    Executors that can make a task wait count here what they post, and hold back
-    the task when it is too much. Safe from any OS thread.
+    An executor that can make a task wait adds the size of the events that it posts, and
+    pauses the task when the limit is exceeded. Thread-safe.
     """
 
     size: int = 0
     limit: int = BACKLOG
-    """Bytes from which on tasks are held back."""
+    """The bytes above which tasks are paused."""
     _held: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, size: int) -> bool:
-        """Count what is about to be posted; return whether it is too much now."""
+        """Add *size* bytes that will be posted; return whether the limit is
+        exceeded.
+        """
         with self._lock:
             self.size += size
             return self.size > self.limit
 
     def hold(self, release: Callable[[], None]) -> bool:
-        """Have *release* called when the run has taken everything; False: it has
-        already.
+        """Have *release* called when the run has handled all events; return False if it
+        already has.
         """
         with self._lock:
             if self.size:
@@ -89,7 +91,7 @@ class Backlog:
             return bool(self.size)
 
     def clear(self) -> None:
-        """Note that the run has taken everything in."""
+        """Note that the run has handled all events."""
         with self._lock:
             self.size, self.limit = 0, BACKLOG
             held, self._held = self._held, []
@@ -106,14 +108,10 @@ class Mailbox(Protocol):
 
     @property
     def backlog(self) -> Backlog | None:
-        """Counts what the run has not taken in yet; None: nothing is held back for
-        it.
-        """
+        """The backlog of the run, or None if no task is ever paused for it."""
 
     def post(self, *events: Event | UnreadEvent) -> None:
-        """Deliver events, in their order; those that are unread are read where they are
-        taken.
-        """
+        """Deliver events, in order; unread events are read where the run takes them."""
 
 
 def default_executor() -> str:
@@ -124,68 +122,70 @@ def default_executor() -> str:
 
 
 class Executor(ABC):
-    """Starts jobs and posts their events. One executor may serve many runs at once."""
+    """An executor starts jobs and posts their events. It may serve many runs at
+    once.
+    """
 
     capabilities: Capabilities = Capabilities()
     room: int | None = None
-    """The number of places for jobs of a run; None: there is no limit.
+    """The most room that a run's jobs may take; None means no limit.
 
-    A job takes a place, and one more for each MiB in its input. The other jobs wait
-    with their run, which has less in memory for each.
+    A job takes a room of 1, and 1 more for each MiB of input. The other jobs wait in
+    the run, where a job takes less memory.
     """
     shared_limits: SharedLimits | None = None
-    """The named limits that tasks in this process count for, if it has any."""
+    """The named limits for tasks that run in this process, if there are any."""
     is_closed = False
-    """Whether it was closed, and takes no more jobs."""
+    """Whether the executor was closed, and takes no more jobs."""
 
     @abstractmethod
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start *jobs*, in order; the `Ended` of each is posted exactly once, whatever
-        happens.
+        """Start *jobs*, in order; post exactly one `Ended` for each, whatever happens.
 
-        Must not block. What cannot even be started ends as `Raised`.
+        Must not block. A job that cannot be started ends as `Raised`.
         """
 
     @abstractmethod
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a job that waits; stop a running one if *kill* and it can be.
+        """Withdraw a waiting job; if *kill*, stop a running job if possible.
 
-        A job that is stopped ends as `Withdrawn`; one that cannot be goes on and
-        ends as it ends. An unknown key is ignored: it may have ended.
+        A job that is stopped ends as `Withdrawn`. A job that cannot be stopped
+        continues to its own end. An unknown key is ignored, since the job may have
+        ended.
         """
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a job that waits; warn one that runs that its run will end soon."""
+        """Withdraw a waiting job; warn a running one that its run will end soon."""
         self.cancel(key, kill=False)
 
     def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
-        """Give the caller of *call*, or the task that saves a value, its outcome."""
+        """Send the outcome to the task that made the *call*, or that saves a value."""
         call.reply.settle(outcome)
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:  # noqa: B027
-        """Leave the contexts of a run that ended with *error*, or well, in other
-        processes.
+        """Exit the contexts of a run that has ended, in all other processes.
 
-        Returns when they have been left in every process that entered them, or that
-        process has died. May block, for a bounded time.
+        Return when every process that entered the contexts has exited them or died. May
+        block for a bounded time.
 
         Args:
-            contexts: Their tokens. In this process the run leaves them itself.
-            error: What it ended with.
+            contexts: The tokens of the contexts. In this process the run exits them
+                itself.
+            error: The error of the run, or None if it succeeded.
         """
 
     def free(self) -> float:
-        """Return how many more jobs it would start at once, rather than keep them
+        """Return the number of further jobs that would start at once instead of
         waiting.
         """
         return inf
 
     def running(self) -> Mapping[JobKey, tuple[int, int]]:
-        """Return the jobs that run now: the pid of each, and when it began, as far as
-        is known.
+        """Return the running jobs, each with its pid and its start time, if known.
 
-        That is wall-clock nanoseconds; 0: not known. For those who watch a run, on any
-        OS thread. Of an executor that cannot tell, all jobs seem to wait.
+        The start time is in wall-clock nanoseconds, 0 if not known. Used to show the
+        state of a run; called on any OS thread. If an executor does not know its
+        running jobs, all jobs seem to wait.
         """
         return {}
 
@@ -194,6 +194,6 @@ class Executor(ABC):
         return []
 
     def close(self) -> None:  # noqa: B027 - some executors hold nothing to release
-        """Wait for what cannot be stopped, and release everything. May be called
-        again.
+        """Wait for tasks that cannot be stopped, and release all resources. May be
+        called again.
         """

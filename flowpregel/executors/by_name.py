@@ -27,7 +27,7 @@ def check_executor(value: Any) -> Any:
     """Return *value* if it can be an executor.
 
     Raises:
-        ConfigurationError: It is no known name or URL, and no executor.
+        ConfigurationError: *value* is neither a known name or URL nor an executor.
     """
     if value is None or isinstance(value, Executor | concurrent.futures.Executor):
         return value

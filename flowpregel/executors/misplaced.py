@@ -1,4 +1,6 @@
-"""Futures deep inside an argument, where they do not stand for their results."""
+"""The search for futures deep inside an argument, where they are not replaced by their
+results.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, Final
 from flowpregel.executors.calls import Unresolved
 
 _MOST: Final = 100_000
-"""The number of parts of an argument that are searched."""
+"""The most parts of an argument that are searched."""
 
 
 def misplaced_future(
@@ -18,13 +20,13 @@ def misplaced_future(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> TypeError | None:
-    """Return the error that a future is somewhere inside an argument; None: no future
-    is.
+    """Return the error for a future somewhere inside an argument, or None if there is
+    none.
 
     Args:
         task: The name of the task.
         func: Its function, whose parameters have the names of the arguments.
-        args, kwargs: What the task was called with.
+        args, kwargs: The arguments of the call.
     """
     names = _parameters_of(func)
     arguments = {
@@ -44,8 +46,8 @@ def misplaced_future(
 
 
 def path_to_future(value: Any) -> str | None:
-    """Return where in *value* the first future is, such as ``[3].model``; None:
-    nowhere.
+    """Return the path to the first future in *value*, such as ``[3].model``, or
+    None.
     """
     waiting, seen = [("", value)], set[int]()
     while waiting and len(seen) < _MOST:

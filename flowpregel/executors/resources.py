@@ -1,4 +1,4 @@
-"""Limits and rates: their state in this process, for tasks that no pool schedules."""
+"""The state of limits and rates in this process, for tasks that no pool schedules."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from flowpregel._core.records import Task
 from flowpregel.policies import rate_of
 
 _LOOK_EVERY: Final = 0.05
-"""Seconds after which places that other programs hold are asked for again."""
+"""Seconds after which slots that other programs hold are tried again."""
 _TURN: Final = 0.1
-"""Seconds for which a place that became free is kept for the run whose turn it is."""
+"""Seconds for which a freed slot is reserved for the run whose turn it is."""
 
 
 class RateWindow:
-    """A window of the last starts of calls for which there is a rate.
+    """The window of a rate: the start times of the last calls.
 
     Args:
-        rate: Such as ``"60/min"``.
+        rate: The rate, such as ``"60/min"``.
     """
 
     def __init__(self, rate: str) -> None:
@@ -37,7 +37,7 @@ class RateWindow:
         self._starts: deque[float] = deque()
 
     def available(self, used: int, now: float) -> int:
-        """Return how many may start now."""
+        """Return the number of calls that may start now."""
         while self._starts and self._starts[0] + self._seconds <= now:
             self._starts.popleft()
         return self._most - len(self._starts)
@@ -47,21 +47,21 @@ class RateWindow:
         self._starts.append(now)
 
     def next_change_at(self, now: float) -> float:
-        """Return when one more may start than now; infinity: nothing that counts has
-        started.
+        """Return the time at which one more call may start; infinity if no recent start
+        counts.
         """
         return self._starts[0] + self._seconds if self._starts else inf
 
 
 class CrossProcessLimit:
-    """The places of a limit that programs share which name the same folder.
+    """The slots of a limit that all programs share which name the same folder.
 
-    Each is a file, and who has locked it has the place: until it is unlocked, or the
-    process ends, however it ends.
+    Each slot is a file. The process that has locked the file holds the slot, until it
+    unlocks the file or ends in any way.
 
     Args:
-        folder: Where the files are.
-        count: How many.
+        folder: The folder of the files.
+        count: The number of slots.
     """
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -73,27 +73,29 @@ class CrossProcessLimit:
         self._held: list[int] = []
 
     def available(self, used: int, now: float) -> int:
-        """Return how many places this program has: one more than it uses, if it can get
-        that.
+        """Return the number of slots that this program holds, after trying to hold one
+        more than it uses.
         """
         for file in self._files:
             if len(self._held) <= used and file not in self._held:
-                with suppress(BlockingIOError):  # another program's
+                with suppress(BlockingIOError):  # another program holds it
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     self._held.append(file)
         return len(self._held)
 
     def give_back(self, used: int) -> None:
-        """Give back all places but those that are used."""
+        """Release all slots but the *used* ones."""
         while len(self._held) > used:
             fcntl.flock(self._held.pop(), fcntl.LOCK_UN)
 
     def next_change_at(self, now: float) -> float:
-        """Return when to look again for a place; infinity: other programs have none."""
+        """Return the time at which to try again; infinity if no other program holds a
+        slot.
+        """
         return now + _LOOK_EVERY if len(self._held) < len(self._files) else inf
 
     def close(self) -> None:
-        """Give all places back. In a fork: those of the other process stay its own."""
+        """Release all slots. In a forked process, the parent keeps its slots."""
         while self._files:
             os.close(self._files.pop())
         self._held.clear()
@@ -126,7 +128,7 @@ def callers_of(task: Task) -> list[Task]:
 
 
 def holders_above(task: Task, name: str) -> list[str]:
-    """Return the names of the callers of *task* that hold a place of the limit
+    """Return the names of the callers of *task* that hold a slot of the limit
     *name*.
     """
     return [
@@ -138,17 +140,17 @@ def holders_above(task: Task, name: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The places and the rate that a task needs before it can start."""
+    """The slots and the rate that a task needs before it can start."""
 
     limits: Sequence[str] = ()
     rate: str | None = None
     """A rate such as ``"60/min"``."""
     home: str = ""
-    """The task that the rate is of, by name."""
+    """The name of the task that has the rate."""
 
     @property
     def names(self) -> set[str]:
-        """The names of the limits and of the rate, as `SharedLimits` knows them."""
+        """The names of the limits and of the rate in `SharedLimits`."""
         return {
             *self.limits,
             *(() if self.rate is None else (f"{self.rate} of {self.home}",)),
@@ -157,19 +159,20 @@ class Demand:
 
 @dataclass(slots=True, eq=False)
 class _WaitingRun:
-    """A run whose tasks lack a place."""
+    """A run whose tasks lack a slot."""
 
     wake: Callable[[], None]
     names: Collection[str]
-    """The limits that it lacks."""
+    """The names of the limits of which the run lacks slots."""
     until: float = 0.0
-    """The time until which other runs leave it the freed places; 0: it is not its turn.
+    """The time until which freed slots are reserved for the run; 0 if it is not its
+    turn.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class _NestedCall:
-    """A task that waits for places, and below tasks that hold some."""
+    """A task that waits for slots while its callers hold slots."""
 
     limits: Sequence[str]
     holders: Collection[str]
@@ -180,13 +183,13 @@ class SharedLimits:
     """The named limits of an executor and the rates of tasks, for all runs of this
     program.
 
-    Safe from any OS thread. A run asks for places whenever its tasks may start; it is
-    woken when a place becomes free that it lacks. Runs that lack the same place take
-    turns.
+    Thread-safe. A run requests slots whenever its tasks may start, and is woken when a
+    slot that it lacks becomes free. Runs that lack slots of the same limit take turns.
 
     Args:
-        limits: The number of places of each limit.
-        folder: A folder whose limits all programs share that name it; empty: none.
+        limits: The number of slots of each limit.
+        folder: A folder; all programs that name it share its limits. Empty means the
+            limits are not shared.
         clock: Returns monotonic seconds.
     """
 
@@ -201,27 +204,27 @@ class SharedLimits:
         self._folder = folder
         self._lock = threading.Lock()
         self._holders: dict[str, set[str]] = {name: set() for name in self.limits}
-        """The ids of the tasks that have a place, by limit."""
+        """The ids of the tasks that hold a slot, by limit."""
         self._shared: dict[str, CrossProcessLimit] = {}
-        """The places that other programs may have; opened when first needed."""
+        """The slots shared with other programs, by limit; opened when first needed."""
         self._rates: dict[str, RateWindow] = {}
         self._runs: dict[object, _WaitingRun] = {}
         """The waiting runs, in the order in which they get their turn."""
         self._nested: dict[str, _NestedCall] = {}
-        """The waiting calls of tasks that hold something, by task id."""
+        """The waiting calls of tasks that hold slots, by task id."""
         _all_limits.add(self)
 
     def try_start(
         self, task_id: str, demand: Demand, run: object, wake: Callable[[], None]
     ) -> float | None:
-        """Give a task what it needs; return None, or when to ask again if that is not
-        free.
+        """Take the slots that a task needs. If some are not free, take none, and return
+        the time to try again.
 
         Args:
             task_id: The task.
-            demand: What it needs.
-            run: The run that asks.
-            wake: Called, on any OS thread, when a place that it lacks may be free.
+            demand: The demand of the task.
+            run: The run of the task.
+            wake: Called on any OS thread when a slot that the run lacks may be free.
         """
         with self._lock:
             now = self.clock()
@@ -239,7 +242,9 @@ class SharedLimits:
     def _take(
         self, task_id: str, demand: Demand, run: object, now: float
     ) -> Sequence[Callable[[], None]]:
-        """Give a task its places; return what wakes the run whose turn is next."""
+        """Take the slots for a task; return the functions that wake the run whose turn
+        is next.
+        """
         for name in demand.limits:
             self._holders[name].add(task_id)
         if demand.rate is not None:
@@ -248,12 +253,12 @@ class SharedLimits:
         waiting = self._runs.get(run)
         if waiting is None or not {*waiting.names} & {*demand.limits}:
             return []
-        del self._runs[run]  # it has had its turn
+        del self._runs[run]  # the run has had its turn
         return self._next_turns(demand.limits)
 
     def _again_at(self, demand: Demand, run: object, now: float) -> float | None:
-        """Return when to ask again, infinity for when it is woken; None: all is
-        free.
+        """Return the time to try again, infinity if the run will be woken, or None if
+        all is free.
         """
         again: list[float] = []
         for name in demand.limits:
@@ -295,7 +300,7 @@ class SharedLimits:
                 self._shared[name].give_back(len(self._holders[name]))
 
     def release(self, task_id: str, demand: Demand) -> None:
-        """Take back the places of a task that has ended, and wake the run whose turn it
+        """Release the slots of a task that has ended, and wake the run whose turn it
         is.
         """
         with self._lock:
@@ -306,10 +311,11 @@ class SharedLimits:
         _call(wakes)
 
     def _next_turns(self, names: Collection[str]) -> Sequence[Callable[[], None]]:
-        """Give the first run that lacks one of *names* its turn; return what wakes it.
+        """Give the first run that lacks one of *names* its turn; return the function
+        that wakes the run.
 
-        A run that has not asked since its last turn, because its program does not read
-        its stream, does not hold up the others.
+        A run that has not tried again since its last turn, because its program does not
+        read the stream, does not block the other runs.
         """
         for waiting in self._runs.values():
             if waiting.until == 0.0 and {*waiting.names} & {*names}:
@@ -318,7 +324,7 @@ class SharedLimits:
         return []
 
     def leave(self, run: object) -> None:
-        """Forget that *run* waits; others have their turns."""
+        """Forget that *run* waits, and give the next run its turn."""
         with self._lock:
             waiting = self._runs.pop(run, None)
             wakes = self._next_turns(waiting.names if waiting else ())
@@ -329,7 +335,7 @@ class SharedLimits:
     def note_nested(
         self, task_id: str, demand: Demand, callers: Collection[str]
     ) -> None:
-        """Note that a task waits whose *callers* may hold places."""
+        """Note that a task waits, whose *callers* may hold slots."""
         with self._lock:
             self._nested[task_id] = _NestedCall(demand.limits, callers)
 
@@ -339,9 +345,11 @@ class SharedLimits:
             self._nested.pop(task_id, None)
 
     def stuck(self) -> dict[str, str]:
-        """Return the tasks that can never start, and the limit that each of them lacks.
+        """Return the ids of the tasks that can never start, each with the limit it
+        lacks.
 
-        All places of that limit are held by tasks that wait for such tasks themselves.
+        All slots of that limit are held by tasks that themselves wait for tasks that
+        can never start.
         """
         with self._lock:
             waiting = dict(self._nested)
@@ -361,7 +369,7 @@ class SharedLimits:
                 waiting = {task_id: waiting[task_id] for task_id in stuck}
 
     def _lacks(self, call: _NestedCall, blocked: Collection[str]) -> str | None:
-        """Return a limit of which *blocked* tasks hold all places."""
+        """Return a limit of which *blocked* tasks hold all slots, or None."""
         for name in call.limits:
             holders = self._holders[name]
             if len(holders) + 1 > self.limits[name] and holders <= {*blocked}:
@@ -369,9 +377,7 @@ class SharedLimits:
         return None
 
     def after_fork(self) -> None:
-        """Forget what the parent process has: it keeps its places, and this one has
-        none.
-        """
+        """Forget the parent process's slots, which the parent keeps."""
         self._lock = threading.Lock()
         self._holders = {name: set() for name in self.limits}
         self._runs.clear()
@@ -379,7 +385,7 @@ class SharedLimits:
         self.close()
 
     def close(self) -> None:
-        """Give all places back, so that other programs can take them."""
+        """Release all slots, so that other programs can take them."""
         for shared in self._shared.values():
             shared.close()
         self._shared.clear()
@@ -401,4 +407,4 @@ def _reset_limits_after_fork() -> None:
 os.register_at_fork(after_in_child=_reset_limits_after_fork)
 
 NO_LIMITS: Final = SharedLimits()
-"""The rates of tasks whose run has no executor with limits of its own."""
+"""The rates of tasks in runs whose executor has no limits of its own."""

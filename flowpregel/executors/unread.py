@@ -1,8 +1,8 @@
 """Events from another process that have not been read yet.
 
 Unpickling a value may run any code of the user's classes, and may never end. So a
-worker's message stays bytes on the OS thread that serves all runs, and is read where it
-is needed::
+worker's message stays in bytes on the OS thread that serves all runs, and is read where
+it is needed::
 
     I/O thread                   the run's own OS thread           the caller
     ----------                   -----------------------           ----------
@@ -38,7 +38,7 @@ class UnreadEvent:
         return inf
 
     def read(self) -> Event | None:
-        """Return the event; None: there is nothing that the run has to know."""
+        """Return the event, or None if there is no event for the run."""
         raise NotImplementedError
 
     def give_up(self) -> Event | None:
@@ -66,7 +66,7 @@ class UnreadEvent:
         try:
             return reading.result(self.seconds)
         except TimeoutError:
-            # Of the wait, or by the user's own code.
+            # The timeout of the wait, or an error of user code.
             return reading.result() if reading.done() else self.time_out()
 
 
@@ -81,14 +81,16 @@ class LazyFuture(Future[ResultT]):
     """A future whose result arrives in bytes, and is read once, by the first caller."""
 
     _read: Callable[[], tuple[Any, BaseException | None]] | None = None
-    """Returns the result or the error; None: they are known, or did not arrive."""
+    """A function that reads the result or the error; None before the arrival and after
+    the reading.
+    """
     _reading: threading.Lock | None = None
 
     def arrive(
         self, read: Callable[[], tuple[Any, BaseException | None]], *, failed: bool
     ) -> None:
-        """Note that the result is there: *read* returns it, or the error if the call
-        *failed*.
+        """Note that the result has arrived: *read* returns the result, or the error if
+        the call *failed*.
         """
         self._read, self._reading = read, threading.Lock()
         if failed:
@@ -98,7 +100,7 @@ class LazyFuture(Future[ResultT]):
 
     @property
     def is_unread(self) -> bool:
-        """True if the result is there, and has not been asked for."""
+        """True if the result has arrived, and has not been read."""
         return self._read is not None
 
     def result(self, timeout: float | None = None) -> ResultT:
@@ -120,7 +122,7 @@ class LazyFuture(Future[ResultT]):
         return super().exception(timeout)
 
     def _open(self, timeout: float | None) -> None:
-        """Wait for the result, and read it if that was not done."""
+        """Wait for the result, and read it unless it has been read."""
         super().exception(timeout)
         if self._read is None or self._reading is None:
             return
@@ -136,4 +138,4 @@ class LazyFuture(Future[ResultT]):
 
 
 class _NotRead(Exception):
-    """Stands for the error of a call until a caller asks for it."""
+    """The placeholder for the error of a call until a caller requests the error."""

@@ -38,7 +38,7 @@ __all__ = ["ProcessExecutor", "default_pool"]
 
 
 def __getattr__(name: str) -> Any:
-    # A worker imports this package for its loop alone, and should not wait for the
+    # A worker imports this package only for its task loop, and should not load the
     # rest.
     if name in __all__:
         from flowpregel.executors.processes.coordinator import executor  # noqa: PLC0415
