@@ -71,7 +71,7 @@ def _take_answers(
     while len(known) < count:
         known.append(QuestionRecord(ids.interrupt_id(task.namespace, len(known))))
     if count and known[count - 1].id in by_id:
-        count -= 1  # the task failed with that answer, and gets another one
+        count -= 1  # the task failed with that answer, and gets another
     answers = list(task.attempt.answers[:count])
     answered = known[:count]
     waiting: list[QuestionRecord] = []
@@ -108,7 +108,7 @@ def _store_answers(
         rows = tuple(tuple(question) for question in questions)
         writes = (*writes, (records.ASKED, rows))
     run.store_writes(task.id, task.path, writes)
-    # If the next attempt of the body makes the call again, it has its answers too.
+    # If the body's next attempt makes the call again, the call has its answers too.
     run.replay.pending.setdefault(task.id, []).extend(writes)
 
 
@@ -120,7 +120,7 @@ def answer_first_question(
     """Give *task* the answer to the first question, if it asks one now.
 
     Returns:
-        True if the task asks; its next attempt has the answer.
+        True if the task asks a question; its next attempt has the answer.
     """
     if not isinstance(outcome, Interrupted) or not outcome.interrupts:
         return False
@@ -215,7 +215,7 @@ def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
     after_commit = run.outbox.effects
     events = run.stream_events
     if error is not None:
-        # The run fails, but the other tasks go on: their answers were taken.
+        # The run fails, but the other tasks continue, since their answers were taken.
         setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
         run.refuse_answer(error)
     elif interrupts and run.options.modes and not is_call:

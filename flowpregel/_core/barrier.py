@@ -29,7 +29,7 @@ from flowpregel.errors import InvalidUpdateError, NodeError
 TO_NODE = "branch:to:"
 """The start of the name of a channel that makes a node of a `StateGraph` run."""
 PUSHED = ("__pregel_push",)
-"""The trigger of a task that was sent: no channel, so nothing is marked as seen."""
+"""The trigger of a sent task. It is no channel, so no version is marked as seen."""
 
 # ---------------------------------------------------------------- outputs of tasks
 
@@ -40,7 +40,9 @@ class TaskOutput:
 
     writes: Sequence[Write]
     reader: str = ""
-    """The name under which its triggers count as seen; empty: it has none."""
+    """The name under which the task's triggers are marked as seen; empty if there are
+    none.
+    """
     triggers: tuple[str, ...] = ()
 
 
@@ -107,8 +109,8 @@ def barrier_of(tasks: Iterable[Task]) -> list[TaskOutput]:
     """Return the outputs of *tasks*, in the order in which they are applied."""
     outputs = []
     for task in tasks:
-        # A handler was not triggered: the task that failed was, and has seen its
-        # triggers. The handler's writes take the position of those of that task.
+        # A handler was not triggered, but the failed task was, and its triggers are
+        # seen. The handler's writes take the position of the failed task's writes.
         handled = task.parent if task.kind is Kind.HANDLER else None
         source = task if handled is None else handled
         triggers = task.triggers if handled is None else ()
@@ -169,7 +171,7 @@ def _mark_seen(state: RunState, outputs: Sequence[TaskOutput]) -> set[str]:
         triggers.update(output.triggers)
         seen = dict(state.seen.get(output.reader, ()))
         for name in output.triggers:
-            # A channel that held a value from the start has no version.
+            # A channel that has held a value from the start has no version.
             if name in state.versions:
                 seen[name] = state.versions[name]
         state.seen[output.reader] = seen
@@ -191,8 +193,8 @@ def _end_superstep(
     state: RunState,
     update: Update,
 ) -> None:
-    """Update the channels that react to silence; if no node can run next, let channels
-    finish.
+    """Update the channels that react to a superstep without a write; if no node can run
+    next, finish the channels.
     """
     for name in state.tick_channels - update.written:
         if state.channels[name].update(()):
@@ -277,9 +279,9 @@ def plan(
     """Return the tasks of the next superstep: PULL by node name, then PUSH by index.
 
     Args:
-        program: The nodes and what triggers them.
+        program: The nodes and their triggers.
         state: The channels as the last barrier left them.
-        updated: The channels that may trigger a node; none, or None: any may.
+        updated: The channels that may trigger a node; empty or None means any channel.
         step: The superstep.
     """
     tasks = []
@@ -288,7 +290,7 @@ def plan(
         path = f"{PULLED}{node.name}"
         tasks.append(_planned_task(node, Kind.PULL, value, path, step, node.triggers))
     for index, send in enumerate(_sends(state)):
-        # A node may be gone since: `start` refuses to continue the thread then.
+        # The node may no longer exist; then `start` refuses to continue the thread.
         if send.node in program.nodes:
             node = program.nodes[send.node]
             path = f"~__pregel_push, {index:010d}"
@@ -340,7 +342,9 @@ def _pulled(
 
 
 def _is_due(node: Node, state: RunState) -> bool:
-    """Return whether the node has an input, and a trigger has news for it."""
+    """Return whether the node has an input, and a trigger has a newer version than the
+    node has seen.
+    """
     source = node.channels
     if isinstance(source, str) and not state.channels[source].is_available():
         return False
@@ -351,7 +355,7 @@ def _is_due(node: Node, state: RunState) -> bool:
             continue
         version = state.versions.get(trigger)
         if version is None and isinstance(channel, DeltaChannel):
-            continue  # the value that it starts with is no news
+            continue  # the initial value does not trigger
         if seen is None:
             return True
         if version is not None and (trigger not in seen or version > seen[trigger]):

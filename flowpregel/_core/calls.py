@@ -1,6 +1,6 @@
 """The calls of bodies: their keys, their answers, their failures and their records.
 
-A result needs no run if an earlier run recorded it, or if another run shares it.
+A call does not run if an earlier run recorded the result, or another run shares it.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def identify_call(
 ) -> tuple[str, CallRecord | None]:
     """Count the next call of *caller*; return its task id and its record.
 
-    The id of a recorded call is made of the caller and of the key of the call; the id
-    of another call, of the caller and the position among the calls of the caller.
+    The id of a recorded call is made from the caller and the key of the call. The id of
+    any other call is made from the caller and the position among the caller's calls.
     """
     body: BodyCalls = caller.attempt.body
     sequence = body.sequence
@@ -180,7 +180,7 @@ def _recorded_outcome(
 ) -> tuple[str, Outcome | None]:
     """Return the task id of a call and its recorded outcome, if there is one.
 
-    A refusal of the record is an outcome: the call fails with it.
+    If the record is refused, that error is the outcome of the call.
     """
     try:
         task_id, outcome = recorded_calls.answer_from_record(
@@ -190,8 +190,8 @@ def _recorded_outcome(
         return task_id, Raised(error)  # the record is not changed
     if isinstance(outcome, Raised):
         if not isinstance(outcome.error, errors.TaskCancelled):
-            # The failure may fail the body only now: it was stored while another call
-            # was made.
+            # In the earlier run the body may not have seen this failure, which may fail
+            # the body only now.
             task = call_task(caller, call, step, task_id, record)
             outcome = fail_call(task, outcome.error)
     elif isinstance(outcome, Returned) and "recorded" in run.options.modes:
@@ -230,7 +230,7 @@ def cancel_call(
 ) -> list[Task]:
     """Record that a body no longer needs a call; return the tasks that must stop.
 
-    The record comes before the next effect of the body, which depends on it.
+    The cancellation is recorded before the body's next effect, which depends on it.
     """
     task = _task_of_reply(running, request.reply)
     if task is None:
@@ -271,7 +271,9 @@ def calls_of(running: Mapping[str, Task], body: Task) -> list[Task]:
 
 
 def below(running: Mapping[str, Task], body: Task) -> list[Task]:
-    """Return the running calls of *body*, and those that they make in turn."""
+    """Return the running calls of *body*, and the calls that these have made in
+    turn.
+    """
     calls = calls_of(running, body)
     inner_calls: list[Task] = []
     for task in calls:
@@ -288,7 +290,8 @@ def fail_call(task: Task, error: BaseException) -> Raised:
     assert task.origin is not None
     parent = task.parent.attempt
     body: BodyCalls = parent.body
-    # A call that only an earlier attempt of the body made is not this one's to raise.
+    # If only an earlier attempt of the body made the call, this attempt must not raise
+    # its error.
     is_of_attempt = any(call.attempt == parent.number for call in task.origin.waiting)
     body.failures[task.id] = CallFailure(
         task, error if is_of_attempt else None, is_late=body.outcome is not None
@@ -304,8 +307,8 @@ def forget_uncaught(
 ) -> None:
     """Forget the failed calls that *task* did not catch, so that they are tried again.
 
-    Those are the calls that *error* came from, and those whose failures the body has
-    not seen. A failure that the body caught is replayed, like a result.
+    These are the calls that *error* came from, and the calls whose failures the body
+    has not seen. A failure that the body caught is replayed, like a result.
     """
     body: BodyCalls | None = task.attempt.body
     if body is None:

@@ -1,4 +1,4 @@
-"""The effects that a run asks for, and the events that it receives.
+"""The effects that a run requests, and the events that it receives.
 
 A run is a generator: it yields an effect, and its driver performs it and sends the
 reply that the effect's docstring names. Events reach the run in the reply to `Wait`.
@@ -23,12 +23,14 @@ class Load:
 
     address: Address
     before: str | None = None
-    """The id that the checkpoint's must be smaller than; None: the newest counts."""
+    """The id that the checkpoint's id must be smaller than; None means the newest
+    checkpoint.
+    """
 
 
 @dataclass(slots=True, eq=False)
 class StepContext:
-    """The superstep that tasks are planned for, which all its tasks have in common."""
+    """The facts about a superstep that all its tasks have in common."""
 
     checkpoint_id: str
     namespace: str
@@ -46,7 +48,7 @@ class StepContext:
 
 @dataclass(slots=True, eq=False)
 class Submit:
-    """Start an attempt of each task, of which an `Ended` follows; the reply is None."""
+    """Start an attempt of each task; an `Ended` follows for each. The reply is None."""
 
     tasks: list[Task]
     step: StepContext
@@ -54,13 +56,15 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop a task that runs, or withdraw one that waits; an `Ended` still follows."""
+    """Stop a running task, or withdraw a waiting one; an `Ended` still follows."""
 
     task_id: str
     kill: bool
-    """False: stop the task only if no work is lost (it waits, or is a coroutine)."""
+    """True to stop the task in any case; False to stop it only if no work is lost (it
+    waits, or is a coroutine).
+    """
     leave: bool = False
-    """True: the `Ended` of a task that cannot be stopped comes at once."""
+    """True if the `Ended` of a task that cannot be stopped must follow at once."""
 
 
 @dataclass(slots=True)
@@ -76,8 +80,8 @@ class Wait:
     """Wait for an event; the reply is a `Wakeup`."""
 
     deadline: int | None = None
-    """The monotonic nanoseconds at which to wake up in any case; 0: at once; None:
-    never.
+    """The monotonic nanoseconds at which to wake up in any case; 0 means at once, None
+    means never.
     """
 
 
@@ -116,7 +120,9 @@ class CacheStore:
     """Put the writes of finished tasks into the cache; the reply is None."""
 
     entries: Mapping[CacheKey, tuple[Any, float | None] | None]
-    """The writes and the seconds until they expire; None releases the claim."""
+    """The writes and the seconds until they expire, by key; None only releases the
+    claim.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +157,8 @@ class Call:
     node: Node
     arguments: Arguments
     key: CallKey | None = None
-    """The key of a call that is recorded; None for a graph, whose calls are known by
-    their order.
+    """The key of a recorded call; None for a graph, whose calls are identified by their
+    order.
     """
     reply: Any = None
     """The caller that waits, for the engine; opaque here."""
@@ -194,16 +200,16 @@ class Ended:
     span: Span | None = None
     """The time span of the attempt, if its executor reports it."""
     observed_failures: Collection[str] | None = None
-    """The ids of the calls whose failures the task has seen; None: not reported."""
+    """The ids of the calls whose failures the task has seen; None if not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The progress of a task, which it emits beside chunks of the custom stream."""
+    """The progress of a task, emitted in addition to chunks of the custom stream."""
 
     done: float
     total: float | None = None
-    """The amount at the end; None: the task does not know it."""
+    """The amount at the end, or None if the task does not know it."""
     message: str | None = None
 
 
@@ -235,11 +241,15 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The run must end: its stream has no reader any more, or the program is ending."""
+    """The run must end, because its stream has no reader any more or the program is
+    ending.
+    """
 
     reason: str
     kill: bool = True
-    """False: running tasks continue for now; only waiting and new ones end."""
+    """True to stop running tasks; False to let them continue for now and end only
+    waiting and new tasks.
+    """
     leave: bool = False
     """True if the run does not wait for tasks that cannot be stopped."""
 

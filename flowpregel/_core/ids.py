@@ -14,7 +14,7 @@ from flowpregel._pickling.copies import immutable
 CODE_DIGITS = 16
 """The number of digits, in the digest of a body, that come from its code alone."""
 NOWHERE = -1
-"""The place of a call that may come anywhere next time: a call before it runs again."""
+"""The position of a call that may have any position in the next run."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GREGORIAN_OFFSET = 0x01B21DD213814000
 """100-nanosecond intervals between 1582-10-15 and 1970-01-01 (RFC 9562, 5.1)."""
@@ -47,7 +47,8 @@ def call_path(caller: str, index: int) -> str:
 
 
 def caller_of(path: str) -> str:
-    """Return the path of the task that made the call at *path*; empty: it is no call.
+    """Return the path of the task that made the call at *path*, or an empty string if
+    *path* is no call's.
 
     Example:
         >>> caller_of(call_path("~__pregel_pull, flow", 3))
@@ -99,7 +100,7 @@ def checkpoint_id(now: int, step: int) -> str:
 def time_from_id(checkpoint_id: str) -> int:
     """Return the wall-clock nanoseconds in an id; 0 if it is no version 6 UUID.
 
-    Another library's version 6 UUIDs give their time too, to 128 nanoseconds.
+    The time in another library's version 6 UUID is read too, to within 128 nanoseconds.
 
     Example:
         >>> time_of(checkpoint_id(1_800_000_000_123_456_789, 3))
@@ -122,27 +123,29 @@ def timestamp(now: int) -> str:
 
 
 class CallKey(NamedTuple):
-    """The key of a call, by which it is found again when its body runs once more."""
+    """The key of a call, by which its record is found when the body runs again."""
 
     name: str
     """The name of the task."""
     arguments: str
     """A digest of the arguments, by content."""
     code: str
-    """A digest of the function's code, or the version that stands for it."""
+    """A digest of the function's code, or the version that the user has set in its
+    place.
+    """
     text: str
     """The call as a person reads it."""
     is_placed: bool = True
-    """True if its place among the calls of the body is deterministic: it did not wait
-    for other calls.
+    """True if the position of the call in its body is deterministic, because the call
+    did not wait for other calls.
     """
     files: tuple[FileContent, ...] = ()
     """The files among its arguments that are known by their content."""
     earlier: tuple[str, ...] = ()
     """The possible digests of the arguments under a name that the task has adopted."""
     unseen: str = ""
-    """The values that its code refers to and whose content the digest of code does not
-    see. They are part of the key because another process may have to report them.
+    """The values to which the code refers, but whose content is not in the digest of
+    the code. They are part of the key because another process may have to report them.
     """
 
 
@@ -156,7 +159,7 @@ class CallRecord(NamedTuple):
     place: int
     """The position of the call among those in the body, or `NOWHERE`."""
     caller: str
-    """A digest of the body that made the call: of the code first, then of the input."""
+    """A digest of the body that made the call: first of the code, then of the input."""
     files: tuple[FileContent, ...] = ()
     """The files among its arguments that are known by their content."""
 
@@ -165,13 +168,13 @@ class QuestionRecord(NamedTuple):
     """The stored facts about a question that a task has asked."""
 
     id: str
-    """The interrupt's id."""
+    """The id of the interrupt."""
     content: str = ""
-    """A digest of the question; empty: not known."""
+    """A digest of the question; empty if not known."""
     text: str = ""
     """The question in short."""
     code: str = ""
-    """A digest of the code that asked it; empty: not known."""
+    """A digest of the code that asked the question; empty if not known."""
 
 
 class KnownQuestions(NamedTuple):
@@ -187,15 +190,15 @@ class FailedCall(NamedTuple):
     """A call that failed, with everything a saver needs to make it again."""
 
     home: str
-    """The module and the name of the function; of a chunk's, with ``.map`` after it."""
+    """The module and the name of the function, with ``.map`` appended for a chunk."""
     given: Any
     """The arguments of the call."""
     redacted: frozenset[int | str]
-    """The positions and names of the arguments that are not kept."""
+    """The positions and names of the arguments that are not stored."""
 
 
 class Span(NamedTuple):
-    """The time, place and cost of an attempt; 0 and empty: not known."""
+    """The time, place and cost of an attempt; 0 or empty where not known."""
 
     began: int
     """Wall-clock nanoseconds."""
@@ -206,7 +209,7 @@ class Span(NamedTuple):
     cpu: float = 0.0
     """Seconds of CPU."""
     peak: int = 0
-    """The most memory, in bytes, that its process had used by then."""
+    """The peak memory of the process until the end of the attempt, in bytes."""
     host: str = ""
 
 
@@ -234,15 +237,15 @@ class AttemptRecord(NamedTuple):
     seconds: float
     """The duration of the last attempt."""
     attempts: int
-    """The number of attempts; 0: another run shared the result."""
+    """The number of attempts; 0 if another run shared the result."""
     executor: str
     pid: int
     error: str = ""
-    """The error of the last attempt, in one line; empty: it did not fail."""
+    """The error of the last attempt, in one line; empty if the attempt did not fail."""
     call: str = ""
-    """The call as a person reads it, if it failed."""
+    """The call as readable text, if it failed."""
     planned: int = 0
-    """Wall-clock nanoseconds at which its first attempt was due."""
+    """Wall-clock nanoseconds at which the first attempt was due."""
     cpu: float = 0.0
     peak: int = 0
     host: str = ""
@@ -250,20 +253,25 @@ class AttemptRecord(NamedTuple):
     failed: tuple[FailedAttempt, ...] = ()
     """The last attempts that failed."""
     code: str = ""
-    """A digest of the code that made its writes; empty: it is a call, or wrote nothing.
+    """A digest of the code that made the task's writes; empty for a call, or without
+    writes.
     """
     used: tuple[UsedResults, ...] = ()
-    """The results of calls that it used, and the files that those calls took."""
+    """The results of calls that the task used, and the files that those calls took."""
 
 
 class LazyResults(Protocol):
     """The finished calls that a `Saved` does not contain, read from the store."""
 
     def result(self, task_id: str) -> Sequence[tuple[str, Any]]:
-        """Return the stored writes of a call; empty: there is no such call."""
+        """Return the stored writes of a call, or an empty sequence if there is no such
+        call.
+        """
 
     def record_at(self, path: str) -> Sequence[tuple[str, Any]]:
-        """Return the record of the call with this path; empty: there is none."""
+        """Return the record of the call at *path*, or an empty sequence if there is
+        none.
+        """
 
     def count(self) -> int:
         """Return the number of these calls."""

@@ -32,7 +32,7 @@ It is an int of nanoseconds, or the format of a foreign saver.
 """
 
 Write: TypeAlias = tuple[str, Any]
-"""(channel, value) that a task wants to make."""
+"""The (channel, value) of one write of a task."""
 
 # Write keys, not channels. A task has finished when it has any write but control
 # writes.
@@ -56,8 +56,8 @@ SAVED = "__saved__"
 ASKED = "__asked__"
 """The questions of a task (the fields of a `QuestionRecord` each).
 
-Those with answers come first, in the order of the answers, so that each question has
-the answer that was meant for it.
+Questions with answers come first, in the order of the answers, so that each question
+gets its own answer.
 """
 CONTROL_WRITES = frozenset(
     {ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, ATTEMPT, SAVED, ASKED}
@@ -67,7 +67,8 @@ RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
 
 MADE_BY = "made_by"
-"""The name, in metadata, of the code that made a checkpoint (the fields of a `MadeBy`).
+"""The key in the metadata for the code that made a checkpoint (the fields of a
+`MadeBy`).
 
 Used where attempts are not stored beside the writes of nodes: at the exit of a run, and
 by other savers. Never shown.
@@ -92,7 +93,7 @@ class Durability(Enum):
 class Kind(IntEnum):
     """The cause of a task; writes are applied in this order.
 
-    The writes of a HANDLER take the place of those of the task that it handles.
+    The writes of a HANDLER replace those of the task whose failure it handles.
     """
 
     PULL = 0
@@ -116,47 +117,55 @@ class Node:
 
     name: str
     steps: tuple[CallTarget, ...] = ()
-    """The functions to call, each with the output of the one before; none: the output
-    is the input.
+    """The functions to call, each with the output of the previous function. If empty,
+    the output is the input.
     """
     graph: Any = None
     """The graph whose ``nested_run`` the node is, if the node runs a graph."""
     subgraph: Any = None
-    """The graph whose states are shown with its tasks: the nested one, or one that it
-    calls.
+    """The graph whose states are shown with the node's tasks: the nested graph, or a
+    graph that the node calls.
     """
     triggers: tuple[str, ...] = ()
     channels: str | tuple[str, ...] = ()
-    """One name: the node gets the bare value. Several: a dict of those available."""
+    """The channels that the node reads. For one name, the input is the value; for a
+    tuple, a dict of the available values.
+    """
     contexts: tuple[str, ...] = ()
     """The `Context` channels among *channels*: entered where the node runs."""
     mapper: Callable[[Any], Any] | None = None
-    """Turns the values read into the node's input."""
+    """A function that makes the node's input from the values read."""
     writers: tuple[Any, ...] = ()
-    """Each takes the node's output and returns writes."""
+    """The functions that each take the node's output and return writes."""
     reads: tuple[str, ...] = ()
-    """Channels that its writers may read again, with the task's own writes applied."""
+    """The channels that the writers may read again, with the task's own writes
+    applied.
+    """
     retry: tuple[RetryPolicy, ...] = ()
     cache: CachePolicy | None = None
     space: tuple[str, ...] = ()
-    """The namespace of the results it shares."""
+    """The namespace of the results that the node shares."""
     timeout: TimeoutPolicy | None = None
     resources: Resources | None = None
-    """The resources that it takes while it runs, if its task names any."""
+    """The resources that a task of the node takes while it runs, if any."""
     handler: str | None = None
-    """The node that is given this one's failure."""
+    """The name of the node that handles the failures of this node."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """The policy for a result that other code made; None: that of the run."""
+    """The policy for a result that other code made; None means the run's policy."""
     adopts: tuple[str, ...] = ()
-    """The earlier names of the task: their recorded results are its own."""
+    """The earlier names of the task, whose recorded results count as results of the
+    task.
+    """
     executor: Any = None
-    """The executor of the node; None: the run's default."""
+    """The executor of the node; None means the run's default."""
     role: Literal["leaf", "body", "graph"] = "leaf"
     """A body calls tasks and waits for them; a graph is a nested run."""
     is_task: bool = False
-    """True if it is a `@task` function, which sync and async runs may call."""
+    """True for a `@task` function, which sync and async runs may call."""
     home: str = ""
-    """The module and the name of that function; of a chunk, with ``.map`` appended."""
+    """The module and the name of the `@task` function, with ``.map`` appended for a
+    chunk.
+    """
     redacted: frozenset[int | str] = frozenset()
     """The positions and names of the arguments that are neither shown nor stored."""
     hidden: bool = False
@@ -177,10 +186,12 @@ class Arguments:
 
 @dataclass(slots=True, eq=False)
 class TaskOrigin:
-    """The source of a task: the call that it answers, and the variables it runs in."""
+    """The source of a task: the call that it answers, and the context variables in
+    which it runs.
+    """
 
     record: CallRecord | None = None
-    """The key of the call; None: the call is not recorded."""
+    """The key of the call, or None if the call is not recorded."""
     stream: tuple[object, ...] = ()
     """The position of the call, free of any clock: it seeds the random numbers."""
     depth: int = 0
@@ -202,7 +213,7 @@ class CacheClaim:
     key: tuple[tuple[str, ...], str]
     """The namespace and the key."""
     ttl: float | None
-    """Seconds until the result expires; None: never."""
+    """Seconds until the result expires; None means never."""
     is_busy: bool = False
     """True if the task waits for the result that another task or run computes."""
 
@@ -215,9 +226,11 @@ class Attempt:
     answers: tuple[Any, ...] = ()
     """The answers to the task's questions so far, in order."""
     questions: KnownQuestions | None = None
-    """The questions of earlier attempts; None: none, or they are not known."""
+    """The questions of earlier attempts; None if there are none, or they are
+    not known.
+    """
     saved: Any = None
-    """The last value that an earlier attempt has saved."""
+    """The last value that an earlier attempt saved."""
     first_started: int | None = None
     """Wall-clock nanoseconds of the first attempt."""
     span: Span | None = None
@@ -225,15 +238,15 @@ class Attempt:
     failed: tuple[FailedAttempt, ...] = ()
     """The last attempts that failed."""
     deaths: int = 0
-    """The number of workers that have died of the task."""
+    """The number of workers that died while they ran the task."""
     writes: Sequence[Write] = ()
     """The writes of the task; empty until it has finished."""
     report: Any = None
     """The last `Report` of the task's progress."""
     body: Any = None
-    """The calls that it has made (a `BodyCalls`); None: it has made no call."""
+    """The calls that the task has made (a `BodyCalls`); None if it has made no call."""
     cache: CacheClaim | None = None
-    """The claim on a shared result; None: the result is not shared."""
+    """The claim on a shared result; None if the result is not shared."""
 
 
 @dataclass(slots=True, eq=False)
@@ -270,7 +283,9 @@ class Task:
 
     @property
     def record(self) -> CallRecord | None:
-        """The key of a recorded call; None: it is no call, or it is not recorded."""
+        """The key of a recorded call; None if the task is no call, or the call is not
+        recorded.
+        """
         return None if self.origin is None else self.origin.record
 
     @property
@@ -292,13 +307,13 @@ class Task:
 
     @property
     def call(self) -> str:
-        """The call as a person reads it; empty: the task is no call."""
+        """The call as readable text; empty if the task is no call."""
         if self.kind is not Kind.CALL:
             return ""
         record = self.record
         if record is not None:
             return record.text
-        # captured arguments are unpickled: their classes may raise
+        # captured arguments are unpickled here, and their classes may raise
         with suppress(Exception):
             return described(
                 self.name, self.input.args, self.input.kwargs, self.node.redacted
@@ -311,44 +326,44 @@ class Task:
 
 @dataclass(slots=True)
 class Returned:
-    """It returned; these are its writes."""
+    """The outcome of a task that returned, with its writes."""
 
     writes: Sequence[Write]
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """It raised, timed out, or lost its worker."""
+    """The outcome of a task that raised, timed out, or lost its worker."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """It asked and waits for answers."""
+    """The outcome of a task that asked questions and waits for answers."""
 
     interrupts: tuple[Any, ...]
     answers: tuple[Any, ...] = ()
-    """The answers that it has used."""
+    """The answers that the task has used."""
     refused: BaseException | None = None
-    """The error of the next answer, which does not fit."""
+    """The error for the next answer, which was refused."""
     questions: tuple[QuestionRecord, ...] = ()
-    """The questions it has asked so far: those with answers come first."""
+    """The questions that the task has asked so far; those with answers come first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Escaped:
-    """It commands the graph around this one."""
+    """The outcome of a task that commands the parent graph."""
 
     command: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """It was cancelled before it ended, and made no difference."""
+    """The outcome of a task that was cancelled before it ended, and has no effect."""
 
     goes_on: bool = False
-    """True if it could not be stopped, and the run no longer waits for it."""
+    """True if the task could not be stopped, and the run no longer waits for it."""
 
 
 Outcome: TypeAlias = Returned | Raised | Interrupted | Escaped | Withdrawn
@@ -363,9 +378,10 @@ def add_failed_calls(error: BaseException, calls: Iterable[str]) -> None:
 
 
 def failed_calls(error: BaseException) -> set[str]:
-    """Return the ids of the calls that failed with *error*, or with one that led to it.
+    """Return the ids of the calls that failed with *error*, or with an error that led
+    to it.
 
-    They are noted on the error itself, so that a copy from a worker has them too.
+    The ids are stored on the error itself, so that a copy from a worker has them too.
     """
     call_ids: set[str] = set()
     for link in linked(error):
@@ -390,7 +406,7 @@ class Delta:
     """The writes that one superstep added to a DeltaChannel."""
 
     previous: Version | None
-    """The version these writes were applied to; None: to an empty channel."""
+    """The version to which the writes were applied; None for an empty channel."""
     writes: tuple[Any, ...]
     """The writes, in the order of the reducer's argument."""
 
@@ -407,10 +423,10 @@ class DeltaHistory:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The durable state at a barrier, as a saver is given it and gives it back.
+    """The durable state at a barrier, as a saver stores and returns it.
 
-    In a `Batch`, *values* and *deltas* hold just the channels that changed since
-    the parent; a changed channel in neither is empty now. In a `Saved`, *values*
+    In a `Batch`, *values* and *deltas* hold just the channels that changed since the
+    parent; a changed channel in neither of the two is empty now. In a `Saved`, *values*
     holds every channel that has one, and *deltas* is not used.
     """
 
@@ -421,11 +437,11 @@ class Checkpoint:
     step: int
     source: Source
     channel_versions: Mapping[str, Version]
-    """Every channel's version: complete."""
+    """The versions of all channels."""
     versions_seen: Mapping[str, Mapping[str, Version]]
-    """The versions of the triggers at the last run of each node: complete."""
+    """The versions of the triggers at the last run of each node, for all nodes."""
     changed: tuple[str, ...]
-    """The channels whose version moved since the parent."""
+    """The channels whose version has changed since the parent."""
     updated_channels: tuple[str, ...] | None = None
     """The channels that may trigger a task of the next superstep."""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -441,11 +457,11 @@ class Checkpoint:
         deltas: Mapping[str, Delta],
         metadata: Mapping[str, Any],
     ) -> Checkpoint:
-        """Return this checkpoint with other content, which no change of this one
-        reaches.
+        """Return a copy of this checkpoint with other content. Later changes of this
+        checkpoint do not affect the copy.
         """
-        # Not by `dataclasses.replace`, which takes three times as long: it is done for
-        # every superstep that is kept.
+        # Without `dataclasses.replace`, which takes three times as long: this is done
+        # for every stored superstep.
         return Checkpoint(
             id=self.id,
             parent_id=self.parent_id,
@@ -453,8 +469,8 @@ class Checkpoint:
             step=self.step,
             source=self.source,
             channel_versions=dict(self.channel_versions),
-            # A run gives a node a new mapping and changes none, so the outer copy is
-            # enough.
+            # A run replaces a node's inner mapping and never changes it, so a shallow
+            # copy is enough.
             versions_seen=dict(self.versions_seen),
             changed=self.changed,
             updated_channels=self.updated_channels,
@@ -469,8 +485,8 @@ class Checkpoint:
 class TaskWrites:
     """Pending writes of one task: stored before the barrier of the superstep.
 
-    A write to a name in `CONTROL_WRITES` replaces an earlier one with that name. Any
-    other is stored under its position, and never changes after that.
+    A write to a name in `CONTROL_WRITES` replaces an earlier write to that name. Any
+    other write is stored under its position, and never changes after that.
     """
 
     checkpoint_id: str
@@ -480,7 +496,9 @@ class TaskWrites:
     ran: AttemptRecord | None = None
     """The record of the attempt, if these are the task's last writes."""
     failed: FailedCall | bytes | None = None
-    """The failed call, if it is one; or the arguments as the saver stores them."""
+    """The failed call, if the task is one; or its arguments in the saver's
+    stored form.
+    """
 
 
 @dataclass(slots=True)
@@ -491,7 +509,7 @@ class Batch:
     writes: tuple[TaskWrites, ...] = ()
     checkpoint: Checkpoint | None = None
     fence: int | None = None
-    """The fencing token of the lease this run holds."""
+    """The fencing token of the run's lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,14 +525,18 @@ class MadeBy(NamedTuple):
     """The code of the nodes that led to a checkpoint from the one before it."""
 
     at_exit: bool
-    """True if it was stored at an exit: the states before the nodes are not stored."""
+    """True if the checkpoint was stored at the run's exit, so that earlier states are
+    not stored.
+    """
     is_whole: bool
-    """True if *nodes* has all nodes of the run."""
+    """True if *nodes* contains all nodes of the run."""
     nodes: tuple[tuple[str, str, tuple[UsedResults, ...]], ...]
     """The name, the digest of the code, and the used results of each node."""
 
     def attempts(self) -> list[AttemptRecord]:
-        """Return attempts of the nodes, of which only the code is known."""
+        """Return attempt records of the nodes, in which only the code and the used
+        results are known.
+        """
         attempts = []
         for name, code, used in self.nodes:
             attempt = AttemptRecord(
@@ -564,6 +586,10 @@ class Saved:
     newest_id: str | None = field(default=None, compare=False)
     """The id of the newest checkpoint, which the ids of later ones must exceed."""
     ran: tuple[TaskAttempt, ...] = ()
-    """The attempts of the tasks with writes on it, in the same order."""
+    """The attempts of the tasks that have writes on the checkpoint, in the same
+    order.
+    """
     lazy_results: LazyResults | None = field(default=None, compare=False)
-    """Reads the results of finished calls that are not in *writes*; None: all are."""
+    """The reader of results of finished calls that are not in *writes*; None if
+    *writes* contains all.
+    """

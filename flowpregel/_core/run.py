@@ -59,7 +59,7 @@ class Result:
     values: Any
     """The last values shown of the output channels; None: nothing was written."""
     interrupts: tuple[Interrupt, ...] = ()
-    """The questions that wait for answers; with these the run resumes."""
+    """The questions that wait for answers, with which the run resumes."""
     paused: bool = False
     """True if the run stopped at a breakpoint or an interrupt."""
     questions: tuple[QuestionRecord, ...] = ()
@@ -72,7 +72,7 @@ class StepCursor:
 
     checkpoint_id: str = ""
     parent_id: str | None = None
-    """The id of the checkpoint before this one, if that is stored."""
+    """The id of the previous checkpoint, if it is stored."""
     stored_id: str | None = None
     """The id of the newest checkpoint that is stored, or is about to be."""
     step: int = -1
@@ -90,8 +90,8 @@ class Run:
     stream_events: StreamEvents
     state: RunState
     now: int
-    """Wall-clock nanoseconds; they move with every id that is made of them, and never
-    back.
+    """Wall-clock nanoseconds, which grow with every id made from them, and never
+    decrease.
     """
     cursor: StepCursor = field(default_factory=StepCursor)
     replay: Replay = field(default_factory=Replay)
@@ -195,7 +195,8 @@ class Run:
             self.drop_saved_value(task)
         record = None if task.origin is None else task.origin.record
         if record is not None:
-            # Last: the positions of the other writes do not depend on it.
+            # Appended last, so that the positions of the other writes do not depend on
+            # it.
             writes = (*writes, (records.CALLED, tuple(record)))
         if task.kind is Kind.CALL:
             assert task.parent is not None
@@ -216,9 +217,11 @@ class Run:
         writes: Sequence[Write],
         body: BodyCalls,
     ) -> Sequence[Write]:
-        """Return the writes of a call of *body*, which it cannot change any more."""
+        """Return the writes of a call of *body*, as copies that the body cannot
+        change.
+        """
         if self.outbox.is_deferred:
-            # The batch is encoded after the body got the result.
+            # The batch is encoded after the body has received the result.
             writes = private_copy(tuple(writes))
         if body.may_repeat:
             body.recorded[task.id] = private_copy(tuple(writes))
@@ -252,7 +255,9 @@ class Run:
         return tuple(tracked)
 
     def _without_untracked(self, value: Any) -> Any:
-        """Return *value*; a `Send` without the values that no checkpoint may hold."""
+        """Return *value*; if it is a `Send`, without the values that no checkpoint may
+        hold.
+        """
         untracked = self.program.untracked
         if not isinstance(value, Send) or not isinstance(value.arg, dict):
             return value
@@ -262,7 +267,7 @@ class Run:
         return replace(value, arg=tracked)
 
     def drop_saved_value(self, task: Task) -> None:
-        """Forget the value that *task* has saved, which is not needed any more."""
+        """Drop the value that *task* has saved, which is no longer needed."""
         pending = self.replay.pending
         before = pending.get(task.id, ())
         pending[task.id] = [write for write in before if write[0] != records.SAVED]
@@ -270,7 +275,8 @@ class Run:
     # ------------------------------------------------------------ answers
 
     def refuse_answer(self, error: BaseException) -> bool:
-        """Forget the answer that *error* refuses: its question waits for another.
+        """Drop the answer that *error* refuses; its question then waits for another
+        answer.
 
         Returns:
             True if *error* refuses an answer, in this run or in one nested in it.
@@ -281,7 +287,7 @@ class Run:
         return question is not None
 
     def drop_answer(self, question: str) -> None:
-        """Forget the answer that a command gave to *question*, an interrupt's id."""
+        """Drop the answer that a command gave to *question*, an interrupt's id."""
         other_writes: list[Write] = []
         answers: dict[str, Any] | None = None
         for channel, value in self.replay.pending.get(records.RUN_TASK_ID, ()):
@@ -290,7 +296,8 @@ class Run:
             else:
                 other_writes.append((channel, value))
         if answers is not None:
-            # Last, wherever it was read: the positions of the other writes stay.
+            # Appended last, wherever it was read, so that the positions of the other
+            # writes stay the same.
             writes = [*other_writes, (records.RESUME, answers)]
             self.replay.pending[records.RUN_TASK_ID] = writes
             self.store_writes(records.RUN_TASK_ID, "", writes)
@@ -319,7 +326,8 @@ class Run:
         return effects
 
     def next_due(self, ended: Iterable[Node] = ()) -> int:
-        """Return what follows the state, for its checkpoint: see `Checkpoint.follows`.
+        """Return the continuation of the state, for its checkpoint: see
+        `Checkpoint.follows`.
 
         Args:
             ended: The nodes whose superstep has made the state.
@@ -345,7 +353,7 @@ class Run:
 
         Args:
             source: The cause of the state.
-            follows: What follows the checkpoint: see `Checkpoint.follows`.
+            follows: The continuation of the checkpoint: see `Checkpoint.follows`.
 
         Returns:
             The commit of the checkpoint, and the effects that follow it.
@@ -374,12 +382,13 @@ class Run:
         return self.flush(checkpoint)
 
     def store_rest(self, follows: int) -> list[Effect]:
-        """Return the commit of what is not stored yet, and the effects that follow it.
+        """Return the commit of everything that is not stored yet, and the effects that
+        follow it.
 
-        With ``durability="exit"`` that is the whole run.
+        With ``durability="exit"`` this is the whole run.
 
         Args:
-            follows: What follows the checkpoint that this may make.
+            follows: The continuation of the checkpoint that this may make.
         """
         if self.options.address is None:
             return []

@@ -1,10 +1,8 @@
 """One superstep: start the tasks that are due, and handle the end of each.
 
-Theory
-------
-A superstep is a loop of wake-ups. Each wake-up brings events, and is handled in two
-halves: while events are handled nothing leaves the superstep; afterwards effects are
-performed in an order that no crash can make untrue:
+Theory ------ A superstep is a loop of wake-ups. Each wake-up brings events, and is
+handled in two halves: while events are handled nothing leaves the superstep; afterwards
+effects are performed in an order that stays consistent if the run crashes at any point:
 
 ====  ==============================  ================================================
       effects                         reason
@@ -39,8 +37,8 @@ settled       its writes, its failure or its questions are stored; it is not ope
               more
 ============  =========================================================================
 
-Looked-up tasks that wait, held and delayed ones are `WaitingTasks`. A task is open from
-its start until it is settled, and the superstep ends when no task is open.
+Looked-up tasks that wait, held tasks and delayed tasks are in `WaitingTasks`. A task is
+open from its start until it is settled, and the superstep ends when no task is open.
 
 A settled task takes these steps, in this order:
 
@@ -53,9 +51,10 @@ A settled task takes these steps, in this order:
       less; if the body had ended, it is settled now.
 ====  ================================================================================
 
-The superstep ends in one of four ways: all tasks have returned (the barrier follows),
-some task asks (the run pauses), a failure, or a command to the parent graph. A failure
-stops what runs gently: running calls end and are stored, waiting tasks are withdrawn.
+The superstep ends in one of four ways: all tasks have returned (the barrier follows), a
+task asks a question (the run pauses), a task fails, or a task commands the parent
+graph. A failure stops the other tasks gently: running calls end and are stored, and
+waiting tasks are withdrawn.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ from flowpregel._pickling.copies import as_storable
 
 @dataclass(slots=True)
 class StepEnd:
-    """The reasons for which a superstep ends without a barrier."""
+    """The reasons why a superstep ends without a barrier."""
 
     is_paused: bool = False
     """True if a task asks a question."""
@@ -113,7 +112,7 @@ class Superstep:
     Args:
         run: The run of the superstep.
         tasks: The planned tasks, in the order in which their writes are applied.
-        step: The context that the tasks have in common.
+        step: The common context of the tasks.
     """
 
     run: Run
@@ -126,7 +125,7 @@ class Superstep:
     _waiting: WaitingTasks = field(default_factory=WaitingTasks)
     """The tasks that start, or are looked up again, at a later time."""
     _deadline: int | None = None
-    """The monotonic nanoseconds at which the superstep must be over."""
+    """The monotonic nanoseconds by which the superstep must end."""
     _effects: list[Effect] = field(default_factory=list)
     """The effects to perform at once."""
     _shared: dict[CacheKey, tuple[Any, float | None] | None] = field(
@@ -134,7 +133,7 @@ class Superstep:
     )
     """The entries for the cache: see `effects.CacheStore`."""
     _cancelled: set[str] = field(default_factory=set)
-    """The ids of the tasks that their bodies need no longer."""
+    """The ids of the tasks that their bodies no longer need."""
     _end: StepEnd = field(default_factory=StepEnd)
     _failed_bodies: FailedBodies | None = None
 
@@ -144,7 +143,7 @@ class Superstep:
         """Run until every task has ended; return whether an interrupt waits for an
         answer.
 
-        If none does, the last results are left to the barrier.
+        If no interrupt waits, the last results are stored with the barrier.
         """
         run = self.run
         try:
@@ -191,7 +190,9 @@ class Superstep:
         return self._ending_error()
 
     def _next_deadline(self) -> int | None:
-        """Return the monotonic nanoseconds of the next wake-up; None: none is due."""
+        """Return the monotonic nanoseconds of the next wake-up, or None if none
+        is due.
+        """
         deadlines = [self._deadline]
         if self._waiting:
             deadlines.append(self._waiting[0][0])
@@ -252,8 +253,8 @@ class Superstep:
 
     def _start_clock(self, seconds: float) -> Steps:
         """Set the deadline of the superstep."""
-        # The time of the last wake-up will not do: a reader of the stream may have
-        # paused since.
+        # The time of the last wake-up is too old, since a reader of the stream may have
+        # paused after it.
         wakeup = yield effects.Wait(0)
         self.run.now = max(wakeup.now, self.run.now)
         self._deadline = wakeup.monotonic + int(seconds * 1e9)
@@ -277,7 +278,7 @@ class Superstep:
         kill: bool,
         leave: bool = False,
     ) -> None:
-        """Stop the open tasks among *task_ids*, and withdraw those that wait."""
+        """Stop the running tasks among *task_ids*, and withdraw the waiting ones."""
         ending = [self._open[task_id] for task_id in task_ids if task_id in self._open]
         waiting = self._waiting.take([task.id for task in ending])
         for task in ending:
@@ -314,7 +315,7 @@ class Superstep:
         return at_once
 
     def _stop_late(self, failed: FailedBodies, now: int) -> None:
-        """Stop the calls of *failed* bodies whose time is over.
+        """Stop the calls of *failed* bodies whose grace is over.
 
         Args:
             failed: The failed bodies.
@@ -392,13 +393,13 @@ class Superstep:
             self._settle(task, Withdrawn())
         elif record is not None and unmatched(run, caller, record) is not None:
             # Other calls of the same task may follow at once and have records. Then
-            # this one is merely new.
+            # this call is simply new.
             self._waiting.add(task.id, wakeup.monotonic + effects.HOLD)
         else:
             self._start_call(task)
 
     def _cancel_call(self, request: CancelCall) -> None:
-        """Stop a call that its body needs no longer, and the calls below it."""
+        """Stop a call that its body no longer needs, and the calls that it made."""
         tasks = calls.cancel_call(self.run, self._open, request)
         task_ids = [task.id for task in tasks]
         self._cancelled.update(task_ids)
@@ -442,11 +443,13 @@ class Superstep:
         run = self.run
         del self._open[task.id]
         run.replay.report.executed -= not task.node.hidden
-        # Nothing is stored of this call.
+        # Nothing about this call is stored.
         self._resolve(task, Raised(error))
 
     def _resolve(self, task: Task, outcome: Outcome) -> None:
-        """Give all that wait for a call its outcome; it has ended for its body too."""
+        """Resolve all waiting `Call`s of *task*, and note for its body that the call
+        has ended.
+        """
         assert task.origin is not None
         assert task.parent is not None
         after_commit = self.run.outbox.effects
@@ -546,7 +549,7 @@ class Superstep:
         return outcome
 
     def _retry_delay(self, task: Task, outcome: Outcome, jitter: float) -> float | None:
-        """Return the seconds until the next attempt; None: there is none."""
+        """Return the seconds until the next attempt, or None if there is none."""
         if not (isinstance(outcome, Raised) or self.run.answers.has_free_answer):
             return None
         if self._end.failure is not None or self.run.stopped is not None:
@@ -570,7 +573,8 @@ class Superstep:
                 self._end.is_paused = self._end.is_paused or not is_call
                 answering.store_questions(self.run, task, outcome)
             case records.Escaped(command) if not is_call:
-                # A called graph commands its caller's graph: that is up to the caller.
+                # If a called graph commands its caller's graph, the caller handles the
+                # command.
                 self._end.command = command
                 self._cancel(list(self._open), kill=False)
             case Withdrawn() if not is_call and self._ending_error() is None:
