@@ -9,7 +9,7 @@ from flowpregel._core.commands import Interrupt
 from flowpregel._core.ids import QuestionRecord
 
 ANY_QUESTION = ""
-"""The id of an answer to the question that is asked first, whichever that is."""
+"""The id of an answer that goes to whichever question is asked first."""
 
 
 @dataclass(slots=True, eq=False)

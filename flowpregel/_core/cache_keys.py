@@ -22,10 +22,10 @@ from flowpregel.policies import CachePolicy
 
 
 def claim_result(task: Task, policy: CachePolicy) -> None:
-    """Give *task* the key under which its result is shared.
+    """Set the key under which the result of *task* is shared.
 
     Raises:
-        ConfigurationError: The input has no content to make a key of.
+        ConfigurationError: No key can be made from the content of the input.
     """
     key = task.node.space, _key_of(task, policy)
     task.attempt.cache = CacheClaim(key, policy.ttl)
@@ -45,7 +45,7 @@ def _key_of(task: Task, policy: CachePolicy) -> str:
 
 
 def _user_key_of(task: Task, policy: CachePolicy) -> str:
-    """Return the key that the user's function makes of the input of *task*."""
+    """Return the key that the user's function makes from the input of *task*."""
     assert policy.key_func is not None
     value = task.input
     key: Any
@@ -103,7 +103,7 @@ def shared_outcome(
 def _is_within(task: Task, key: CacheKey) -> bool:
     """Return whether a caller of *task* computes the result of *key*.
 
-    The task must not wait for that result then.
+    If so, the task must not wait for the result.
     """
     caller = task.parent
     while caller is not None:

@@ -15,7 +15,7 @@ from flowpregel._core.program import Program
 from flowpregel._core.records import Node
 
 _OLD_BEGINNINGS = ("condition ", "reducer of channel ")
-"""Beginnings of the names of this code in older records, which lack `NOT_A_TASK`."""
+"""The prefixes of the names of this code in older records, which lack `NOT_A_TASK`."""
 _Key: TypeAlias = tuple[str, frozenset[str]]
 
 
@@ -79,12 +79,14 @@ class CodeAround:
 
 
 def marked_name(name: str) -> str:
-    """Return the present form of a recorded name that is no task's."""
+    """Return the present form of a recorded name that is not a task's."""
     return NOT_A_TASK + name if name.startswith(_OLD_BEGINNINGS) else name
 
 
 def _digest_of_users(function: Any) -> str:
-    """Return a digest of a function of the user; empty: it is of a package."""
+    """Return a digest of a user's function, or an empty string for a function of a
+    package.
+    """
     if isinstance(function, BuiltinFunctionType | type):
         return ""
     if is_outside(home_of(function)):

@@ -23,7 +23,9 @@ _INJECTED: dict[str, frozenset[str]] = {
     "runtime": _ANY,
     "context": _ANY,
 }
-"""The parameters to inject, and the annotations that each may have (none: any)."""
+"""The parameters to inject, and the annotations that each may have (if none, any
+annotation).
+"""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -58,7 +60,7 @@ class Command(Generic[Destination]):
     """Tell a graph what to do next: update its state, go to a node, answer a question.
 
     Args:
-        graph: None for this graph, `Command.PARENT` for the one around it.
+        graph: None for this graph, `Command.PARENT` for its parent graph.
         update: State to write: a dict, (channel, value) pairs, or an annotated object.
         resume: The answer to the pending interrupt, or a dict of interrupt ids and
             answers.
@@ -80,12 +82,13 @@ class Command(Generic[Destination]):
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """A question a task asked.
+    """A question that a task has asked.
 
     Args:
-        value: The question: anything a person or program can answer.
+        value: The question: any value that a person or program can answer.
         id: The id of the question; an answer can be addressed to it.
-        response_schema: The JSON schema of the answers that fit; None: any.
+        response_schema: The JSON schema of valid answers; None means any answer is
+            valid.
     """
 
     value: Any
@@ -113,7 +116,7 @@ class CallTarget:
     """A callable, in its sync and async forms.
 
     Args:
-        func: The sync form; None: there is only an async form.
+        func: The sync form, or None.
         coroutine: The async form, or None.
         injections: The parameters that the run fills in.
         name: The name in messages.
@@ -126,7 +129,7 @@ class CallTarget:
 
 
 def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:
-    """Inspect *target*: a callable, or anything with ``invoke`` or ``ainvoke``.
+    """Inspect *target*: a callable, or an object with ``invoke`` or ``ainvoke``.
 
     Args:
         target: The node, as the user gave it.

@@ -1,8 +1,9 @@
 """The files among arguments, which count by their content, and changes in them.
 
-A `File` notes itself while its digest is taken. The noted files are stored with the
-call, or with the input, so that a message can name a file that has changed since. The
-files that the calls of a node took are stored with its writes, among the used results.
+A `File` adds itself to a list while its digest is computed. The noted files are stored
+with the call, or with the input, so that a message can name a file that has changed
+since. The files in the arguments of a node's calls are stored with the node's writes,
+among the used results.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ FileContent: TypeAlias = tuple[str, str, int]
 """The recorded form of a file: path, digest of the content, and size."""
 _DIGITS = 16
 NOT_A_TASK = "\n"
-"""The prefix of a name among used results that is not the name of a task.
+"""The prefix of a name among used results that is not a task's name.
 
 The name of a task may have spaces, but does not begin with a new line.
 """
 USED_FILE = NOT_A_TASK + "file "
 """The prefix of the name of a file among used results."""
 MOST_FILES = 1_000
-"""The most files that are stored with the writes of a node: the first ones."""
+"""The most files that are stored with a node's writes; the first ones are."""
 _NOTED: ContextVar[list[FileContent] | None] = ContextVar(
     "flowpregel_files", default=None
 )

@@ -140,7 +140,7 @@ class CallKey(NamedTuple):
     did not wait for other calls.
     """
     files: tuple[FileContent, ...] = ()
-    """The files among its arguments that are known by their content."""
+    """The files among the arguments, which are compared by content."""
     earlier: tuple[str, ...] = ()
     """The possible digests of the arguments under a name that the task has adopted."""
     unseen: str = ""
@@ -161,7 +161,7 @@ class CallRecord(NamedTuple):
     caller: str
     """A digest of the body that made the call: first of the code, then of the input."""
     files: tuple[FileContent, ...] = ()
-    """The files among its arguments that are known by their content."""
+    """The files among the arguments, which are compared by content."""
 
 
 class QuestionRecord(NamedTuple):

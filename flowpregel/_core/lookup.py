@@ -30,7 +30,8 @@ from flowpregel._pickling.digest import earlier_digests, has_plain_values
 from flowpregel.errors import ConfigurationError
 
 MOST_VAIN = 1_000
-"""The number of vain lookups without new fields after which a task has no more of them.
+"""The number of vain lookups without new fields after which a task tries no more of
+them.
 """
 
 
@@ -41,7 +42,9 @@ def find_recorded(
     task_id: str,
     record: CallRecord,
 ) -> Sequence[Write]:
-    """Return the recorded writes of a call of *caller*; empty: there are none."""
+    """Return the recorded writes of a call of *caller*, or an empty sequence if there
+    are none.
+    """
     writes = recorded_of(run, caller.attempt.body, task_id)
     if writes:
         return _of_same_code(run, caller, record, writes)
@@ -59,8 +62,8 @@ def _of_same_code(
 ) -> Sequence[Write]:
     """Return the recorded writes of a call that is equal to *record*.
 
-    Equal calls are known by their order. A call that waits for a value has its number
-    when that value is there, which may be sooner in a run that resumes; then its code
+    Equal calls are distinguished by their order. A call that waits for a value gets its
+    number when the value arrives, which may be earlier in a resumed run; then its code
     identifies its record.
 
     Args:
@@ -124,7 +127,9 @@ def recorded_of(
     body: BodyCalls,
     task_id: str,
 ) -> Sequence[Write]:
-    """Return the recorded writes of a call of *body*; empty: there are none."""
+    """Return the recorded writes of a call of *body*, or an empty sequence if there are
+    none.
+    """
     writes = body.recorded.get(task_id, ())
     replay = run.replay
     if writes or not replay.reuses_writes:
@@ -162,8 +167,8 @@ def _with_fewer_fields(
 ) -> Sequence[Write]:
     """Return the recorded writes of a call whose arguments had fewer fields then.
 
-    The record then gets the present digest, so that it does not match any more if a
-    default is edited later.
+    The record then gets the present digest, so that it no longer matches if a default
+    is edited later.
     """
     vain = run.replay.vain_lookups
     if vain[record.name] >= MOST_VAIN or not _may_have_gained_fields(run, caller, call):
@@ -193,11 +198,13 @@ def _may_have_gained_fields(
     caller: Task,
     call: Call,
 ) -> bool:
-    """Return whether *call*, which has no record, may be recorded all the same."""
+    """Return whether *call*, for which no record was found, may be recorded
+    nevertheless.
+    """
     replay = run.replay
     if not replay.reuses_writes or replay.is_empty():
         return False
-    # captured arguments are unpickled: their classes may raise
+    # captured arguments are unpickled here, and their classes may raise
     with suppress(Exception):
         if not has_plain_values(call.arguments.args, call.arguments.kwargs):
             if replay.report.is_changed or replay.lazy_results is None:

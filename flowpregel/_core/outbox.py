@@ -22,13 +22,15 @@ class Outbox:
     is_deferred: bool = False
     """True if nothing is stored before the run ends (``durability="exit"``)."""
     holds_attempts: bool = False
-    """True if checkpoints, not the writes of tasks, hold how nodes ran."""
+    """True if attempts of nodes are stored in checkpoints, not with the writes of
+    tasks.
+    """
     writes: list[TaskWrites] = field(default_factory=list)
     """The pending writes to store with the next batch."""
     effects: list[Effect] = field(default_factory=list)
     """The effects to perform once their causes are stored."""
     step_attempts: list[AttemptRecord] = field(default_factory=list)
-    """The attempts of nodes in this superstep that no stored writes hold."""
+    """The attempts of nodes in this superstep that are not stored with writes."""
     unstored_attempts: list[AttemptRecord] = field(default_factory=list)
     """The attempts of earlier supersteps since the newest checkpoint."""
     has_unstored_input: bool = False

@@ -14,7 +14,9 @@ from flowpregel.channels.base import BaseChannel
 from flowpregel.managed import managed_value
 
 Keys: TypeAlias = str | tuple[str, ...]
-"""One channel, for its bare value, or several, for a dict of their values."""
+"""The name of one channel, to get its value, or several names, to get a dict of
+values.
+"""
 
 Names: TypeAlias = Collection[str] | Literal["*"]
 
@@ -39,13 +41,15 @@ class Program:
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
-    """Returns the values of channels, given those of a checkpoint that an older program
+    """A function that migrates the channel values of a checkpoint that an older program
     may have made.
     """
     reducers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """The functions that fold the writes to channels, by channel."""
     untracked: frozenset[str] = frozenset()
-    """The channels that no checkpoint keeps, and that no `Send` may carry along."""
+    """The channels that are in no checkpoint, and whose values are removed from a
+    stored `Send`.
+    """
 
 
 def compile_program(
@@ -111,7 +115,7 @@ class Options:
     """The options of one run."""
 
     address: Address | None = None
-    """The address of the run's checkpoints; None: it stores none."""
+    """The address of the run's checkpoints, or None if the run stores none."""
     namespace: str = ""
     durability: Durability = Durability.ASYNC
     recursion_limit: int = 10_000
@@ -121,13 +125,17 @@ class Options:
     modes: frozenset[str] = frozenset()
     """The stream modes that are read."""
     messages: Any = None
-    """Makes the items of mode ``messages``, if that is read; opaque here."""
+    """A function that makes the items of mode ``messages``, if that mode is read;
+    opaque here.
+    """
     step_timeout: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Kept with every checkpoint: the user's, ``run_id`` and ``parents``."""
+    """The metadata of every checkpoint: the user's, ``run_id`` and ``parents``."""
     nested: Nested | None = None
     drain: Callable[[], str | None] = lambda: None
-    """Returns the reason for which the run should stop at the next barrier, or None."""
+    """A function that returns the reason why the run should stop at the next barrier,
+    or None.
+    """
     next_version: Callable[[Version | None, int], Version] = next_version
     keeps_deltas: bool = True
     keeps_arguments: bool = False

@@ -35,18 +35,18 @@ from flowpregel._core.stream_events import finished_writes
 from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
-"""The digests of the code of nodes, after the digests they are made of."""
+"""The digests of the nodes' code, by the digests from which they are made."""
 CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
 _MOST_ATTEMPTS = 10
-"""The most failed attempts of a task that are kept: the last ones."""
+"""The most failed attempts of a task that are stored; the last ones are."""
 _VERSION = "version "
 """The beginning of the text that stands for the code of a task with a version."""
 
 
 def code_of_node(node: Node) -> str:
-    """Return a digest of a node's code, of `CODE_DIGITS`; empty: it has no code of its
-    own.
+    """Return a digest of a node's code, with `CODE_DIGITS` digits; empty if the node
+    has no code of its own.
 
     The tasks that it calls count by name: their results have digests of their own.
     """
@@ -85,7 +85,8 @@ def attempt_record_of(
     writes: Sequence[Write],
     code_around: CodeAround,
 ) -> AttemptRecord | None:
-    """Return the record of the attempt that ended *task*; None: its span is not known.
+    """Return the record of the attempt that ended *task*, or None if its span is not
+    known.
 
     Args:
         task: The task.
@@ -170,7 +171,7 @@ def line_of(error: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodeChange:
-    """A task or a node whose recorded results are used, and were made by other code."""
+    """A task or a node whose used recorded results were made by other code."""
 
     name: str
     recorded: str
@@ -184,7 +185,7 @@ class CodeChange:
 
 
 class CodeComparison:
-    """Recorded results of nodes, compared with the code of the nodes and of the tasks
+    """A comparison of recorded results with the present code of nodes and of the tasks
     they name.
 
     Args:
@@ -195,13 +196,13 @@ class CodeComparison:
         self._nodes = program.nodes
         self._around = CodeAround(program)
         self._counts: Counter[tuple[str, str, str]] = Counter()
-        """The numbers of results of other code, by name and both digests."""
+        """The numbers of results that other code made, by name and both digests."""
         self._policies: dict[str, CodePolicy | None] = {}
         self._tasks: dict[str, list[Any]] = {}
         """The tasks that each node names."""
         self.unknown: set[str] = set()
-        """The names of tasks whose results were used and that no node names: not
-        compared.
+        """The names of tasks whose results were used, but which no node names, so that
+        they are not compared.
         """
 
     def add(self, ran: AttemptRecord) -> bool:
@@ -223,7 +224,9 @@ class CodeComparison:
         return self._counts.total() > before
 
     def _add_used(self, node: Node, tasks: list[Any], used: UsedResults) -> None:
-        """Compare the code of results that *node* used; *tasks* are those it names."""
+        """Compare the code of the results that *node* used; *tasks* are the tasks it
+        names.
+        """
         name, code, _ = used
         namesakes = [task for task in tasks if is_named(task, name)]
         if namesakes:
@@ -282,8 +285,8 @@ def unseen_notice(name: str, values: str) -> str:
 
 
 def first_difference(recorded: str, now: str) -> str:
-    """Return the first line that differs between two sources, as both have it; empty:
-    none.
+    """Return the first line that differs between two sources, in both forms; empty if
+    none differs.
 
     Example:
         >>> old = "def f(n):\\n    return 2 * n\\n"
@@ -307,7 +310,7 @@ def first_difference(recorded: str, now: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OtherCodeNotice:
-    """The notice that recorded results of other code were used, before it is a text."""
+    """The facts for the notice that recorded results of other code were used."""
 
     name: str
     """The name of the task."""

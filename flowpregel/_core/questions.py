@@ -1,4 +1,4 @@
-"""The questions of one task: those it asks again, and the answer of each.
+"""The questions of one task: which recorded question each one repeats, and its answer.
 
 A question is recognised by its content, wherever it stands in the body now:
 
@@ -12,7 +12,7 @@ that asked before               LangGraph: a draft, say, was made again; a notic
 something else, by other code   it is asked; unused answers are kept
 ==============================  ========================================================
 
-So no answer goes to a question that other code asks in the place of another.
+So an answer never goes to a different question that other code asks instead.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class AskedQuestions:
         return tuple(others)
 
     def note_unused(self) -> None:
-        """Note the answers that no question took: the task has returned."""
+        """Add a notice for each answer that no question used, after the task has
+        returned.
+        """
         for index in self._unused:
             if self.is_answered(index):
                 self.notices.append(
@@ -124,7 +126,7 @@ class AskedQuestions:
         return index
 
     def _note_new(self, question: QuestionRecord) -> None:
-        """Note that *question* is new, if it might be taken for another."""
+        """Add a notice that *question* is new, if it might be mistaken for another."""
         if not self._unused:
             return
         before = ", ".join(

@@ -195,7 +195,7 @@ class TaskOrigin:
     stream: tuple[object, ...] = ()
     """The position of the call, free of any clock: it seeds the random numbers."""
     depth: int = 0
-    """The number of tasks around it in its run."""
+    """The number of callers above the task in its run."""
     variables: Any = None
     """The context variables of the caller; None: those of the caller of the run."""
     code: Any = None
@@ -278,7 +278,7 @@ class Task:
 
     @property
     def depth(self) -> int:
-        """The number of tasks around it in its run."""
+        """The number of callers above the task in its run."""
         return 0 if self.origin is None else self.origin.depth
 
     @property

@@ -32,7 +32,7 @@ def obey(
     *,
     stores_writes: bool,
 ) -> Steps:
-    """Take in a `Command`.
+    """Apply a `Command`.
 
     Args:
         run: The run.
@@ -51,7 +51,8 @@ def obey(
         raise errors.EmptyInputError(
             "Received empty Command input: give it update, resume or goto"
         )
-    # Positions count from what is stored already: a write's position never changes.
+    # Positions continue after the stored writes, since a write's position never
+    # changes.
     pending = run.replay.pending
     stored = [
         write
@@ -78,7 +79,7 @@ def own_writes(run: Run) -> list[Write]:
 
 
 def command_writes(program: Program, command: Command[Any]) -> list[Write]:
-    """Return the channel writes that a `Command` given as input stands for.
+    """Return the channel writes of a `Command` that is the run's input.
 
     Raises:
         InvalidUpdateError: It names a parent graph, an unknown channel or node.
@@ -143,7 +144,8 @@ def _open_questions(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
 
     Args:
         run: The run.
-        writes: The writes that the run is about to make, beside its earlier ones.
+        writes: The writes that the run is about to make, in addition to its earlier
+            writes.
     """
     replaced = _replaced_tasks(run, writes)
     questions: dict[str, Interrupt] = {}
@@ -155,7 +157,7 @@ def _open_questions(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
             if task_id in replaced:
                 dropped.add(interrupt.id)
             questions[interrupt.id] = interrupt
-    # A question of a call is one of the task that made the call, too.
+    # A call's question also counts as a question of the task that made the call.
     return {id: item for id, item in questions.items() if id not in dropped}
 
 
@@ -174,7 +176,8 @@ def _unanswered_records(run: Run) -> set[str]:
 
 
 def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
-    """Return the ids of tasks that are not due any more, because a command sent others.
+    """Return the ids of tasks that are no longer due, because a command sent other
+    tasks.
 
     A `Send` of a command replaces those that the last superstep has sent.
     """
@@ -201,7 +204,7 @@ def _after_goto(
 ) -> dict[str, Any]:
     """Return *answers* if *writes* of the same command may drop the tasks that asked.
 
-    An answer by id stays with its question. An answer to the only question goes, as in
+    An answer by id goes only to its question. An answer without an id goes, as in
     LangGraph, to the question that is asked first.
     """
     before = _open_questions(run, ())

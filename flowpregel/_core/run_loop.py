@@ -29,8 +29,8 @@ from flowpregel.errors import (
 _NODE = attrgetter("node")
 
 observer: Callable[[Steps, Program, Options], Steps] | None = None
-"""A generator that sees the effects of each run pass, and their replies; None: there is
-no observer.
+"""A generator that receives the effects of each run, and their replies; None if there
+is no observer.
 """
 
 
@@ -45,10 +45,11 @@ def run_program(
 
     Args:
         program: The nodes and channels.
-        options: Its address and limits, and the stream modes that are read.
+        options: The address and the limits of the run, and the stream modes that are
+            read.
         user_input: The input; None resumes; a `Command` answers, writes, or goes to a
             node.
-        observed: Whether the `observer` sees the run already.
+        observed: Whether the `observer` receives this run's effects already.
 
     Raises:
         GraphRecursionError: The run used up its supersteps.
@@ -57,7 +58,7 @@ def run_program(
         ParentCommand: A node commands the graph around this one.
         InvalidUpdateError: A node wrote to a channel that does not exist, or commands a
             parent graph that does not exist.
-        Exception: A task raised it, and is not tried again.
+        Exception: A task raised the error, and is not tried again.
     """
     if observer is not None and not observed:
         steps = run_program(program, options, user_input, observed=True)
@@ -93,7 +94,9 @@ def _fail(run: Run, error: BaseException) -> Steps:
 
 
 def _repeat(run: Run) -> Steps:
-    """Repeat supersteps until none is due, or the run stops to ask."""
+    """Repeat supersteps until none is due, or the run stops at a question or
+    breakpoint.
+    """
     after = run.options.interrupt_after
     while True:
         step = run.step_context()
@@ -169,7 +172,7 @@ def _end_step(run: Run, tasks: list[Task]) -> Steps:
     try:
         update = run.apply(outputs)
     except BaseException:
-        # The tasks have finished all the same, and their writes are stored.
+        # The tasks have finished nevertheless, and their writes are stored.
         run.state = before
         yield from run.flush()
         raise
@@ -208,7 +211,7 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
 
     Args:
         run: The run.
-        tasks: The tasks that are due; None: they are planned here.
+        tasks: The tasks that are due, or None to plan them here.
     """
     address = run.options.address
     if address is None or not run.stream_events.wants_checkpoints:

@@ -86,18 +86,20 @@ class RunState:
     newest: Version | None = None
     """The newest of all versions."""
     tick_channels: set[str] = field(default_factory=set)
-    """The available channels that change when a superstep does not write them."""
+    """The available channels that change if a superstep does not write to them."""
     updates_since_snapshot: dict[str, int] = field(default_factory=dict)
-    """The number of deltas that each DeltaChannel's value is rebuilt of."""
+    """The number of deltas from which each DeltaChannel's value is rebuilt."""
     updated: set[str] | None = None
-    """The channels that may trigger tasks; None: any."""
+    """The channels that may trigger tasks; None means any channel."""
     unsaved: Update | None = None
     """The changes since the newest stored checkpoint."""
     previous: Any = None
     """The value that the thread's previous run saved (functional API)."""
 
     def copy(self, changing: Iterable[str]) -> RunState:
-        """Return a copy that changes of the channels *changing* do not reach."""
+        """Return a copy that later changes of the channels in *changing* do not
+        affect.
+        """
         channels = dict(self.channels)
         for name in changing:
             channels[name] = channels[name].copy()
@@ -153,7 +155,7 @@ def _replay(
 ) -> None:
     """Apply the writes since a snapshot to *channel*, which holds the snapshot.
 
-    The channel may be of another kind now than when they were written.
+    The channel may be of another kind now than when the writes were made.
     """
     if isinstance(channel, DeltaChannel):
         channel.replay(history.writes)

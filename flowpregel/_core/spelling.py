@@ -1,9 +1,9 @@
 """The ways to spell one call: equal spellings are equal calls.
 
-``work(0)``, ``work(x=0)`` and ``work(0, deep=False)``, where False is the default, ask
-for the same. All of them are digested as the first one: arguments by position as far as
-there are any without a gap, the others by name, and none that equals its default. So a
-parameter with a default that is added later changes no call.
+``work(0)``, ``work(x=0)`` and ``work(0, deep=False)``, where False is the default,
+request the same. All of them are digested as the first one: arguments by position as
+far as there are any without a gap, the others by name, and none that equals its
+default. So a parameter with a default that is added later changes no call.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Spelling:
     """The parameters of a function, by which its calls are spelled."""
 
     signature: inspect.Signature | None = None
-    """None: it cannot be read, and each spelling is a call of its own."""
+    """None if the signature cannot be read; then each spelling is a different call."""
     plain: int = 0
     """The number of leading positional parameters without a default."""
     defaults: tuple[Any, ...] = ()
     """The defaults of the positional parameters after these."""
 
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Spelled:
-        """Return the spelling of a call that stands for all others of the same call."""
+        """Return the canonical spelling of a call."""
         if self.signature is None or (not kwargs and self._is_spelled(args)):
             return args, kwargs
         try:
@@ -64,8 +64,8 @@ class Spelling:
         return tuple(positional), named
 
     def _is_spelled(self, args: tuple[Any, ...]) -> bool:
-        """Return whether arguments that are given by position alone are spelled so
-        already.
+        """Return whether arguments given only by position already have the canonical
+        spelling.
         """
         if len(args) <= self.plain:
             return True

@@ -58,7 +58,7 @@ def start(
     options: Options,
     user_input: Any,
 ) -> Steps:
-    """Load the thread, take in the user's input, and return the `Run`."""
+    """Load the thread, apply the user's input, and return the `Run`."""
     address = options.address
     nested = options.nested
     saved: Saved | None = None
@@ -84,7 +84,7 @@ def start(
     if not run.replay.is_resuming:
         yield from _start_over(run, user_input)
         return run
-    # The breakpoint that stopped the run here does not stop it again.
+    # A breakpoint that stopped the run here must not stop it again.
     run.state.seen[records.INTERRUPT] = dict(run.state.versions)
     run.show()
     if needs_branch:
@@ -112,7 +112,7 @@ def _mode_of(
 
 
 def _apply_own_writes(run: Run) -> None:
-    """Apply the writes that the run itself makes: those of a `Command`."""
+    """Apply the writes that the run itself makes for a `Command`."""
     writes = own_writes(run)
     if not writes:
         return
@@ -122,9 +122,11 @@ def _apply_own_writes(run: Run) -> None:
 
 
 def _read_code_of_bodies(run: Run) -> None:
-    """Take the digests of bodies, which are stored with their results, before they run.
+    """Compute the digests of bodies before they run; the digests are stored with the
+    results.
 
-    A body may change the objects that it closes over, and that is no edit of it.
+    A body may change the objects that it closes over, which must not count as an edit
+    of the body.
     """
     if run.options.address is None:
         return
@@ -138,11 +140,12 @@ def _run_from(
     options: Options,
     saved: Saved | None,
 ) -> Run:
-    """Return the run that stands at *saved*.
+    """Return the run at the checkpoint *saved*.
 
     Raises:
         LookupError: There is nothing at the checkpoint that the user addressed.
-        ValueEncodingError: A value there cannot be read, and is not made again.
+        ValueEncodingError: A value of the checkpoint cannot be read, and is not
+            computed again.
     """
     address = options.address
     if saved is None and address is not None and address.checkpoint_id is not None:
@@ -191,10 +194,11 @@ def _stand_at(run: Run, saved: Saved) -> None:
 
 
 def not_before(now: int, saved: Saved) -> int:
-    """Return *now*, or a later time if the thread has newer records than that.
+    """Return *now*, or a later time if the thread has records that are newer than
+    *now*.
 
-    A clock that was set back would put a fork's checkpoints before those of the branch
-    that it leaves, or give them, and the versions of their channels, the same ids.
+    Otherwise, after the clock was set back, a fork's checkpoints would sort before
+    those of the branch it forked from, or have the same ids and channel versions.
     """
     newest = 0
     if saved.newest_id is not None:
@@ -215,8 +219,8 @@ def _choose_branch(
     saved: Saved | None,
     mode: StartMode,
 ) -> bool:
-    """Return whether the run needs a branch of its own, and drop stored writes that it
-    must not use again.
+    """Return whether the run needs its own branch, and drop stored writes that it must
+    not use again.
     """
     replay = run.replay
     is_replaying = mode.is_addressed and not mode.is_answering
@@ -224,8 +228,9 @@ def _choose_branch(
     replay.reuses_writes = not (is_replaying or is_superseded)
     if not is_replaying:
         return False
-    # What an edit made is a branch already, until tasks have stored something on it:
-    # first results stay, so those of another try need a checkpoint of their own.
+    # A checkpoint made by an edit is a branch already, until tasks have stored
+    # something on it: the first results stay, so the results of another try need their
+    # own checkpoint.
     has_results = replay.lazy_results is not None or _has_stored_results(run)
     for task_id, writes in replay.pending.items():
         without_answers = [write for write in writes if write[0] != records.RESUME]
@@ -269,7 +274,7 @@ def _find_answers(run: Run) -> None:
 
 
 def _check_next(run: Run, saved: Saved) -> None:
-    """Refuse to continue a thread whose due tasks cannot be planned.
+    """Raise an error if the due tasks of a thread cannot be planned.
 
     Raises:
         ConfigurationError: Another library stopped in a superstep: its tasks have other
@@ -306,7 +311,7 @@ def _check_next(run: Run, saved: Saved) -> None:
 
 
 def _start_over(run: Run, user_input: Any) -> Steps:
-    """Apply new input, and drop what an earlier run left unfinished."""
+    """Apply new input, and drop the unfinished tasks of an earlier run."""
     writes = input_writes(run.program, user_input)
     if writes:
         dropped = plan(run.program, run.state, None, run.step_context())

@@ -15,13 +15,13 @@ from flowpregel._core.records import Arguments, Node, Task, Write
 
 
 class StreamEvents:
-    """Makes the events of one run, for the modes that are read.
+    """The event maker of one run, for the stream modes that are read.
 
     Args:
         modes: The stream modes that are read.
         output_channels: The channels in ``values`` and ``updates``.
         stream_channels: The channels in ``tasks`` and ``checkpoints``.
-        messages: Makes the items of mode ``messages``, if that is read.
+        messages: Makes the items of mode ``messages``, if that mode is read.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class StreamEvents:
         *,
         cached: bool = False,
     ) -> Iterable[Emit]:
-        """Yield the event of what a task wrote; in *mode* ``recorded``, in an earlier
-        run.
+        """Yield the event for the writes of a task; in *mode* ``recorded``, those of an
+        earlier run.
         """
         if mode in self._modes and not node.hidden:
             payload: dict[str, Any] = {node.name: self._update_of(writes)}
@@ -74,7 +74,7 @@ class StreamEvents:
         return values[0] if len(values) == 1 else values
 
     def emitted(self, task: Task, event: Emitted) -> Iterable[Emit]:
-        """Yield the event of what *task* gives the stream while it runs."""
+        """Yield the event for an item that *task* emits while it runs."""
         report = event.payload
         if not isinstance(report, Report):
             if isinstance(report, ModelMessage):
@@ -117,8 +117,8 @@ class StreamEvents:
         step: int,
         at: int,
     ) -> Iterable[Emit]:
-        """Yield the events of the starts of *tasks*, and of what those wrote that are
-        done.
+        """Yield the events for the starts of *tasks*, and for the writes of finished
+        ones.
         """
         for task in tasks:
             yield from self.started(task, step, at)
@@ -156,7 +156,7 @@ class StreamEvents:
     ) -> Iterable[Emit]:
         """Yield the events of the writes of *task*, and of the end.
 
-        A task whose result another run shared has no event of the end.
+        If another run shared the result of the task, there is no event for the end.
         """
         is_shared = (
             task.attempt.span is not None and task.attempt.span.executor == "cache"
@@ -193,8 +193,8 @@ class StreamEvents:
         yield from self.wrapped("tasks", "task_result", payload, step, at)
 
     def result_of(self, writes: Sequence[Write]) -> dict[str, Any]:
-        """Return a task's writes by channel; several to one are a list under
-        ``$writes``.
+        """Return a task's writes by channel; several writes to one channel are a list
+        under ``$writes``.
         """
         by_channel: dict[str, list[Any]] = {}
         for channel, value in writes:
@@ -260,8 +260,8 @@ def finished_writes(writes: Iterable[Write]) -> list[Write]:
 
 
 def interrupts_of(pending: Iterable[Write], *, live: bool) -> tuple[Interrupt, ...]:
-    """Return the interrupts among *pending* writes; *live*: none if the task
-    finished.
+    """Return the interrupts among *pending* writes; if *live*, none for a finished
+    task.
     """
     interrupts: tuple[Interrupt, ...] = ()
     for channel, value in pending:

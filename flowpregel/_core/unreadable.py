@@ -1,9 +1,9 @@
 """Recorded values that cannot be read back, because a class in them has moved or is
 gone.
 
-A saver that reads results one by one puts an `Unreadable` in the place of such a value,
-so that the run can still use all the others. It matters only where the value is needed:
-the error is raised, or with ``on_unreadable="rerun"`` the value is computed again.
+A saver that reads results one by one replaces such a value by an `Unreadable`, so that
+the run can still use all other values. Only if the value is needed, the error is
+raised, or with ``on_unreadable="rerun"`` the value is computed again.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Unreadable:
 
 
 def error_in(values: Iterable[Any]) -> ValueEncodingError | None:
-    """Return the error of the first of *values* that cannot be read back; None: all can
-    be.
-    """
+    """Return the error of the first of *values* that cannot be read back, or None."""
     return next(
         (value.error for value in values if isinstance(value, Unreadable)), None
     )
 
 
 def lost_result(writes: Iterable[Write]) -> ValueEncodingError | None:
-    """Return the error of the unreadable result of a call; None: it can be read."""
+    """Return the error of the unreadable result of a call, or None if the result can be
+    read.
+    """
     return error_in(value for _, value in writes)
 
 
@@ -60,12 +60,12 @@ def with_input(
     value: Any,
     policy: UnreadablePolicy,
 ) -> Saved:
-    """Return *saved* with the input *value* in the place of an unreadable one.
+    """Return *saved* with an unreadable input replaced by *value*.
 
     Args:
         saved: A checkpoint.
-        channel: The name of the input's channel; anything else: the flow has none.
-        value: The new input; None: there is none.
+        channel: The name of the input's channel, if the flow has one.
+        value: The new input, or None.
         policy: "rerun" if *value* may replace the recorded input.
 
     Raises:
@@ -90,7 +90,7 @@ def with_input(
 def _refuse_lost_channels(saved: Saved, policy: UnreadablePolicy) -> None:
     """Raise the error of a channel's value that cannot be read back, if there is one.
 
-    No task makes the value of a channel again, so the policy cannot help.
+    No task computes the value of a channel again, so the policy does not apply.
     """
     error = error_in(saved.checkpoint.values.values())
     if error is None:
@@ -106,7 +106,7 @@ def _refuse_lost_channels(saved: Saved, policy: UnreadablePolicy) -> None:
 def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
     """Return *saved* without the tasks to run again, whose writes are unreadable.
 
-    Calls stay: the policy applies to each when its body makes it again.
+    Calls stay: the policy applies to a call when its body makes it again.
 
     Raises:
         ValueEncodingError: An unreadable value cannot, or must not, be computed again.

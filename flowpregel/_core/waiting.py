@@ -33,7 +33,7 @@ class WaitingTasks(list[tuple[int, str]]):
         return task_id
 
     def take(self, task_ids: Collection[str]) -> set[str]:
-        """Take tasks out, as far as they wait; return the ids of those that did."""
+        """Remove the tasks that wait; return their ids."""
         removed = {task_id for _, task_id in self if task_id in task_ids}
         if removed:
             self[:] = [item for item in self if item[1] not in removed]

@@ -133,7 +133,7 @@ class ConcurrencyLimit:
         return ready
 
     def withdraw(self, task_id: str) -> Job | None:
-        """Take a job out of the queue and return it; None if it does not wait."""
+        """Remove a waiting job and return it, or None if the job does not wait."""
         for priority, queue in self._waiting.items():
             if (job := queue.pop(task_id, None)) is not None:
                 if not queue:
@@ -319,7 +319,7 @@ class AdmissionQueue:
             limits.release(task_id, demand)
 
     def withdraw(self, task_id: str) -> Job | None:
-        """Take a job out of the queue and return it; None if it does not wait."""
+        """Remove a waiting job and return it, or None if the job does not wait."""
         for group in self._groups.values():
             if task_id in group.jobs:
                 _, job = group.jobs.pop(task_id)
