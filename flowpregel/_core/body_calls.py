@@ -1,7 +1,7 @@
 """The calls of one body, with their order, failures and records.
 
-Each attempt runs the body again. `CallSequence` counts the calls of the
-present attempt; `BodyCalls` holds what all attempts have in common.
+Each attempt runs the body again. `CallSequence` counts the calls of the present
+attempt; `BodyCalls` has the state that all attempts share.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class CallFailure(NamedTuple):
 
     task: Task
     error: BaseException | None
-    """The failure; None: the present attempt of the body did not make the call."""
+    """The failure, or None if the present attempt of the body did not make the call."""
     is_late: bool
-    """True if the body had ended before."""
+    """True if the body had ended before the call failed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +32,7 @@ class CallSequence:
 
     call_count: int = 0
     position: int = 0
-    """The number of calls whose order is that of the body's code."""
+    """The number of calls whose order is determined by the body's code."""
     graph_count: int = 0
     """The number of calls of graphs."""
     occurrences: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class BodyCalls:
     """The calls of one body in all its attempts."""
 
     may_repeat: bool
-    """True if a later attempt of the body may be given the results again."""
+    """True if a later attempt of the body may get the results again."""
     caller: str = ""
     """A digest of the body's code and input; empty until a call is recorded."""
     sequence: CallSequence = field(default_factory=CallSequence)
@@ -59,13 +59,13 @@ class BodyCalls:
     failures: dict[str, CallFailure] = field(default_factory=dict)
     """The failed calls, by task id."""
     observed_failures: Collection[str] | None = None
-    """The ids of the calls whose failures the body has seen; None: its executor does
+    """The ids of the calls whose failures the body has seen; None if its executor does
     not report them.
     """
     interrupts: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     """The interrupts of the calls, by task path."""
     outcome: Outcome | None = None
-    """The end of the body, as long as calls of the body are running."""
+    """The outcome of a body that has ended while its calls still run."""
     recorded: dict[str, Sequence[Write]] = field(default_factory=dict)
     """The writes of calls that ended in this superstep, by task id; filled only if the
     body may repeat its calls.
@@ -73,10 +73,10 @@ class BodyCalls:
     executed: dict[int, CallRecord] = field(default_factory=dict)
     """The calls that ran, by position; filled only if the body may repeat them."""
     has_new_result: bool = False
-    """True if a recorded result was made again: later calls of the body may depend on
-    it, so other calls than the recorded ones are expected.
+    """True if a recorded result was computed again. Later calls of the body may depend
+    on the result, so calls other than the recorded ones are expected.
     """
 
     def restart(self) -> None:
-        """Forget the order of the calls of the attempt that ended."""
+        """Reset the order of calls, after the end of an attempt."""
         self.sequence = CallSequence()

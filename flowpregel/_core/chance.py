@@ -35,7 +35,8 @@ def check_chance(
     caller: Task,
     record: CallRecord,
 ) -> None:
-    """Refuse a call that its body, with the recorded code and input, cannot make.
+    """Raise an error for a call that its body, with the recorded code and input, cannot
+    make.
 
     Args:
         run: The run.

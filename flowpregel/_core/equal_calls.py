@@ -1,9 +1,9 @@
-"""Equal calls of one body whose records are used in another order than theirs.
+"""Equal calls of one body whose records are used in a different order.
 
-Calls that ask for the same are known by their number among these. The number is given
-when a call can start, so it may differ from the one in the recorded run where calls
-wait for values. `lookup` finds the record of the same code then, and notes here which
-numbers are used ahead and which are left.
+Equal calls have the same task and arguments, and are identified by their number. A call
+gets its number when it can start. If calls wait for values, the number may differ from
+that in the recorded run. Then `lookup` finds the record with the same code, and records
+here which numbers are used ahead of order and which are skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 Question = tuple[str, str]
 """The name of the task and the digest of the arguments."""
 MOST_LATER = 32
-"""The number of later calls among which one of the same code is looked up."""
+"""The number of later records among which a record with the same code is looked up."""
 
 
 class ReorderedCalls:
@@ -28,7 +28,9 @@ class ReorderedCalls:
         return (question, number) in self._ahead
 
     def candidates(self, question: Question, number: int) -> Iterator[int]:
-        """Yield the unused numbers beside *number*: skipped ones, then later ones."""
+        """Yield the unused numbers other than *number*: first skipped numbers, then
+        later ones.
+        """
         skipped = self._skipped.get(question)
         if skipped:
             yield from sorted(skipped)
@@ -57,7 +59,7 @@ class ReorderedCalls:
     def take_skipped(self, question: Question) -> int:
         """Return the first skipped number, and note that it is used.
 
-        There is one for each call whose own number is taken.
+        There is a skipped number for each call whose own number is used.
         """
         skipped = self._skipped[question]
         number = min(skipped)

@@ -2,9 +2,9 @@
 
 A body's failure is reported when its calls have ended, so that their results are
 recorded. A call that blocks would hold the failure back indefinitely. So the calls
-continue as long as one of them ends every ``stop_grace`` seconds; then those that are
-left are stopped. A second later, the run leaves behind the calls that cannot be stopped
-(they run on an OS thread), and waits for them no longer.
+continue as long as one of them ends every ``stop_grace`` seconds; then the remaining
+calls are stopped. A second later, the run stops waiting for the calls that cannot be
+stopped, because they run on OS threads.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ SHOWN_CALLS: Final = 3
 
 @dataclass(slots=True, eq=False)
 class FailedBody:
-    """A body that has failed for good while calls of it run."""
+    """A body that has finally failed while calls of the body still run."""
 
     task: Task
     deadline: int | None = None
-    """Monotonic nanoseconds; None: the clock starts at the end of this wake-up."""
+    """The deadline in monotonic nanoseconds, or None until the end of this wake-up sets
+    it.
+    """
     is_stopped: bool = False
     """True if its calls were stopped."""
 
@@ -41,8 +43,8 @@ class FailedBodies:
     """The failed bodies of one superstep, and the deadlines of their calls.
 
     Args:
-        grace: Seconds that calls have from the failure, or from the last end of one of
-            them.
+        grace: Seconds that the calls have after the failure, or after the last end of a
+            call.
     """
 
     grace: float
@@ -51,21 +53,23 @@ class FailedBodies:
 
     @property
     def deadline(self) -> int | None:
-        """The monotonic nanoseconds of the next stop; None: there will be none."""
+        """The monotonic nanoseconds of the next stop, or None if there will be none."""
         deadlines = [
             body.deadline for body in self.bodies.values() if body.deadline is not None
         ]
         return min(deadlines, default=None)
 
     def add(self, task: Task) -> None:
-        """Note that *task* has ended while calls of it run; only a failure limits their
-        time.
+        """Note that *task* has ended while its calls run; only after a failure is their
+        time limited.
         """
         if isinstance(task.attempt.body.outcome, Raised):
             self.bodies[task.id] = FailedBody(task)
 
     def call_ended(self, task: Task) -> None:
-        """Note that a call of *task* has ended: the time of the others starts again."""
+        """Note that a call of *task* has ended, which restarts the grace of the other
+        calls.
+        """
         body = self.bodies.get(task.id)
         if body is None:
             return
@@ -102,7 +106,9 @@ def note_left_behind(
     task: Task,
     outcome: Withdrawn,
 ) -> None:
-    """Give the user a notice if *task* goes on while its run does not wait for it."""
+    """Give the user a notice if *task* continues although its run no longer waits for
+    it.
+    """
     if outcome.goes_on:
         run.outbox.note(
             f"{task.call} cannot be stopped where it runs: it goes on there, and its "

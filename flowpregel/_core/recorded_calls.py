@@ -1,8 +1,8 @@
-"""The recorded calls of bodies that run once more, and which call each record answers.
+"""The recorded calls of bodies that run again, and the call that each record answers.
 
-A call is known by its key: the caller, the name of the task, the content of the
-arguments, and the number of the call among equal ones. The position of the call in the
-body is recorded too, to tell chance from change.
+A call is identified by its key: the caller, the name of the task, the content of the
+arguments, and the number of the call among equal calls. The position of the call in the
+body is recorded too, to distinguish chance from change.
 
 ==============================  =====================================================
 the body calls                  then
@@ -83,7 +83,7 @@ def answer_from_record(
     task_id: str,
     record: CallRecord,
 ) -> tuple[str, Outcome | None]:
-    """Return the id under which a call is recorded, and its outcome if that is known.
+    """Return the id under which a call is recorded, and its outcome if it is recorded.
 
     Args:
         run: The run.
@@ -93,9 +93,11 @@ def answer_from_record(
         record: The key of the call.
 
     Raises:
-        CodeChangedError: The recorded result is of other code, which is refused.
+        CodeChangedError: Other code made the recorded result, and the policy refuses
+            that.
         ReplayMismatchError: The body is not deterministic.
-        ValueEncodingError: The recorded result cannot be read, and is not made again.
+        ValueEncodingError: The recorded result cannot be read, and is not computed
+            again.
     """
     body: BodyCalls = caller.attempt.body
     report = run.replay.report
@@ -116,7 +118,7 @@ def answer_from_record(
         )
     lost = lost_result(writes)
     if lost is not None:
-        # The record stays. The call that is made in its place has an id of its own.
+        # The record stays. The call that is made instead has its own id.
         task_id = ids.task_id(task_id, "in place of what cannot be read")
         writes = recorded_of(run, body, task_id)
         source = record_in(writes) or record
@@ -151,7 +153,7 @@ def _of_other_code(
         new_id = ids.task_id(task_id, record.code)
         return new_id, record, recorded_of(run, body, new_id)
     if not finished_writes(writes):
-        # It failed: perhaps the code was changed to mend that.
+        # The recorded call failed, and the code may have been changed to fix that.
         path = ids.call_path(caller.path, body.sequence.call_count - 1)
         forget(run, body, task_id, path)
         writes = ()
@@ -159,7 +161,7 @@ def _of_other_code(
 
 
 def _recorded_failure(writes: Sequence[Write], *, is_same: bool) -> Raised | None:
-    """Return the recorded failure among *writes*; None: the call is made again."""
+    """Return the recorded failure among *writes*, or None if the call is made again."""
     error = dict(writes).get(ERROR)
     if not isinstance(error, BaseException):
         return None
@@ -194,7 +196,9 @@ def forget(
     task_id: str,
     path: str,
 ) -> None:
-    """Forget that a call of *body* failed, so that it is tried again."""
+    """Drop the recorded failure of a call of *body*, so that the call is tried
+    again.
+    """
     body.recorded.pop(task_id, None)
     pending = run.replay.pending
     before = pending.get(task_id)
@@ -204,7 +208,7 @@ def forget(
 
 
 def count_unreplayed(run: Run) -> None:
-    """Count the recorded calls that bodies which have changed did not make again."""
+    """Count the recorded calls that changed bodies did not make again."""
     recorded = list(run.replay.recorded_calls())
     # The calls of a recorded call are not made again if that call is answered.
     callers = {digest_of_call(record) for record in recorded}

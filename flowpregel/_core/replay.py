@@ -1,4 +1,6 @@
-"""The records of earlier runs that answer the calls of this one, and their report."""
+"""The records of earlier runs that answer the calls of this run, and the report about
+them.
+"""
 
 from __future__ import annotations
 
@@ -68,21 +70,23 @@ class Replay:
     pending: dict[str, list[Write]] = field(default_factory=dict)
     """The stored writes, by task id."""
     lazy_results: LazyResults | None = None
-    """The results of calls that *pending* leaves out, each read when it is needed."""
+    """The reader of the call results that are not in *pending*, each read when
+    needed.
+    """
     calls_by_position: dict[tuple[str, int], CallRecord] | None = None
-    """The calls in *pending* by caller and position; None: not made yet."""
+    """The calls in *pending* by caller and position; None until first needed."""
     reuses_writes: bool = True
-    """True if tasks are given their stored writes, and then need not run."""
+    """True if tasks with stored writes get these writes and need not run."""
     is_resuming: bool = False
     """True if the run continues the superstep at which the thread stands."""
     report: ReplayReport = field(default_factory=ReplayReport)
     known_files: set[tuple[Any, ...]] | None = None
-    """The files of recorded calls; None: not read yet."""
+    """The files of recorded calls; None until they are read."""
     matched: set[str] = field(default_factory=set)
     """The names of tasks of which a recorded call was made again."""
     unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
-    """The error for the first call of a task without a record, by the task's name;
-    None: recorded calls of the task may still follow.
+    """The error for the first call of a task without a record, by the task's name; None
+    if recorded calls of the task may still follow.
     """
     vain_lookups: Counter[str] = field(default_factory=Counter)
     """The number of lookups without new fields that found no call, by the name of the
@@ -90,14 +94,14 @@ class Replay:
     """
 
     def clear(self) -> None:
-        """Forget the stored writes: a new checkpoint has consumed them."""
+        """Drop the stored writes, which a new checkpoint has consumed."""
         self.pending = {}
         self.lazy_results = None
         self.calls_by_position = None
         self.report.replayed = 0
 
     def is_empty(self) -> bool:
-        """Return whether nothing is stored of an earlier run."""
+        """Return whether no writes of an earlier run are stored."""
         return not self.pending and self.lazy_results is None
 
     def recorded_calls(self) -> Iterator[CallRecord]:
@@ -109,7 +113,7 @@ class Replay:
         yield from self.lazy_calls()
 
     def lazy_calls(self) -> Iterator[CallRecord]:
-        """Yield the recorded calls that *pending* leaves out."""
+        """Yield the recorded calls that are not in *pending*."""
         if self.lazy_results is None:
             return
         for writes in self.lazy_results.records():
@@ -118,13 +122,15 @@ class Replay:
                 yield record
 
     def lazy_call_at(self, path: str) -> CallRecord | None:
-        """Return the recorded call at *path* that *pending* leaves out, if any."""
+        """Return the recorded call at *path* if it exists and is not in *pending*."""
         if self.lazy_results is None:
             return None
         return record_in(self.lazy_results.record_at(path))
 
 
 def record_in(writes: Sequence[Write]) -> CallRecord | None:
-    """Return the call that *writes* were stored for; None: they are of no call."""
+    """Return the call for which *writes* were stored, or None if they belong to no
+    call.
+    """
     value: Any = dict(writes).get(CALLED)
     return None if value is None else CallRecord(*value)

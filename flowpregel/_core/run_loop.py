@@ -1,7 +1,7 @@
-"""The loop of a run: load, plan, superstep, update, commit, repeat, stop. A generator.
+"""The loop of a run, a generator: load, plan, superstep, update, commit, repeat, stop.
 
-It yields effects and is sent their replies (see `effects`). It does no I/O, so it can
-be stopped at any ``yield``, and tests feed it by hand.
+The loop yields effects and is sent their replies (see `effects`). It does no I/O, so it
+can be stopped at any ``yield``, and tests can feed it by hand.
 """
 
 from __future__ import annotations

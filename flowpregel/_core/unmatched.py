@@ -112,7 +112,7 @@ def _first_unmatched(
 
 
 def _count_finished(run: Run, name: str) -> int:
-    """Return the number of recorded calls of the task *name* that have finished."""
+    """Return the number of finished recorded calls of the task *name*."""
     count = 0
     for writes in run.replay.pending.values():
         record = record_in(writes)
@@ -141,7 +141,9 @@ def _is_replaced(
 
 
 def _task_name(record: CallRecord) -> str:
-    """Return the name of the task of a call, which may be one of a chunk of items."""
+    """Return the name of the task of a call, which may be the call of a chunk
+    of items.
+    """
     return record.name.removesuffix(".map")
 
 

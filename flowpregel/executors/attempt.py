@@ -36,23 +36,24 @@ _TOGETHER: Final = ("coroutines", "graph")
 
 @dataclass(slots=True)
 class Stopwatch:
-    """A stopwatch for one attempt, which starts when it is made."""
+    """A stopwatch for one attempt, made and stopped on the attempt's OS thread."""
 
     began: int = field(default_factory=time.time_ns)
     started: int = field(default_factory=time.monotonic_ns)
     cpu: float = field(default_factory=time.thread_time)
 
     def stop(self, executor: str) -> Span:
-        """Return when the attempt ran, in this process, on *executor*."""
+        """Return the span of the attempt, which ran in this process, on *executor*."""
         seconds = (time.monotonic_ns() - self.started) / 1e9
         cpu = 0.0 if executor in _TOGETHER else time.thread_time() - self.cpu
         return Span(self.began, seconds, executor, os.getpid(), cpu, 0, HOST)
 
 
 def perform(job: Job, client: RunClient) -> Outcome:
-    """Run an attempt of a sync node and return how it ended; raises nothing.
+    """Run an attempt of a sync node, and return its outcome. This never raises.
 
-    A process that the node forked, and that comes out of the node too, ends here.
+    If the node forked, and the forked process returns from the node too, that process
+    exits here.
     """
     pid, scope = os.getpid(), Scope(job, client)
     token = current.set(scope)
@@ -107,7 +108,7 @@ def _end_if_forked(pid: int, error: BaseException | None) -> None:
 
 
 async def aperform(job: Job, client: RunClient) -> Outcome:
-    """Run an attempt on the event loop and return how it ended.
+    """Run an attempt on the event loop, and return its outcome.
 
     Raises:
         asyncio.CancelledError: The attempt was cancelled from outside.

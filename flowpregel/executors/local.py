@@ -1,8 +1,8 @@
-"""Runs tasks in this process: on OS threads of its own, or on the one that drives the
-run.
+"""The executors that run tasks in this process: on their own OS threads, or on the OS
+thread that drives the run.
 
-What connects a task in this process to its run, also one on an event loop, is a
-`LocalRunClient`.
+A `LocalRunClient` connects a task in this process, also a task on an event loop, to its
+run.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from flowpregel.executors.processes.coordinator.code_cache import codes
 from flowpregel.executors.shared import captured, runs_elsewhere
 
 _CALL_SIZE: Final = 32 << 10
-"""Bytes that a call counts for in its run's `Backlog`."""
+"""The bytes that a call adds to its run's `Backlog`."""
 _LONGEST_HOLD: Final = 0.05
-"""The most seconds for which a body is held back: a failed run never catches up."""
+"""The most seconds for which a body is paused, since a failed run never catches up."""
 
 
 class LocalRunClient(RunClient):
-    """Connects a task in this process to its run.
+    """The connection between a task in this process and its run.
 
     Args:
         job: The attempt of the task.
-        mailbox: Receives its events.
+        mailbox: Receives the task's events.
         turn: The *turn* of each `CallFuture`.
-        before_first: Called before the task makes its first call. Given where a task
-            has an OS thread to itself: one that makes many calls is held back until the
-            run has taken them in.
+        before_first: Called before the task makes its first call. Passed if the task
+            has its own OS thread; a task that makes many calls is then paused until the
+            run has handled them.
     """
 
     def __init__(
