@@ -7,7 +7,7 @@ changes the state, and the state decides what the pool may do with the worker::
 
     STARTING --READY--> IDLE --BEGAN--> BUSY --CALLED--> WAITING
                          ^  ^            | ^               |  |
-                         |  '--EMPTIED---' '----RESUMED----'  |
+                         |  '--EMPTIED---' '-----BEGAN-----'  |
                          '---------------EMPTIED--------------'
     IDLE --STOP_SENT--> STOPPING           any --KILLED--> STOPPING
                                            any --EXITED--> ENDED

@@ -3,10 +3,10 @@
 ::
 
     coordinator                                               worker
-        |--- tokens: the numbers of the tasks it may begin ---->|   (pipe) |--- frames:
-        TASKS, ANSWER, ... ----------------------->|   (socket) |<-- frames: READY,
-        ENDED, EMITTED, CALLED, ... --------|   (socket) |    status: which task runs,
-        which one must stop       |   (shared memory)
+        |--- tokens: the numbers of the tasks it may begin ---->|   (pipe)
+        |--- frames: TASKS, ANSWER, ... ----------------------->|   (socket)
+        |<-- frames: READY, ENDED, EMITTED, CALLED, ... --------|   (socket)
+        |    status: which task runs, which one must stop       |   (shared memory)
 
 A task begins when its worker has taken the task's token. The coordinator recalls tasks
 by reading their tokens back. A pipe delivers each byte once, so no task runs twice or

@@ -30,7 +30,7 @@ When a task has ended, these things happen in this order:
 2. If the task was stopped, the processes that it started are killed. This happens
    before the next task begins, whose processes must survive.
 3. The text that the task has printed is sent, so that it is on the screen before the
-    run gets the task's end.
+   run gets the task's end.
 4. The outcome is sent.
 5. Everything else that the task changed in the process is restored. If that is not
    possible, the worker is spoiled: it begins no more tasks, and the coordinator
