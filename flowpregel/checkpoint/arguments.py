@@ -1,8 +1,8 @@
-"""The arguments of failed calls, kept for further attempts until the calls succeed.
+"""The arguments of failed calls, stored for further attempts until the calls succeed.
 
-Each argument is encoded by itself, so that one that cannot be kept does not cost the
-others. Arguments are decoded only when a call is made again: reading a checkpoint does
-not import their classes.
+Each argument is encoded by itself, so that an argument that cannot be encoded does not
+keep the others from being stored. Arguments are decoded only when a call is made again:
+reading a checkpoint does not import their classes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flowpregel.storage.codec import ValueCodec
 
 
 class NotKept(NamedTuple):
-    """A placeholder for an argument that was not kept."""
+    """A placeholder for an argument that was not stored."""
 
     why: str
 
@@ -33,15 +33,15 @@ class KeptArguments(NamedTuple):
     """The arguments of a call that failed."""
 
     function: str
-    """The module and the name of the task; ``.map`` follows if the call stands for
-    many.
+    """The module and the name of the task, followed by ``.map`` if the call is a
+    chunk of several calls.
     """
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     @property
     def missing(self) -> dict[int | str, str]:
-        """The positions and names of arguments that were not kept, and why."""
+        """The reasons why arguments were not stored, by their positions and names."""
         arguments: dict[Any, Any] = {**dict(enumerate(self.args)), **self.kwargs}
         return {
             key: argument.why
@@ -51,23 +51,24 @@ class KeptArguments(NamedTuple):
 
 
 def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
-    """Return the arguments of a failed call, encoded; None if none can be kept.
+    """Return the encoded arguments of a failed call, or None if none can be stored.
 
     Args:
         call: The call.
-        limit: The most bytes that its arguments may take.
-        codec: Encodes values.
+        limit: The most bytes that the encoded arguments may take up.
+        codec: The codec that encodes values.
     """
     free_bytes = limit
 
     def encode(key: int | str, value: Any) -> bytes | str:
-        """Return an argument encoded, or why it is not kept."""
+        """Return an encoded argument, or the reason why it is not stored."""
         nonlocal free_bytes
         kind = type(value).__name__
         if key in call.redacted:
             return "it is redacted"
         size = 0
-        with suppress(Exception):  # the size of a large array is known without a copy
+        # Checked first, so that an array that is too large is not even encoded.
+        with suppress(Exception):
             size = int(value.nbytes)
         try:
             data = b"" if size > free_bytes else codec.encode(value, "it")
@@ -97,8 +98,8 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
 def stored_arguments(
     tables: Tables, transaction: Any, address: Address, task_id: str
 ) -> bytes | None:
-    """Return the encoded arguments of a call made from *address*; None if none are
-    kept.
+    """Return the encoded arguments of a call that was made from *address*, or None if
+    none are stored.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
@@ -108,10 +109,10 @@ def stored_arguments(
 
 
 def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:
-    """Return the arguments of a call, decoded; this imports their classes.
+    """Decode the arguments of a call. This imports their classes.
 
     Raises:
-        ValueEncodingError: An argument cannot be read back.
+        ValueEncodingError: An argument cannot be decoded.
     """
 
     def decode(argument: bytes | str, key: int | str) -> Any:

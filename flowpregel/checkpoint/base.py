@@ -1,9 +1,10 @@
-"""The contract of a saver: it keeps the checkpoints and pending writes of threads.
+"""The contract of a saver, which stores the checkpoints and pending writes of threads.
 
-A saver receives `Batch` records and returns `Saved` ones. This module exports both and
-the records they consist of. `LangGraphMethods` adds the methods that LangGraph's
-programs call. `flowpregel.plugins.langgraph.as_saver` makes a saver of a LangGraph
-checkpointer, `flowpregel.plugins.langgraph.SaverAdapter` does the reverse.
+A saver receives `Batch` records and returns `Saved` records. This module exports both
+classes, and the classes of their fields. `LangGraphMethods` adds the methods that
+programs written for LangGraph call. `flowpregel.plugins.langgraph.as_saver` turns a
+LangGraph checkpointer into a saver, and `flowpregel.plugins.langgraph.SaverAdapter`
+turns a saver into a LangGraph checkpointer.
 """
 
 from __future__ import annotations
@@ -61,42 +62,43 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__saved__": -8,
     "__asked__": -9,
 }
-"""The position of each kind of control write: a newer write replaces the older one.
+"""The fixed position of each kind of control write. A newer control write replaces the
+older one at its position.
 
-The last five are ours. If they were numbered like other writes, they would take the
-positions of writes that the task makes when it is tried again.
+The last five kinds are ours. If they were numbered like other writes, they would take
+the positions of writes that the task makes in its next attempt.
 """
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
 Fences: TypeAlias = Callable[[Address, int], int]
-"""A function that returns the fence of an address in the store; one that is not 0 is
-put there first.
+"""A function that returns the fence of an address in the store. If its second argument
+is not 0, that number is stored as the fence first.
 """
 FLOW = "flow"
-"""The key in the metadata for the flow of a run: its module and its name."""
+"""The key in the metadata for the flow of a run: the flow's module and name."""
 FOLDER = "flow_folder"
-"""The key in the metadata for the folder that the module is imported from."""
+"""The key in the metadata for the folder from which the flow's module is imported."""
 Strategy: TypeAlias = Literal["keep_latest", "delete"]
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """The right to write a thread's namespace; *fence* goes with every batch."""
+    """The right to write to a thread's namespace. Every batch carries its *fence*."""
 
     fence: int | None = None
     is_inherited: bool = False
     """True if the process that held the lease before died while it held it."""
     stop: Callable[[str], None] | None = None
-    """A function that asks the owner to stop, for a reason; any OS thread may call it.
-    Set by an owner that can stop.
+    """A function that asks the owner to stop. Its argument is the reason, and any OS
+    thread may call it. None if the owner cannot be asked to stop.
     """
     live: Callable[[], Mapping[str, Any]] | None = None
-    """A function that returns the current work of the owner, fit for JSON; any OS
-    thread may call it. Set by an owner that can report.
+    """A function that returns the current work of the owner, in a form that can be
+    encoded as JSON. Any OS thread may call it. None if the owner does not report.
     """
     drawing: Callable[[], Mapping[str, Any]] | None = None
     """A function that returns the graph of the owner's run, as `Graph.outline` does.
-    Set together with *live*.
+    The owner sets it together with *live*.
     """
 
 
@@ -113,33 +115,34 @@ class Leases(Protocol):
 
 
 class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
-    """Keeps the checkpoints and pending writes of threads.
+    """The base class of savers, which store the checkpoints and pending writes of
+    threads.
 
-    A subclass gives `load`, `history`, `commit`, `namespaces` and `delete_thread`,
-    and as many of the other methods as it can. Any OS thread may call them.
+    A subclass implements `load`, `history`, `commit`, `namespaces` and
+    `delete_thread`, and as many of the optional methods as it can. Any OS thread may
+    call them.
     """
 
     keeps_deltas: ClassVar[bool] = True
-    """True if `commit` keeps deltas; otherwise the engine passes full values."""
+    """True if `commit` stores deltas. Otherwise the engine passes full values."""
     keeps_attempts: ClassVar[bool] = False
-    """True if the attempts of nodes are kept with the writes."""
+    """True if the attempt records of nodes are stored with the writes."""
     keeps_arguments: ClassVar[bool] = False
-    """True if `prepare` takes the arguments of failed calls out of a batch and keeps
-    them.
+    """True if the saver stores the arguments of failed calls. `prepare` encodes them.
     """
     needs_loop: ClassVar[bool] = False
-    """True if a call may wait for the running event loop, so that it must not be made
-    on the loop's OS thread.
+    """True if the saver's methods may wait for the running event loop. They must not be
+    called on the loop's OS thread then.
     """
     commits_at_once: ClassVar[bool] = False
-    """True if a commit costs less than handing it to a writer's OS thread."""
+    """True if a commit is cheaper than passing the batch to a writer's OS thread."""
     owns_versions: ClassVar[bool] = False
     """True if versions come from `get_next_version` rather than from the engine."""
 
     @property
     def is_on_its_loop(self) -> bool:
-        """True if this OS thread runs the event loop that a call would wait for: the
-        call would never return.
+        """True if this OS thread runs the event loop that the saver's methods wait for.
+        A call would never return then.
         """
         return False
 
@@ -147,15 +150,16 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
     ) -> Saved | None:
-        """Return the checkpoint at *address*: the newest, if it names none.
+        """Return the checkpoint at *address*, or None if there is none.
 
         Args:
-            address: Thread, namespace and perhaps checkpoint.
-            before: Only a checkpoint with a smaller id than this.
-            lazy_results: A run resumes from the checkpoint. The saver may leave the
-                results of finished calls in the store, and return
-                `Saved.lazy_results`, by which the run reads each result when the call
-                is replayed.
+            address: The thread, the namespace and perhaps the checkpoint. Without a
+                ``checkpoint_id``, it means the newest checkpoint.
+            before: Return only a checkpoint with a smaller id than this.
+            lazy_results: True if a run resumes from the checkpoint. Then the saver may
+                leave the results of finished calls in the store and set
+                `Saved.lazy_results`, from which the run reads each result when it
+                replays the call.
         """
 
     @abstractmethod
@@ -170,58 +174,64 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Yield the checkpoints of one thread and namespace, newest first.
 
         Args:
-            address: Whose; with a ``checkpoint_id`` just that one.
-            filter: Only those whose metadata, ``source`` and ``step`` have these
-                values.
-            before: Only those with a smaller id than this.
-            limit: At most this many.
+            address: The thread and namespace. If it has a ``checkpoint_id``, only that
+                checkpoint is yielded.
+            filter: Yield only checkpoints whose metadata, ``source`` and ``step`` have
+                these values.
+            before: Yield only checkpoints with a smaller id than this.
+            limit: The greatest number of checkpoints to yield.
         """
 
     def prepare(self, batch: Batch) -> Batch:
-        """Return *batch* in a form for a later `commit`, safe from changes of values.
+        """Return *batch* in a form that can be committed later, even if its values are
+        changed until then.
 
-        Called before any result in *batch* becomes visible. By default *batch* itself
-        is returned.
+        The engine calls this before any result in *batch* becomes visible. The default
+        returns *batch* itself.
 
         Raises:
-            ValueEncodingError: A value cannot be kept.
+            ValueEncodingError: A value cannot be stored.
         """
         return batch
 
     @abstractmethod
     def commit(self, batches: Sequence[Batch]) -> None:
-        """Keep all of *batches*, prepared or not, in order, in one transaction.
+        """Store all of *batches*, in order, in one transaction.
+
+        If this raises an error, nothing is stored.
+
+        Args:
+            batches: The batches. `prepare` may have returned them, but need not.
 
         Raises:
-            LeaseLostError: A batch has the fence of a lease that another run holds now;
-                nothing is kept.
-            ValueEncodingError: A value cannot be kept; nothing is.
+            LeaseLostError: Another run has taken over the lease of a batch.
+            ValueEncodingError: A value cannot be stored.
         """
 
     @abstractmethod
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
-        """Yield every (thread, namespace) that has a checkpoint, or those of one
-        thread.
+        """Yield the address of every namespace that has a checkpoint.
+
+        Args:
+            thread_id: The thread; None yields the namespaces of all threads.
         """
 
     @abstractmethod
     def delete_thread(self, thread_id: str) -> None:
-        """Forget everything of a thread, in every namespace."""
+        """Delete all records of a thread, in every namespace."""
 
     adelete_thread = async_form(delete_thread)
 
     # -------------------------------------------------------- optional
 
     def outline(self, address: Address) -> Iterator[Saved]:
-        """Yield the checkpoints that `history` does; the values of channels may be left
-        out.
-        """
+        """Yield the checkpoints of `history`, perhaps without the channel values."""
         return self.history(address)
 
     def lease(
         self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
     ) -> AbstractContextManager[Lease]:
-        """Hold the right to write a thread's namespace while the context is open.
+        """Hold the right to write to a thread's namespace while the context is open.
 
         Raises:
             ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
@@ -229,48 +239,54 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         return nullcontext(Lease())
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Forget the checkpoints whose metadata has one of these ``run_id``."""
+        """Delete the checkpoints whose metadata has one of these ``run_id`` values."""
         raise self._not_offered("delete_for_runs")
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy everything of a thread to another, under the same checkpoint ids.
+        """Copy all records of a thread to another thread, with the same checkpoint ids.
 
-        Copying a thread that has nothing does nothing.
+        If the source has no checkpoints, nothing happens.
 
         Raises:
-            ConfigurationError: The target has something already.
+            ConfigurationError: The target thread has checkpoints already.
         """
         raise self._not_offered("copy_thread")
 
     def prune(
         self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest"
     ) -> None:
-        """Forget history: all but the newest checkpoint of each namespace, or all.
+        """Delete checkpoints of threads.
 
-        What is kept reads as it did before.
+        The content of the remaining checkpoints does not change.
+
+        Args:
+            thread_ids: The threads.
+            strategy: ``"keep_latest"`` deletes all but the newest checkpoint of each
+                namespace, ``"delete"`` deletes the threads.
         """
         raise self._not_offered("prune")
 
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
-        """Keep *value* for a run that waits, or will wait, for a signal of that name.
+        """Store *value* for a run that waits, or will wait, for the signal *name*.
 
-        Once this returns it is as durable as a checkpoint.
+        Once this returns, the value is as durable as a checkpoint.
         """
         raise self._not_offered("send_signal")
 
     def receive_signal(
         self, thread_id: str, name: str, receiver: str
     ) -> tuple[Any] | None:
-        """Return the first value that has not been received, in a tuple; None if there
-        is none.
+        """Return the first value that has not been received, in a tuple of one item.
 
-        The value then belongs to *receiver*, the id of a call: the same receiver gets
-        it again in a later attempt.
+        Return None if there is no such value. The value then belongs to *receiver*,
+        which is the id of a call: a later attempt of that call gets the same value
+        again.
         """
         raise self._not_offered("receive_signal")
 
     def source_of(self, code: str) -> str:
-        """Return the source of a task that has recorded calls; empty if it is not kept.
+        """Return the source of a task that has recorded calls, or an empty text if it
+        is not stored.
 
         Args:
             code: The digest of the task's code.
@@ -280,12 +296,12 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     def node_results(
         self, address: Address
     ) -> Iterator[tuple[str | None, AttemptRecord]]:
-        """Yield the attempts of nodes whose writes led to a checkpoint, or are kept on
-        it.
+        """Yield the attempts of nodes whose writes led to a checkpoint, or are stored
+        on it.
 
-        They are the attempts of the checkpoint's run, the last one first, each with the
-        id of the checkpoint that it started from, or None if that is not kept. No
-        result is decoded. By default there are none.
+        These are the attempts of the run that made the checkpoint, last attempt first.
+        Each comes with the id of the checkpoint that it started from, or with None if
+        that checkpoint is not stored. No result is decoded. The default yields nothing.
 
         Args:
             address: The checkpoint.
@@ -295,8 +311,8 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     def keep_output(self, address: Address, part: CallOutput) -> None:
         """Append *part* to the stored output of a task.
 
-        This must not block: the output may wait for the next commit, or for a second.
-        By default nothing is kept.
+        This must not block: the saver may write the output with the next commit, or a
+        second later. The default stores nothing.
 
         Args:
             address: The checkpoint that the task started from.
@@ -304,16 +320,17 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """
 
     def kept_output(self, address: Address) -> list[CallOutput]:
-        """Return the output of tasks so far, in the order in which they first printed.
+        """Return the stored output of tasks, in the order in which they first printed.
 
         Args:
-            address: The checkpoint that the tasks started from; without a
-                ``checkpoint_id``, all tasks of the thread and namespace are meant.
+            address: The checkpoint that the tasks started from. Without a
+                ``checkpoint_id``, the output of all tasks of the thread and namespace
+                is returned.
         """
         return []
 
     def close(self) -> None:
-        """Release what the saver holds; may be called again."""
+        """Release the saver's resources. It is safe to call this more than once."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""The common part of the savers on disk, for any engine that keeps the tables."""
+"""The common base of the savers that store to disk, whichever engine has the tables."""
 
 from __future__ import annotations
 
@@ -47,14 +47,15 @@ class LeaseRegistry(Leases, Protocol):
         """Ask the run that holds the lease at *address* to stop; return the holder."""
 
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
-        """Return the holder of the lease at *address* and the state of the run; None
-        if there is no state yet.
+        """Return the holder of the lease at *address* and the state of the run.
+
+        Return None if the lease is free, or if no state has been written yet.
         """
 
 
 class DurableSaver(RecordSaver):
-    """A saver whose records are on disk, here or elsewhere, for many processes at
-    once.
+    """A saver whose records are on disk, on this machine or another. Several processes
+    may use the store at once.
     """
 
     keeps_arguments: ClassVar[bool] = True
@@ -81,54 +82,52 @@ class DurableSaver(RecordSaver):
 
     @abstractmethod
     def opened_to_look(self, codec: Codec) -> tuple[DurableStore, LeaseRegistry]:
-        """Open the store once more, for reading with *codec*; return it and its
+        """Open the store once more, to read it with *codec*; return the store and its
         leases.
         """
 
     def load_channels(self, address: Address) -> Saved | None:
-        """Return the newest checkpoint as `load` does, without the writes of tasks."""
+        """Return the checkpoint at *address* as `load` does, without task writes."""
         copied = self._read(partial(self._reader.find, address=address, tasks=False))
         return None if copied is None else self._reader.decoded(copied)
 
     def glance(self, thread_id: str) -> Glance | None:
-        """Return the part of a thread's newest checkpoint that needs no user classes.
+        """Return the part of a thread's newest checkpoint that can be decoded without
+        the user's classes, or None if there is no such thread.
 
-        It helps to find the program that has to be imported first. None: there is no
-        such thread.
+        This helps to find the program that must be imported to decode the rest.
         """
         return self._reader.glance(Address(thread_name(thread_id)))
 
     # -------------------------------------------------------- runs
 
     def owner(self, thread_id: str, namespace: str = "") -> LockHolder | None:
-        """Return the process whose run holds a thread, or None if nothing runs on
-        it.
-        """
+        """Return the process whose run holds a thread, or None if no run holds it."""
         return self._leases.owner(Address(thread_name(thread_id), namespace))
 
     def cancel(self, thread_id: str, namespace: str = "") -> LockHolder | None:
-        """Ask the run that holds a thread to stop, in whatever process it is.
+        """Ask the run that holds a thread to stop. It may run in any process.
 
         The run checks for such requests five times a second. It stops its tasks in
-        worker processes, keeps the results of finished ones, and its ``invoke`` raises
-        `TaskCancelled`. A later ``invoke(None)`` resumes it.
+        worker processes and keeps the results of finished tasks, and its ``invoke``
+        raises `TaskCancelled`. A later ``invoke(None)`` resumes the run.
 
         Returns:
-            The process that was asked; None if nothing runs on the thread.
+            The process of the run, or None if no run holds the thread.
         """
         return self._leases.ask_to_stop(Address(thread_name(thread_id), namespace))
 
     def kept_arguments(
         self, address: Address, task_id: str
     ) -> arguments.KeptArguments | None:
-        """Return the arguments of a failed call, or None if they are not kept.
+        """Return the arguments of a failed call, or None if they are not stored.
 
         Args:
             address: The checkpoint that the call started from.
             task_id: The id of the call.
 
         Raises:
-            ValueEncodingError: An argument cannot be read back.
+            ValueEncodingError: An argument cannot be decoded.
         """
         data = self._read(
             partial(
@@ -150,31 +149,32 @@ class DurableSaver(RecordSaver):
         """Undo calls, so that the thread's next run makes them again.
 
         The results of the tasks that made the calls, and all later checkpoints, are
-        dropped too. The other calls of these tasks stay recorded.
+        deleted too. The other calls of these tasks stay recorded.
 
         Args:
             address: The checkpoint that holds the writes of the calls.
             calls: The ids of the calls.
 
         Raises:
-            ThreadBusyError: A run has the thread.
+            ThreadBusyError: A run holds the thread.
             ConfigurationError: There is no such checkpoint.
         """
         with self.lease(address.thread_id, address.namespace):
             self._make_room(lambda t: take_back(self._tables, t, address, calls))
 
     def rename(self, old: str, new: str) -> None:
-        """Read the class, function or module *old* of recorded values as *new*.
+        """Make recorded values that refer to *old*, a class, function or module, refer
+        to *new*.
 
-        No value is rewritten: the store keeps the new name in one record. Runs that
-        have the store open see it when they open it again.
+        No value is rewritten: the store keeps the new name in one record. Other
+        processes that have the store open use it after they open the store again.
 
         Args:
             old: The full name in recorded values, such as ``mypkg.old.C``.
-            new: The full name now.
+            new: The present full name.
 
         Raises:
-            ConfigurationError: A name is empty, or both are the same.
+            ConfigurationError: A name is empty, or both names are the same.
         """
         if not old or not new or old == new:
             raise ConfigurationError(f"rename {old!r} to {new!r}: use two full names")
@@ -193,14 +193,14 @@ class DurableSaver(RecordSaver):
         """
         self._write(partial(pin, self._tables, address=address, pinned=pinned))
 
-    # -------------------------------------------------------- looking after it
+    # -------------------------------------------------------- maintenance
 
     def threads(self) -> Iterator[ThreadInfo]:
-        """Return what is known of each thread, in no particular order."""
+        """Yield the facts about each thread, in no particular order."""
         return self._infos(None)
 
     def thread(self, thread_id: str) -> ThreadInfo | None:
-        """Return what is known of one thread, or None if there is no such thread."""
+        """Return the facts about one thread, or None if there is no such thread."""
         return next(self._infos(thread_id), None)
 
     def size(self) -> int:
@@ -208,14 +208,14 @@ class DurableSaver(RecordSaver):
         return int(self._store.sizes()[0])
 
     def stats(self) -> Stats:
-        """Return how much is kept, and for what; reads everything once."""
+        """Return the sizes and counts of the stored records. All records are read."""
         return maintenance.count(self._tables, *self._store.sizes())
 
     def sweep(
         self, retention: Retention, thread_ids: Sequence[str] | None = None
     ) -> int:
-        """Drop at once the history that *retention* does not keep; return the number
-        of dropped checkpoints.
+        """Delete the history that *retention* does not keep now; return the number of
+        deleted checkpoints.
 
         Args:
             retention: The history to keep.
@@ -229,7 +229,7 @@ class DurableSaver(RecordSaver):
         )
 
     def abandoned(self) -> list[Address]:
-        """Return the addresses at which runs have died, by leases that have expired.
+        """Return the addresses of runs that have died: those whose leases have expired.
 
         Raises:
             ConfigurationError: The leases of this kind of store do not expire.
@@ -243,12 +243,13 @@ class DurableSaver(RecordSaver):
         """Copy a snapshot of the store to *path*.
 
         Raises:
-            ConfigurationError: This kind of store is copied with tools of its own.
+            ConfigurationError: This kind of store must be copied with the engine's own
+                tools.
         """
         raise self._unsupported("backup")
 
     def compact(self) -> None:
-        """Return free room to the disk.
+        """Return the unused space of the store to the disk.
 
         Raises:
             ConfigurationError: This kind of store does so by itself.
@@ -256,10 +257,10 @@ class DurableSaver(RecordSaver):
         raise self._unsupported("compact")
 
     def change_keys(self, *, encryption_key: bytes | None) -> None:
-        """Write every record again under another key.
+        """Rewrite every record under another key.
 
         Raises:
-            ConfigurationError: This kind of store keeps its keys.
+            ConfigurationError: The keys of this kind of store cannot be changed.
         """
         raise self._unsupported("change_keys")
 
@@ -269,10 +270,10 @@ class DurableSaver(RecordSaver):
         return ConfigurationError(f"{kind} has no {method}; the store is {self.path}")
 
     def verify(self) -> Verification:
-        """Read everything, and return the damage.
+        """Read all records, and return the damage that was found.
 
-        Checks every record's checksum, and whether every checkpoint is complete.
-        Nothing is decoded.
+        This checks the checksum of every record, and that every checkpoint is complete.
+        No value is decoded.
         """
         return maintenance.verify_records(self._tables, self._reader)
 

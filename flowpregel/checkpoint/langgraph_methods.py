@@ -1,8 +1,8 @@
-"""LangGraph's face of a saver: `get_tuple`, `list`, `put`, `put_writes`, and the shapes
-of these.
+"""LangGraph's interface of a saver: the methods `get_tuple`, `list`, `put` and
+`put_writes`, and the dicts that they take and return.
 
 LangGraph is not imported: its configs, checkpoints and metadata are dicts, and its
-tuples are read by name.
+tuples are read by field name.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ from flowpregel.errors import ConfigurationError
 FORMAT = 4
 """The version of LangGraph's checkpoint dict that we write."""
 _FORMAT_KEY = "__format__"
-"""The key in our metadata for the version of a dict that has another one."""
+"""The key in our metadata for the version of a checkpoint dict whose version is not
+`FORMAT`.
+"""
 
 _BRANCH, _JOIN = "branch:to:", "join:"
-"""Prefixes of the channels that trigger the nodes of LangGraph's `StateGraph`."""
+"""Prefixes of the names of the channels that trigger the nodes of LangGraph's
+`StateGraph`.
+"""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -47,7 +51,7 @@ Shape: TypeAlias = Mapping[str, Any]
 
 
 class CheckpointTuple(NamedTuple):
-    """A checkpoint as LangGraph's programs read it."""
+    """A checkpoint in the form that LangGraph programs read."""
 
     config: dict[str, Any]
     checkpoint: dict[str, Any]
@@ -57,13 +61,14 @@ class CheckpointTuple(NamedTuple):
 
 
 def async_form(method: Callable[..., Any]) -> Any:
-    """Return *method* of a saver as a coroutine function that does not block the event
-    loop.
+    """Return a coroutine function that calls *method* of a saver without blocking the
+    event loop.
     """
 
-    @wraps(method, updated=())  # an abstract method has an async form that is none
+    # Without `updated`, the async form of an abstract method would be abstract too.
+    @wraps(method, updated=())
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # By its name: a subclass may have a method of its own.
+        # Looked up by name, because a subclass may override the method.
         done = partial(getattr(self, method.__name__), *args, **kwargs)
         if self.commits_at_once:
             return done()
@@ -75,10 +80,10 @@ def async_form(method: Callable[..., Any]) -> Any:
 
 
 class LangGraphMethods:
-    """Gives a saver the methods that LangGraph's programs call, on top of its own.
+    """A mixin with the saver methods that LangGraph programs call.
 
-    A subclass of a saver may override them, as such programs do: runs then call these
-    instead of `load`, `history` and `commit`.
+    A subclass of a saver may override these methods, as LangGraph programs do. Runs
+    then call them instead of `load`, `history` and `commit`.
     """
 
     load: Any
@@ -88,12 +93,14 @@ class LangGraphMethods:
     commits_at_once: ClassVar[bool]
 
     def get(self, config: Shape) -> dict[str, Any] | None:
-        """Return LangGraph's dict of the checkpoint that *config* names."""
+        """Return the checkpoint that *config* names as LangGraph's dict."""
         saved = self.get_tuple(config)
         return None if saved is None else saved.checkpoint
 
     def get_tuple(self, config: Shape) -> CheckpointTuple | None:
-        """Return the checkpoint that *config* names, the newest if it names none."""
+        """Return the checkpoint that *config* names; the newest one if *config* names
+        only a thread.
+        """
         saved = self.load(address_of(config))
         return None if saved is None else _tuple_of(saved)
 
@@ -108,11 +115,12 @@ class LangGraphMethods:
         """Yield checkpoints, newest first.
 
         Args:
-            config: Whose; None is every thread's; without a ``checkpoint_ns``
-                those of every namespace.
-            filter: Only those whose metadata has these values.
-            before: Only those with a smaller id than this config's.
-            limit: At most this many.
+            config: The config of a thread; None yields the checkpoints of all threads.
+                Without a ``checkpoint_ns``, those of all namespaces are yielded.
+            filter: Yield only checkpoints whose metadata has these values.
+            before: Yield only checkpoints with a smaller id than the one in this
+                config.
+            limit: The greatest number of checkpoints to yield.
         """
         bound = checkpoint_id_of(before)
         histories = [
@@ -128,14 +136,16 @@ class LangGraphMethods:
     def put(
         self, config: Shape, checkpoint: Shape, metadata: Shape, new_versions: Shape
     ) -> Any:
-        """Keep *checkpoint* as a child of the one that *config* names.
+        """Store *checkpoint* as a child of the checkpoint that *config* names.
 
-        Only the values of the channels in *new_versions* are kept again.
-        Returns the config that names the new checkpoint.
+        Only the values of the channels in *new_versions* are stored.
+
+        Returns:
+            The config that names the new checkpoint.
         """
         address = address_of(config)
         values = checkpoint["channel_values"]
-        # A version that the checkpoint does not name can never be read.
+        # A value whose version is not in the checkpoint could never be read.
         changed = tuple(
             name for name in new_versions if name in checkpoint["channel_versions"]
         )
@@ -157,11 +167,14 @@ class LangGraphMethods:
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Keep pending writes of a task on the checkpoint that *config* names.
+        """Store a task's pending writes on the checkpoint that *config* names.
 
-        A write is kept under its position, and a second one at that position is
-        ignored. Writes to the channels of `WRITES_IDX_MAP` have fixed positions, and
-        replace the older write.
+        A write is stored under its position in *writes*, and a later write at the same
+        position is ignored. Writes to the channels of `WRITES_IDX_MAP` have fixed
+        positions, and replace the older write.
+
+        Raises:
+            ConfigurationError: *config* names no checkpoint.
         """
         address = address_of(config)
         if address.checkpoint_id is None:
@@ -174,8 +187,9 @@ class LangGraphMethods:
         self.commit([Batch(Address(address.thread_id, address.namespace), (task,))])
 
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
-        """Return a version after *current* (None: the first) that no other branch
-        has.
+        """Return a version after *current* that no other branch has.
+
+        If *current* is None, return the first version.
         """
         return version_after(current)
 
@@ -224,9 +238,7 @@ _METHODS = (
 
 
 def is_overridden(saver: LangGraphMethods) -> bool:
-    """Return whether the class of *saver* has methods of `LangGraphMethods` of its
-    own.
-    """
+    """Return whether the class of *saver* overrides a method of `LangGraphMethods`."""
     return any(
         getattr(type(saver), name) is not getattr(LangGraphMethods, name)
         for name in _METHODS
@@ -244,19 +256,19 @@ def _tuple_of(saved: Saved) -> CheckpointTuple:
         pending_writes=[
             (write.task_id, write.channel, write.value)
             for write in saved.writes
-            if write.channel != ASKED  # to LangGraph it would be a task's output
+            if write.channel != ASKED  # LangGraph would take it for a task's output
         ],
     )
 
 
-# ---------------------------------------------------------------- shapes
+# ---------------------------------------------------------------- LangGraph's dicts
 
 
 def address_of(config: Mapping[str, Any]) -> Address:
     """Return the address that *config* names.
 
     Raises:
-        ConfigurationError: It names no thread.
+        ConfigurationError: *config* names no thread.
     """
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")
@@ -274,20 +286,20 @@ def address_of(config: Mapping[str, Any]) -> Address:
 def langgraph_config(
     address: Address, checkpoint_id: str | None = None
 ) -> dict[str, Any]:
-    """Return the config that names *address*, or *checkpoint_id* at it."""
+    """Return the config that names *address*, with *checkpoint_id* if that is given."""
     named = checkpoint_id or address.checkpoint_id
     configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
     return {"configurable": configurable | ({"checkpoint_id": named} if named else {})}
 
 
 def checkpoint_id_of(config: Mapping[str, Any] | None) -> str | None:
-    """Return the checkpoint id that *config* names, if it does."""
+    """Return the checkpoint id in *config*, or None if it has none."""
     configurable = (config or {}).get("configurable") or {}
     return configurable.get("checkpoint_id") or None
 
 
 def nanoseconds_of(text: str) -> int:
-    """Return the wall-clock nanoseconds of an ISO 8601 *text* (without a zone: UTC)."""
+    """Return an ISO 8601 time in wall-clock nanoseconds; without a zone, it is UTC."""
     when = datetime.fromisoformat(text)
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
@@ -295,11 +307,13 @@ def nanoseconds_of(text: str) -> int:
 
 
 def version_after(current: Version | None) -> int:
-    """Return a version after *current*: the wall clock's nanoseconds, so that two
-    branches of a thread do not give one version to two values.
+    """Return a version after *current*.
+
+    It is the time in wall-clock nanoseconds, so that two branches of a thread do not
+    give the same version to different values.
 
     Raises:
-        ConfigurationError: *current* is a text, which has no next one.
+        ConfigurationError: *current* is a text, for which there is no next version.
     """
     if isinstance(current, str):
         raise ConfigurationError(
@@ -323,8 +337,9 @@ def metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def dict_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return *checkpoint* as LangGraph's dict; channels kept as deltas have no value in
-    it.
+    """Return *checkpoint* as LangGraph's dict.
+
+    Channels that are stored as deltas have no value in the dict.
     """
     updated = checkpoint.updated_channels
     return {
@@ -346,7 +361,7 @@ def checkpoint_of(
     values: Mapping[str, Any],
     changed: tuple[str, ...] = (),
 ) -> Checkpoint:
-    """Return LangGraph's checkpoint dict as our record, with these *values*."""
+    """Return LangGraph's checkpoint dict as a `Checkpoint` with these *values*."""
     rest = {
         key: value for key, value in metadata.items() if key not in ("source", "step")
     }
@@ -373,8 +388,9 @@ def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
     """Return whether LangGraph's checkpoint dict shows tasks that are due.
 
     The graph is not available here. So the triggers of nodes are inferred from the
-    names that `StateGraph` gives channels, and from the versions that each node saw
-    when it ran. A node of a `Pregel` made by hand that has never run is not found.
+    names that `StateGraph` gives to channels, and from the versions that each node saw
+    when it ran. In a `Pregel` that was built by hand, a due node that has never run is
+    therefore not found.
     """
     values = checkpoint.get("channel_values") or {}
     versions = checkpoint.get("channel_versions") or {}
@@ -383,7 +399,8 @@ def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
     if any(_is_trigger(name, value) for name, value in values.items()):
         return True
     for node, triggers in (checkpoint.get("versions_seen") or {}).items():
-        # Names with this prefix are no nodes: they hold what input and breakpoints saw.
+        # Keys with this prefix are not nodes: they hold the versions that the input
+        # and the breakpoints saw.
         if not node.startswith("__") and _has_news(triggers, values, versions):
             return True
     return False
@@ -404,11 +421,11 @@ def _has_news(
 
 
 def _is_trigger(name: str, value: Any) -> bool:
-    """Return whether channel *name*, which has a *value*, makes the node due that it
-    names.
+    """Return whether channel *name*, which has a *value*, triggers the node in its
+    name.
     """
     if name.startswith(_JOIN):
-        # It has the nodes that have ended, of those in its name.
+        # The name lists the awaited nodes. The value has those that have ended.
         awaited = name.removeprefix(_JOIN).rpartition(":")[0]
         ended = value if isinstance(value, set | frozenset) else ()
         return sorted("+".join(map(str, ended)).split("+")) == sorted(

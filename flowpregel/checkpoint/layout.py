@@ -13,12 +13,12 @@ checkpoints.
                 namespace (8) + 0, 4 + checkpoint id + task (16) ► a task's output
                 namespace (8) + 0, 5 + checkpoint id             ► nothing: a pin
 
-All records of a namespace are neighbours, in the order in which a run makes them.
-A key contains a name that the user chose as a digest, as a small number or escaped, so
-that no name is too long for LMDB (511 bytes), reaches another thread, or is taken for
-another.
+The records of a namespace are stored next to each other, in the order in which a run
+makes them. In a key, a name that the user chose is replaced by a digest or by a small
+number, or is escaped. So no key is too long for LMDB (511 bytes), belongs to
+another thread, or is the key of another name.
 
-A record is a pickled tuple of fields. None is unpickled before its checksum has been
+A record is a pickled tuple of fields. It is unpickled only after its checksum has been
 verified.
 """
 
@@ -48,20 +48,22 @@ EMPTY, STORED, DELTA = range(3)
 """No value, a value in ``values``, or one in ``deltas``."""
 
 ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
-"""The kinds of records beside pending writes. No checkpoint id begins with one of them
-in a key.
+"""The kinds of records beside pending writes. Each is a prefix with which no checkpoint
+id in a key can begin.
 """
 
 LONGEST_ID = 400
 NAMESPACE_LENGTH, VALUE_LENGTH = 32, 33
-"""Bytes of the keys that `namespace_key` and `value_key` return; the keys of chunks are
-longer.
+"""The lengths, in bytes, of the keys that `namespace_key` and `value_key` return. The
+keys of a large value's chunks are longer.
 """
 _END = b"\0\1"
-"""The end of a checkpoint id; a NUL within one is followed by 255."""
+"""The end of a checkpoint id in a key. A NUL byte inside the id is escaped by a
+following 255, so it cannot be taken for the end.
+"""
 _NEXT = b"next namespace"
 _SOURCE = b"source"
-"""The prefix of the keys in ``meta`` of the source of code; a digest follows."""
+"""The prefix of the keys of source code in ``meta``; the digest of the code follows."""
 _AT_ONCE = 100
 
 
@@ -69,10 +71,10 @@ _AT_ONCE = 100
 
 
 def thread_name(thread_id: Any) -> str:
-    """Return *thread_id* as text; a number or a UUID is an id too.
+    """Return *thread_id*, which may be a text, an integer or a UUID, as text.
 
     Raises:
-        ConfigurationError: It is of another type.
+        ConfigurationError: *thread_id* is of another type.
     """
     if isinstance(thread_id, str):
         return thread_id
@@ -104,7 +106,7 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
         checkpoint_id: Any text.
 
     Raises:
-        ConfigurationError: The id is longer than a key may be.
+        ConfigurationError: The id is longer than `LONGEST_ID` bytes.
     """
     encoded = checkpoint_id.encode("utf-8", "surrogatepass")
     if len(encoded) > LONGEST_ID:
@@ -116,12 +118,12 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
 
 
 def beside(kind: bytes, pending: bytes) -> bytes:
-    """Return the prefix of the keys in ``writes`` of one kind of record beside pending
-    writes.
+    """Return the prefix of the keys under which one kind of record is stored beside
+    pending writes, in ``writes``.
 
     Args:
         kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`.
-        pending: The prefix of the keys of pending writes, of a checkpoint or of a
+        pending: The prefix of the pending writes' keys: that of a checkpoint or of a
             namespace.
     """
     return pending[:8] + kind + pending[8:]
@@ -135,7 +137,7 @@ def id_in(key: bytes) -> str:
 
 
 def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
-    """Return the key of a channel's value, and of a delta, at a version."""
+    """Return the key of a channel at a version, in ``values`` and in ``deltas``."""
     if isinstance(version, int) and 0 <= version < 1 << 63:
         ordered = b"i" + version.to_bytes(8, "big")
     else:
@@ -152,30 +154,30 @@ def channel_in(key: bytes) -> bytes:
 
 
 class NamespaceRecord(NamedTuple):
-    """One thread's namespace."""
+    """A namespace of a thread."""
 
     prefix: bytes
-    """The prefix of the namespace's keys: a number (8) that is never used again after
-    the thread is deleted.
+    """The prefix of the namespace's keys: a number of 8 bytes. It is never reused, not
+    even after the thread is deleted.
     """
     thread_id: str
     namespace: str
     created: int
     """Wall-clock nanoseconds."""
     fence: int = 0
-    """The fencing token of the newest lease that wrote it; older leases may not write
-    it.
+    """The fencing token of the newest lease in the namespace. The commits of older
+    leases are refused.
     """
     newest: str | None = None
     """The greatest checkpoint id in the namespace."""
     checkpoints: int = 0
     """The number of checkpoints."""
     swept: int = 0
-    """The number of checkpoints when retention was last applied."""
+    """The number of checkpoints in the namespace after retention was last applied."""
 
 
 class CheckpointRecord(NamedTuple):
-    """A checkpoint with the fields of `Checkpoint`, without the values that are kept by
+    """The fields of a `Checkpoint`, without the values that are stored once for each
     version.
     """
 
@@ -193,9 +195,11 @@ class CheckpointRecord(NamedTuple):
     metadata: Mapping[str, bytes]
     """The metadata, each item encoded."""
     places: dict[str, Place]
-    """The value of each channel or its location; a channel that is missing is empty."""
+    """The value of each channel, or its location. A channel that is not a key here is
+    empty.
+    """
     follows: int = NOTHING_DUE
-    """The next step of the run, as in `Checkpoint`."""
+    """The continuation of the run, as in `Checkpoint`."""
 
 
 class DeltaRecord(NamedTuple):
@@ -204,7 +208,7 @@ class DeltaRecord(NamedTuple):
     previous: Version | None
     """The version that the writes were added to."""
     base: Place
-    """The value of that version, or its location."""
+    """The value of the channel at *previous*, or its location."""
     writes: tuple[bytes, ...]
     """The added writes, each encoded."""
 
@@ -215,7 +219,7 @@ class WritesRecord(NamedTuple):
     task_id: str
     path: str
     writes: dict[int, tuple[str, bytes]]
-    """The channel and the encoded value at each position."""
+    """The channel and the encoded value of each write, by its position."""
     ran: tuple[Any, ...] | None
     """The fields of an `AttemptRecord`, if the attempt ended with these writes."""
 
@@ -247,14 +251,15 @@ class Tables:
     # ------------------------------------------------------------ namespaces
 
     def namespace(self, transaction: Any, address: Address) -> NamespaceRecord | None:
-        """Return the namespace of *address*, or None if it was never written."""
+        """Return the namespace of *address*, or None if it is not in the store."""
         key = namespace_key(address.thread_id, address.namespace)
         data = self.threads.get(transaction, key)
         return None if data is None else NamespaceRecord(*self.fields_of(data))
 
     def new_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
-        """Return a new namespace, not yet stored, with the greatest fence of the
-        namespaces around it.
+        """Return a new namespace, which is not stored yet.
+
+        Its fence is the greatest fence of the namespaces that enclose it.
         """
         prefix, name = self.new_prefix(transaction), address.namespace
         fences = [
@@ -291,8 +296,8 @@ class Tables:
         return [NamespaceRecord(*self.fields_of(data)) for _, data in records]
 
     def fence_off(self, transaction: Any, address: Address, fence: int) -> None:
-        """Refuse leases with a fence below *fence*, in a namespace and those inside
-        it.
+        """Refuse leases with a fence below *fence*, in a namespace and in those nested
+        inside it.
         """
         outer = self.ensure_namespace(transaction, address).namespace
         for record in self.namespaces(transaction, address.thread_id):
@@ -302,9 +307,12 @@ class Tables:
                 self.put_namespace(transaction, record._replace(fence=fence))
 
     def used(self, thread_id: str | None) -> Iterator[NamespaceRecord]:
-        """Yield the namespaces with a checkpoint, of one thread or (None) of all.
+        """Yield the namespaces that have a checkpoint.
 
-        A hundred are read in one transaction.
+        Each transaction reads up to a hundred namespaces.
+
+        Args:
+            thread_id: The thread; None yields the namespaces of all threads.
         """
         prefix = b"" if thread_id is None else digest(thread_id)
 
@@ -322,11 +330,11 @@ class Tables:
         page: Callable[[bytes, Any], Sequence[tuple[bytes, Value]]],
         start: bytes,
     ) -> Iterator[tuple[bytes, Value]]:
-        """Yield the items that *page* returns from the key *start* on, reading each
-        page in its own transaction.
+        """Yield the items that *page* returns, beginning with the key *start*. Each
+        page is read in its own transaction.
 
         Raises:
-            StoreCorruptError: The keys are out of order: the loop would not end.
+            StoreCorruptError: The keys are out of order, so the loop might never end.
         """
         while items := self.read(partial(page, start)):
             yield from items
@@ -356,8 +364,9 @@ class Tables:
     def newest_first(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
     ) -> Iterator[tuple[str, CheckpointRecord]]:
-        """Yield the id and record of each checkpoint with an id smaller than *before*,
-        the newest first.
+        """Yield the id and record of each checkpoint, newest first.
+
+        With *before*, only checkpoints with a smaller id are yielded.
         """
         prefix = namespace.prefix
         bound = b"" if before is None else checkpoint_key(prefix, before)
@@ -370,7 +379,7 @@ class Tables:
             bound = key
 
     def ids(self, transaction: Any, address: Address) -> list[str]:
-        """Return the ids of the checkpoints of a namespace.
+        """Return the ids of a namespace's checkpoints.
 
         Raises:
             StoreCorruptError: A checkpoint of the namespace is missing.
@@ -401,8 +410,9 @@ class Tables:
         channel: str,
         version: Version | None,
     ) -> Place:
-        """Return the value or its location for a channel at a *version* that some
-        checkpoint made.
+        """Return the value of a channel at *version*, or the location of that value.
+
+        The version may be that of any checkpoint of the namespace.
         """
         key = value_key(namespace.prefix, version, channel)
         for table, location in ((self.deltas, DELTA), (self.values, STORED)):
@@ -416,7 +426,7 @@ class Tables:
     def value(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None
     ) -> bytes:
-        """Return a channel's `STORED` value, encoded.
+        """Return the encoded value of a channel whose location is `STORED`.
 
         Raises:
             StoreCorruptError: The value is missing.
@@ -432,8 +442,8 @@ class Tables:
     def chain(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None
     ) -> Iterator[tuple[Version | None, DeltaRecord]]:
-        """Yield the versions and deltas of a channel, from *version* back to a
-        snapshot.
+        """Yield the versions and deltas of a channel, from *version* back to the delta
+        that follows a snapshot or an empty channel.
 
         Raises:
             StoreCorruptError: A delta is missing.
@@ -460,8 +470,8 @@ class Tables:
         self.meta.put(transaction, _SOURCE + code.encode(), source)
 
     def source(self, transaction: Any, code: str) -> str:
-        """Return the source of the task whose code has this digest; empty if it is not
-        kept.
+        """Return the source of the task whose code has this digest, or an empty text if
+        it is not stored.
         """
         data = self.meta.get(transaction, _SOURCE + code.encode()) or b""
         return zlib.decompressobj().decompress(data).decode("utf-8", "ignore")

@@ -4,17 +4,17 @@ A lease consists of a lock on a file of its own (``leases/`` in the store's fold
 which the kernel releases when the owner dies, and a *fence*: a number greater than
 that of any lease before. The file also names the owner, for messages.
 
-A takeover cannot take the kernel's lock from an owner that is stopped. It puts
-a greater fence into the store, in a transaction, then removes the name of the old
-file and puts a new one in its place. If the old owner resumes, its commits are
-refused, since they have a smaller fence. The order counts: once the name is gone,
-any run can take the lease, even before the run that takes over.
+A takeover cannot take the kernel's lock from an owner that is stopped (SIGSTOP). It
+stores a greater fence in a transaction, then unlinks the old file and creates a new one
+under the same name. If the old owner resumes, its commits are refused, since they have
+a smaller fence. The order of these steps counts: once the name is gone, any run can
+take the lease, even before the run that takes over.
 
-A name can be removed by an owner that ends and by a takeover. Both compare the
-file that the name stands for with their own, and remove it, under one lock
-(``leases.lock``): no other process can put another file there between the
-comparison and the removal. A process that cannot get this lock, because its holder
-is stopped, leaves the file; its own file it marks as given back (fence 0).
+The file is unlinked by an owner that ends, or by a takeover. Both first check that the
+name still refers to the file that they have open. They check and unlink it while they
+hold one lock (``leases.lock``), so no other process can put another file there in
+between. If that lock cannot be acquired, because its holder is stopped, the file stays.
+An owner that ends then marks its file as released (fence 0).
 
 Any process can ask the owner to stop::
 
@@ -23,13 +23,14 @@ Any process can ask the owner to stop::
     ask_to_stop(fence)  ---------->  [holder][fence][fence asked]
                                                   <---- read, five times a second
 
-The request is the fence of the lease it is meant for, so it reaches no later
-run. It stays in the file until the owner reads it, however long the owner is stopped.
+The request is the fence of the lease that must end, so it cannot stop a later run. It
+stays in the file until the owner reads it, however long the owner is stopped.
 
 Any process can watch the run: it writes the time until which it watches into the file.
-Behind that time the owner writes the state of the run, as often as it reads requests,
-but spends no more than one percent of the time on it. The file is locked as long as the
-owner lives, so the state that a dead owner has left is ignored.
+After that number, the owner writes the state of the run into the file. It does so as
+often as it reads requests, but spends no more than one percent of the time on it. The
+file is locked as long as the owner lives, so the state that a dead owner has left is
+ignored.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ from flowpregel.storage.tables import Table
 
 FOLDER = "leases"
 NAMES_LOCK: Final = "leases.lock"
-"""The file whose lock a process holds while it removes the name of a lease."""
+"""The file whose lock a process holds while it unlinks the file of a lease."""
 PERIOD: Final = 0.2
 """Seconds between two reads of the requests to stop."""
 REASON: Final = "it was cancelled from outside"
@@ -79,10 +80,12 @@ _SHARE: Final = 100
 """The ratio of a run's time to the time that it spends on its watchers."""
 _LONGEST_PAUSE = 0.05
 _RELEASE_TIMEOUT: Final = 1.0
-"""Seconds that a run waits at its end to remove the name of the lease."""
+"""Seconds that a run waits at its end for the lock under which it unlinks its lease's
+file.
+"""
 _FORK_LASTS: Final = 5.0
-"""Seconds within which a child that a dead owner had just forked releases the lock that
-it inherited.
+"""Seconds to wait until the lock of a dead owner is free: a child that the owner forked
+just before it died has inherited the lock, and releases it within this time.
 """
 
 
@@ -91,9 +94,9 @@ class LeaseFiles:
 
     Args:
         path: The store's folder.
-        table: Seals the states of runs, as the store's records are sealed.
-        lock_timeout: Seconds that a takeover waits for another process that removes a
-            lease.
+        table: The table that seals the states of runs, as it seals the store's records.
+        lock_timeout: Seconds that a takeover waits for another process that is
+            unlinking the file of a lease.
     """
 
     def __init__(self, path: str, table: Table, lock_timeout: float = 30.0) -> None:
@@ -103,7 +106,7 @@ class LeaseFiles:
         self._lock_timeout = lock_timeout
         self.held: set[tuple[str, int]] = set()
         """The thread and the fence of each lease. A lease that another run has taken
-        over stays here: the transaction detects it.
+        over stays here, since the next transaction detects the takeover.
         """
 
     @contextmanager
@@ -113,18 +116,19 @@ class LeaseFiles:
         """Hold the right to write at *address*.
 
         Raises:
-            ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
+            ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
         """
         file, fence = None, 0
         try:
             with held():
                 file, replaced = self._acquire(address, on_conflict, fences)
-                # An owner that releases its lease removes the file: a fence in the file
-                # is that of an owner that died.
+                # An owner that releases its lease unlinks the file, or writes fence 0.
+                # Any other fence in the file was left by an owner that died.
                 dead_fence = file.read(FENCE)
                 fence = _mark(file, max(replaced or 0, fences(address, 0)))
                 while not file.is_current():
-                    # A takeover came before the fence, and could not see it.
+                    # A takeover unlinked the file before the fence was written, so the
+                    # other run does not know this fence.
                     file.close()
                     file = None
                     file, replaced = self._acquire(address, on_conflict, fences)
@@ -151,7 +155,7 @@ class LeaseFiles:
         """Ask the run that holds the lease at *address* to stop; return the holder.
 
         Raises:
-            StoreError: This user may not write the store.
+            StoreError: This user may not write to the store.
         """
         owner = self.owner(address)
         if owner is not None:
@@ -165,14 +169,18 @@ class LeaseFiles:
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
         """Return the holder of the lease at *address*, and the last state of the run.
 
-        The run writes its state from now on, for some seconds. None: the lease is free,
-        or there is no state to read yet.
+        This also makes the run write its state for the next few seconds.
+
+        Returns:
+            The holder and the state, or None if the lease is free or if no state has
+            been written yet.
         """
         path = self.file(address)
         owner, data = holder_and_state(path)
         if owner is None:
             return None
-        # A process that may not write reads the states that other watchers ask for.
+        # A process that may not write to the file can still read the states that other
+        # watchers request.
         with suppress(PermissionError), closing(FileLock(path)) as file:
             file.write(WATCHED_UNTIL, time.time_ns() + WATCHED_FOR * 10**9)
         state = live_state_in(self._table, os.path.basename(path).encode(), data)
@@ -184,24 +192,28 @@ class LeaseFiles:
         return os.path.join(self._path, name)
 
     def _release(self, file: FileLock) -> None:
-        """Give a lease back: remove its name, if that still stands for *file*."""
+        """Release a lease: unlink its file, if the name still refers to *file*."""
         with closing(file):
             fault("lease.release")
-            # If the name cannot be removed, the next run must not take us for dead.
+            # If the file cannot be unlinked, the next run must not take us for dead.
             file.write(FENCE, 0)
-            with suppress(StoreBusyError):  # the holder of that lock is stopped
+            with suppress(StoreBusyError):  # the holder of `leases.lock` is stopped
                 self._remove(file, _RELEASE_TIMEOUT)
 
     def _remove(
         self, file: FileLock, timeout: float, reject: Callable[[], None] = lambda: None
     ) -> None:
-        """Remove the name of a lease's file, unless it stands for another file by now.
+        """Unlink a lease's file, unless its name refers to another file by now.
 
-        Another run can take the lease as soon as the name is gone. So *reject* makes
-        the store refuse the commits of an owner that is still alive before that.
+        Args:
+            file: The file of the lease.
+            timeout: Seconds to wait for another process that is unlinking a lease.
+            reject: A function that makes the store refuse the commits of an owner that
+                is still alive. It is called first, since any run can take the lease as
+                soon as the file is unlinked.
 
         Raises:
-            StoreBusyError: Another process was removing one for *timeout* seconds.
+            StoreBusyError: Another process was unlinking a lease for *timeout* seconds.
         """
         with closing(FileLock(os.path.join(self._store_path, NAMES_LOCK))) as names:
             if not names.acquire(timeout):
@@ -215,9 +227,7 @@ class LeaseFiles:
     def _acquire(
         self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> tuple[FileLock, int | None]:
-        """Acquire a lease as `_try_to_acquire` does, with errors that name the
-        folder.
-        """
+        """Return what `_try_to_acquire` returns; raise errors that name the folder."""
         try:
             return self._try_to_acquire(address, on_conflict, fences)
         except OSError as error:
@@ -226,24 +236,26 @@ class LeaseFiles:
     def _try_to_acquire(
         self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> tuple[FileLock, int | None]:
-        """Return the locked file of a lease, and the fence of the lease that it
-        replaces by a takeover, if any.
+        """Return the locked file of a lease.
+
+        The second value is the fence of the lease that was taken over, or None if none
+        was.
         """
         replaced, pause, patience = None, 0.001, time.monotonic() + _FORK_LASTS
         with suppress(FileExistsError):
             os.mkdir(self._path, 0o700)
-            os.chmod(self._path, 0o700)  # the umask may have removed some of it
+            os.chmod(self._path, 0o700)  # the umask may have cleared some bits
         while True:
             file = FileLock(self.file(address))
             with ExitStack() as closing:
                 closing.callback(file.close)
                 if file.acquire(0.0):
-                    # It may have been removed by its last owner since it was opened.
+                    # Its last owner may have unlinked the file after we opened it.
                     if file.is_current():
                         closing.pop_all()
                         return file, replaced
                 elif (owner := file.holder()) is None:
-                    pass  # it has the lock, and has not written its name yet
+                    pass  # the owner has the lock, and has not written its name yet
                 elif on_conflict == "takeover":
                     replaced = max(replaced or 0, file.read(FENCE))
                     reject = partial(_reject_owner, file, address, fences)
@@ -261,10 +273,9 @@ class LeaseFiles:
 
 
 def _mark(file: FileLock, known: int) -> int:
-    """Write a fence greater than *known* and the one before into a lease's file.
+    """Write a new fence into a lease's file, and return it.
 
-    Returns:
-        The fence.
+    It is greater than *known* and than the fence in the file.
     """
     before = file.read(FENCE)
     fence = max(time.time_ns(), 1 + known, 1 + before)
@@ -280,7 +291,9 @@ def _reject_owner(file: FileLock, address: Address, fences: Fences) -> None:
 
 @dataclass(slots=True, eq=False)
 class LiveState:
-    """The sealed state of a lease's owner, computed in a hundredth of the time."""
+    """The live state of a lease's owner. Computing it takes at most one percent of the
+    owner's time.
+    """
 
     lease: Lease
     table: Table
@@ -288,13 +301,15 @@ class LiveState:
     key: bytes
     """The key under which the state is sealed: the name of the lease's file."""
     started: int = field(default_factory=time.time_ns)
-    """The time since which the lease is held, in wall-clock nanoseconds."""
+    """The time at which the lease was acquired, in wall-clock nanoseconds."""
     due: float = 0.0
-    """The time from which the state may be computed again, in monotonic seconds."""
+    """The earliest time to compute the state again, in monotonic seconds."""
 
     def sealed(self) -> bytes | None:
-        """Return the owner's current state; None if it has none, or if the last one is
-        too recent.
+        """Return the owner's current state, sealed.
+
+        Return None if the owner reports no state, or if the last state was computed too
+        recently.
         """
         if self.lease.live is None or time.monotonic() < self.due:
             return None
@@ -310,8 +325,9 @@ class LiveState:
 
 
 def live_state_in(table: Table, key: bytes, data: bytes) -> dict[str, Any] | None:
-    """Return the state that `LiveState.sealed` returned; None if it is still being
-    written, or was sealed elsewhere.
+    """Return the state in *data*, which `LiveState.sealed` has returned.
+
+    Return None if the state is only partly written, or sealed under another key.
     """
     with suppress(StoreCorruptError):
         _, text = table.opened(key, data)
@@ -322,38 +338,38 @@ def live_state_in(table: Table, key: bytes, data: bytes) -> dict[str, Any] | Non
 
 
 class LeaseWatch:
-    """The watch over the leases of this process, on one OS thread: it checks for
-    requests to stop, and writes the states of watched runs.
+    """An OS thread that serves all leases of this process: it checks for requests to
+    stop, and writes the states of watched runs.
     """
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Start again without leases: a forked child holds none."""
+        """Reset to a state without leases, as in a forked child, which holds none."""
         self._lock = threading.Lock()
         self._held: dict[FileLock, LiveState] = {}
         self._thread: threading.Thread | None = None
 
     def add(self, file: FileLock, live: LiveState) -> None:
-        """Watch a lease that this process has acquired by the lock on *file*."""
+        """Add a lease that this process has acquired by the lock on *file*."""
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                thread.start()  # which waits for the lock
+                thread.start()  # it sleeps first, and then waits for the lock
                 self._thread = thread
             self._held[file] = live
 
     def drop(self, file: FileLock) -> None:
-        """Stop watching the lease of *file*, which may be closed when this returns."""
+        """Remove the lease of *file*. After this returns, *file* may be closed."""
         with self._lock:
             self._held.pop(file, None)
 
     def look(self) -> None:
-        """Stop the owners that are asked to stop, and write the states of those that
-        are watched.
+        """Stop the owners that were requested to stop, and write the states of watched
+        owners.
         """
         stops = []
         with self._lock:
@@ -366,8 +382,8 @@ class LeaseWatch:
         for stop in stops:
             stop(REASON)
         for file, live in held:
-            # A run may have ended, or may be changing its state while it is read: the
-            # next turn will do.
+            # A run may have ended, or may change its state while we read it. Then the
+            # state is written at the next turn.
             with suppress(Exception):
                 if (
                     file.read(WATCHED_UNTIL) > time.time_ns()

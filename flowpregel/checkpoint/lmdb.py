@@ -35,22 +35,25 @@ __all__ = [
 class LMDBSaver(DurableSaver):
     """A saver that keeps checkpoints, pending writes and deltas in a folder on disk.
 
-    A superstep is one transaction: once `commit` returns it is on disk, and after a
-    crash it is either complete or absent. Several processes may use the folder at
-    once; in one process all savers of a folder share it.
+    A superstep is one transaction: once `commit` returns, the superstep is on disk, and
+    after a crash it is either complete or absent. Several processes may use the folder
+    at once. Within a process, all savers of a folder share one LMDB environment.
 
     Args:
-        path: The folder; it is made if it does not exist (mode 0700).
-        map_size: The bytes of address space to begin with; it grows by itself.
-        readonly: Only read; nothing is made or changed.
-        lock: Register as a reader. False, with *readonly*, reads from a folder
-            that cannot be written; no other process may write it at the same time.
-        codec: Turns values into bytes; by default any Python value, exactly.
+        path: The folder; it is created (mode 0700) if it does not exist.
+        map_size: The address space to begin with, in bytes; it grows by itself.
+        readonly: Only read; nothing is created or changed.
+        lock: Register as a reader. Pass False, together with *readonly*, to read from
+            a folder that this user cannot write to; no process may write to the folder
+            at the same time.
+        codec: The codec that turns values into bytes; the default encodes any Python
+            value exactly.
         retention: The history to keep; by default all of it.
         options: Rarely needed options.
 
     Raises:
-        StoreError: The store cannot be opened; the subclass gives the reason.
+        StoreError: The store cannot be opened; the subclass of the error gives the
+            reason.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -98,10 +101,11 @@ class LMDBSaver(DurableSaver):
         return store, LeaseFiles(self.path, store.table(b"live"))
 
     def verify(self) -> Verification:
-        """Read everything, and return the damage.
+        """Read all records, and return the damage that was found.
 
-        Checks every record's checksum, whether every checkpoint is complete, and the
-        pages of the file. Nothing is decoded. Writers wait while the pages are read.
+        This checks the checksum of every record, that every checkpoint is complete, and
+        the pages of the file. No value is decoded. Writers wait while the pages are
+        read.
         """
         verification = super().verify()
         if self._store.environment.readonly:
@@ -113,12 +117,12 @@ class LMDBSaver(DurableSaver):
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy a snapshot of the store into the new folder *path*.
 
-        The store may be in use. The copy is compacted, is a store of its own under the
-        same key, and appears only when it is complete and on disk.
+        The store may be in use. The copy is compacted, and is an independent store
+        under the same key. It appears only when it is complete and on disk.
 
         Raises:
-            StoreError: *path* exists already.
-            StoreFullError: There is no room.
+            StoreError: There is a store at *path* already.
+            StoreFullError: There is not enough space on the disk.
         """
         target = files.real_path(path)
         if files.exists(target) or not files.create(
@@ -128,7 +132,7 @@ class LMDBSaver(DurableSaver):
         files.close_to_others(target)
 
     def compact(self) -> None:
-        """Rewrite the file without its free room.
+        """Rewrite the file without its unused space.
 
         Raises:
             StoreBusyError: Another process has the store open.
@@ -140,21 +144,21 @@ class LMDBSaver(DurableSaver):
     ) -> None:
         """Rewrite every record under other keys, into a new file, and close the saver.
 
-        This covers everything in the folder: threads, items of an `LMDBStore`, results
-        of an `LMDBCache`. After a crash or on a full disk the store is either the old
-        one, unchanged, or the new one. Open it with the new keys afterwards: the old
-        ones are refused.
+        This covers everything in the folder: threads, the items of an `LMDBStore` and
+        the results in an `LMDBCache`. After a crash, or if the disk is full, the store
+        is either the old one, unchanged, or the complete new one. Open the store with
+        the new keys afterwards: the old keys are refused.
 
         Args:
-            encryption_key: 16, 24 or 32 bytes to encrypt everything under; None: do not
-                encrypt.
+            encryption_key: The key of 16, 24 or 32 bytes to encrypt all records under;
+                None stores them without encryption.
             key: The key to seal records under, which you then pass as
-                ``FLOWPREGEL_STORE_KEY``; None: the present key.
+                ``FLOWPREGEL_STORE_KEY``; None keeps the present key.
 
         Raises:
             StoreBusyError: Another process or object has the store open.
-            StoreForeignError: This saver has no key for one of the records.
-            StoreFullError: There is no room for a second file.
+            StoreForeignError: This saver cannot decrypt one of the records.
+            StoreFullError: There is not enough space for a second file.
 
         Example:
             >>> import os
@@ -163,15 +167,16 @@ class LMDBSaver(DurableSaver):
             ...     saver = LMDBSaver(folder + "/runs.lmdb")
             ...     saver.change_keys(encryption_key=os.urandom(32))
         """
-        # The options check both keys, before anything is closed.
+        # Constructed only for its checks of both keys, before anything is closed.
         StoreOptions(encryption_key=encryption_key, trust=key)
         same = self._store.seal
         is_kept = key is None and same.is_kept
         self._store.seal_anew(Seal(key or same.key, encryption_key, is_kept=is_kept))
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
-        """Do *work*, which drops records; if the disk is full, use the room of the
-        ballast file.
+        """Call *work*, which deletes records, in a write transaction.
+
+        If the disk is full, remove the ballast file to make room, and try again.
         """
         try:
             return self._write(work)

@@ -18,7 +18,7 @@ from flowpregel.errors import StoreError
 from flowpregel.storage.tables import Table
 
 _AT_ONCE = 256
-"""Records of a page: a large one is read whole."""
+"""Records of a page. It is small because even large records are read whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,7 @@ class ThreadInfo:
     step: int
     """The superstep of the newest checkpoint."""
     status: Status
-    """*running*: a run holds the lease; *waiting*: the thread waits for an answer;
-    *failed*: a task raised; *stopped*: a superstep had begun and did not end; *done*:
-    none of these.
-    """
+    """The status of the thread, as `Status` describes it."""
     metadata: Mapping[str, Any]
     """The metadata of the newest checkpoint."""
 
@@ -46,7 +43,7 @@ class Stats:
     """The sizes and counts that `LMDBSaver.stats` returns."""
 
     bytes: int
-    """The size of the file: bytes in use, and free ones that will be used again."""
+    """The size of the file, including free pages, which will be reused."""
     map_size: int
     threads: int = 0
     namespaces: int = 0
@@ -64,7 +61,7 @@ class Verification:
     records: int
     """The number of records that were read."""
     problems: tuple[str, ...]
-    """The damage, each with its location; empty if there is none."""
+    """Descriptions of the damage, each with its location; empty if there is none."""
 
     @property
     def ok(self) -> bool:
@@ -98,8 +95,8 @@ def count(tables: Tables, used: int, map_size: int) -> Stats:
 def _count_checkpoints(
     tables: Tables, prefix: bytes, stats: Stats, channels: Counter[str]
 ) -> dict[bytes, str]:
-    """Add the bytes of the checkpoints of a namespace to *stats*, and those of inline
-    values to *channels*.
+    """Add the sizes of a namespace's checkpoint records to *stats*, and the sizes of
+    the inline values to *channels*.
 
     Returns:
         The names of the channels, by their digests.
@@ -122,14 +119,14 @@ def _count_checkpoints(
 def _sizes(
     tables: Tables, table: Table, prefix: bytes = b""
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield the key and the size of each record, reading each page in its own
+    """Yield the key and the size of each record. Each page is read in its own
     transaction.
     """
 
     def page(start: bytes, transaction: Any) -> list[tuple[bytes, int]]:
         keys = table.keys(transaction, prefix, start, _AT_ONCE)
         table.expect(transaction, keys)
-        # A record that has lost its key is counted, and cannot be read.
+        # A damaged record with an empty key is counted, but cannot be read.
         records = [
             (key, table.record(transaction, key) if key else None) for key in keys
         ]
@@ -142,7 +139,7 @@ def _sizes(
 
 
 def verify_records(tables: Tables, reader: Reader) -> Verification:
-    """Read every record and every checkpoint; return their number and the damage."""
+    """Read all records and checkpoints; return the number of records and the damage."""
     total, problems = 0, dict[str, None]()
 
     @contextmanager
@@ -165,7 +162,7 @@ def verify_records(tables: Tables, reader: Reader) -> Verification:
                     tables.read(partial(reader.find, address=checkpoint))
 
     for table in tables.all:
-        with noted():  # its keys may be in no order
+        with noted():  # the keys of a damaged table may be out of order
             for key, _ in _sizes(tables, table):
                 total += 1
                 with noted():

@@ -1,6 +1,4 @@
-"""A saver that keeps everything in this process: for tests, and for runs that need no
-disk.
-"""
+"""A saver that keeps everything in memory, for tests and for runs that need no disk."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ __all__ = ["InMemorySaver", "MemorySaver"]
 class InMemorySaver(RecordSaver):
     """A saver that keeps checkpoints and pending writes until the process ends.
 
-    Values are copied when they are kept and when they are read, so a later change
-    of an object changes no history. Any OS thread may use it.
+    Values are copied when they are stored and when they are read, so a later change of
+    an object does not change the history. Any OS thread may use the saver.
 
     Example:
         >>> [*InMemorySaver().namespaces()]
@@ -40,7 +38,7 @@ MemorySaver = InMemorySaver
 
 
 class MemoryLeases:
-    """The leases of one process, with a fence for each that was given."""
+    """The leases of one process. Each new lease gets the next fence."""
 
     def __init__(self) -> None:
         self.held: set[tuple[str, int]] = set()
@@ -56,7 +54,7 @@ class MemoryLeases:
         """Hold the right to write at *address* while the context is open.
 
         Raises:
-            ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
+            ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
         """
         key, name = (
             (address.thread_id, address.namespace),

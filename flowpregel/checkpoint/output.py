@@ -1,11 +1,11 @@
-"""The output of tasks, which is what they print and log, on the way into the store.
+"""The output of tasks (the text that they print and log) on its way into the store.
 
 ::
 
     add --> pending, by task --with the next commit, or within a second--> writes
 
-The beginning and the end of the output of each task are kept. The output of a task
-precedes its result, and so is written in the same transaction or an earlier one.
+Of each task's output, the beginning and the end are stored. The output of a task
+arrives before its result, and so is written in the same transaction or an earlier one.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ PERIOD: Final = 1.0
 
 
 class CallOutput(NamedTuple):
-    """The output of a call, or of a node's task, in all attempts.
+    """The output of a call, or of a node's task, from all its attempts.
 
-    It contains stdout, stderr and log records, in the order in which they arrived, as
-    UTF-8. Terminal escapes are included.
+    It consists of stdout, stderr and log records, in the order in which they arrived,
+    as UTF-8. Terminal escape sequences are included.
     """
 
     checkpoint_id: str
     """The checkpoint that the task started from."""
     task_id: str
     name: str
-    """The call as a person reads it, or the name of the node."""
+    """The text of the call, or the name of the node."""
     began: int
     """The time of the first output (wall-clock nanoseconds)."""
     head: bytes
-    """The beginning."""
+    """The beginning of the output."""
     tail: bytes
-    """The end, if that is not in *head*."""
+    """The end of the output, without the bytes that are in *head*."""
     size: int
-    """The bytes that the task wrote in all, kept or not."""
+    """The total number of bytes that the task wrote, stored or not."""
 
     def and_then(self, more: CallOutput, limit: int) -> CallOutput:
-        """Return this output followed by *more*, cut to *limit* bytes: one half from
-        the beginning, the other from the end.
+        """Return this output followed by *more*, cut to *limit* bytes.
+
+        One half of the limit is for the beginning, the other for the end.
         """
-        # An output lacks nothing in the middle, unless head and tail are both full.
+        # Joining is right because bytes in the middle are missing only if both head and
+        # tail are full.
         ends = self.head + self.tail + more.head + more.tail
         half = limit // 2
         tail = ends[half:][-half:] if half else b""
@@ -56,7 +58,7 @@ class CallOutput(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The kept text, with a line that gives the number of bytes cut out, if any."""
+        """The stored text. If bytes were cut out, a line gives their number."""
         return self.after(0)
 
     def after(self, seen: int) -> str:
@@ -94,7 +96,7 @@ class OutputBuffer:
 
     Args:
         tables: The store's records.
-        limit: The most bytes that are kept of a task; 0: nothing is kept.
+        limit: The most bytes to store of each task's output; 0 stores nothing.
     """
 
     def __init__(self, tables: Tables, limit: int) -> None:
@@ -113,28 +115,31 @@ class OutputBuffer:
             if self._timer is None:
                 self._timer = threading.Timer(PERIOD, self.flush)
                 self._timer.daemon = True
-                # No thread starts while the program ends, which closes the store.
+                # While the program ends, no thread can be started. The output is still
+                # written, when the store is closed.
                 with suppress(RuntimeError):
                     self._timer.start()
 
     def flush(self) -> None:
         """Write the pending output in a transaction of its own."""
         if self.pending:
-            with suppress(StoreError):  # the run gets the error at its next commit
+            # The run's next commit raises the error again.
+            with suppress(StoreError):
                 self.write(lambda transaction: None)
 
     def write(self, work: Callable[[Any], Any]) -> Any:
-        """Return ``work(transaction)`` of a write transaction that also writes the
-        pending output.
+        """Return ``work(transaction)``, called in a write transaction that also writes
+        the pending output.
 
-        If the transaction fails the output is pending again, since it may belong to
-        other runs.
+        If the transaction fails, the output becomes pending again, since it may belong
+        to other runs.
         """
         outputs: Pending = {}
 
         def both(transaction: Any) -> Any:
-            # No other transaction is under way, so output is written in order. This
-            # transaction may be started again; more output may have arrived by then.
+            # The output is taken inside the transaction, when no other transaction can
+            # be writing, so that it is written in order. This function may be called
+            # again after more output has arrived, so the new output is appended.
             with self._lock:
                 self._append(outputs, self.pending)
                 self.pending = {}
@@ -148,7 +153,8 @@ class OutputBuffer:
 
         try:
             return self._tables.write(both)
-        # Not Ctrl-C: it is raised before the transaction begins or after it is kept.
+        # KeyboardInterrupt need not be caught: it is raised only before the transaction
+        # begins, or after it is committed.
         except Exception:
             with self._lock:
                 self._append(outputs, self.pending)
@@ -175,8 +181,8 @@ class OutputBuffer:
 def stored_outputs(
     tables: Tables, address: Address, transaction: Any
 ) -> list[CallOutput]:
-    """Return the stored output of the tasks that started at *address*, in the order in
-    which they first printed.
+    """Return the stored output of the tasks that started from *address*, in the order
+    in which they first printed.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None:

@@ -1,7 +1,7 @@
-"""Reading of checkpoints: copied in a short transaction, decoded after it.
+"""Reading of checkpoints: they are copied in a short transaction and decoded after it.
 
-Decoding runs code of the user's classes, which must not keep a transaction
-open: a reader that stands still keeps every freed page from being used again.
+Decoding runs code of the user's classes. A transaction must not stay open while that
+code runs, because LMDB cannot reuse freed pages as long as an old reader is open.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ from flowpregel.storage.codec import ValueCodec
 _PAGE = 8
 """The number of checkpoints of a history that are read in one transaction."""
 _SMALL = 1024
-"""Bytes of a finished call's record up to which it is held, and need not be read
-again.
+"""The greatest size, in bytes, of a finished call's record that is held in memory, so
+that it need not be read again.
 """
 _MOST_HELD = 10_000
-"""The most records of finished calls that are held."""
+"""The greatest number of finished calls' records that are held in memory."""
 RESULT, INPUT = "__end__", "__start__"
-"""The channel with what a workflow returned."""
+"""The channels with the result and the input of a workflow."""
 _FINISHED_CALL = {RETURN, CALLED}
-"""The channels of a finished call's writes, if there are no others: such a result may
-stay in the store.
+"""The channels of a finished call's writes. The result of a task that has written to
+these two and to no other channel may stay in the store until it is needed.
 """
 
 
 @dataclass(frozen=True)
 class DeltaChain:
-    """The deltas of a channel up to a version, and the snapshot they start from,
-    encoded.
+    """The encoded deltas of a channel up to a version, and the encoded snapshot that
+    they start from.
     """
 
     seed: bytes | None
@@ -75,34 +75,40 @@ class DeltaChain:
 
 @dataclass(slots=True)
 class CopiedCheckpoint:
-    """All that is kept of one checkpoint, nothing decoded."""
+    """A copy of the stored parts of one checkpoint, not yet decoded."""
 
     id: str
     record: CheckpointRecord
     namespace: NamespaceRecord
     values: dict[str, bytes] = field(default_factory=dict)
     deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
-    """The chain of each channel, and the number of deltas to apply, from the oldest on.
+    """The chain of each channel, and the number of deltas in it to apply, beginning with
+    the oldest.
     """
     tasks: list[WritesRecord] = field(default_factory=list)
     finished_calls: dict[int, str] = field(default_factory=dict)
-    """The ids of finished calls that *tasks* leaves out, by the hash of their paths."""
+    """The ids of the finished calls that are not in *tasks*, by the hash of their
+    paths.
+    """
     held: dict[str, WritesRecord] = field(default_factory=dict)
     """The small records of finished calls, by id."""
     marks_unreadable: bool = False
-    """True if a value that cannot be read back is marked; otherwise it is an error."""
+    """True if a value that cannot be decoded is replaced by an `Unreadable`. False if
+    it raises an error.
+    """
 
 
 class Glance(NamedTuple):
-    """A thread's newest checkpoint, without what needs the user's classes to be
-    decoded.
+    """A thread's newest checkpoint, without the parts whose decoding needs the user's
+    classes.
     """
 
     saved: Saved
-    """The checkpoint with its metadata, without values of channels and writes of tasks.
-    """
+    """The checkpoint with its metadata, without channel values and task writes."""
     is_begun: bool
-    """True if a superstep has begun at the checkpoint, or if it is the run's first."""
+    """True if a superstep has begun at the checkpoint, or if the checkpoint is the
+    run's first.
+    """
 
 
 class Reader:
@@ -129,11 +135,12 @@ class Reader:
         own transaction.
 
         Args:
-            address: Thread and namespace; with a ``checkpoint_id`` just that one.
-            filter: Only those whose metadata has these values.
-            before: Only those with a smaller id than this.
-            limit: At most this many.
-            bare: Leave out the values of the channels.
+            address: The thread and namespace. If it has a ``checkpoint_id``, only that
+                checkpoint is yielded.
+            filter: Yield only checkpoints whose metadata has these values.
+            before: Yield only checkpoints with a smaller id than this.
+            limit: The greatest number of checkpoints to yield.
+            bare: Leave out the channel values.
         """
         checkpoints = self._pages(address, before, limit, bare)
         if address.checkpoint_id is not None:
@@ -152,7 +159,7 @@ class Reader:
         self, address: Address, before: str | None, limit: int | None, bare: bool
     ) -> Iterator[CopiedCheckpoint]:
         size = _PAGE if limit is None else min(max(limit, 1), _PAGE)
-        # Neighbours in a history have most of their deltas in common.
+        # Shared, because neighbouring checkpoints have most of their deltas in common.
         chains: dict[str, DeltaChain] = {}
 
         def page_of(transaction: Any) -> list[CopiedCheckpoint]:
@@ -175,12 +182,12 @@ class Reader:
             yield from page
             before = page[-1].id
         if is_whole:
-            # This raises an error if a checkpoint is missing.
+            # Called only for its check: it raises if a checkpoint is missing.
             self.read(partial(self.tables.ids, address=address))
 
     def glance(self, address: Address) -> Glance | None:
-        """Return the part of the newest checkpoint at *address* that needs no user
-        classes; None if there is no checkpoint.
+        """Return the part of the newest checkpoint at *address* that can be decoded
+        without the user's classes, or None if there is no checkpoint.
         """
 
         def find(transaction: Any) -> tuple[CopiedCheckpoint, bool] | None:
@@ -200,16 +207,18 @@ class Reader:
     def node_results(
         self, address: Address
     ) -> Iterator[tuple[str | None, AttemptRecord]]:
-        """Yield the attempts of a run's nodes, back from a checkpoint to the input, as
-        `BaseCheckpointSaver.node_results` does.
+        """Yield the attempts of a run's nodes, as `BaseCheckpointSaver.node_results`
+        does.
+
+        They are read backwards, from the checkpoint at *address* to the run's input.
         """
         identifier, is_edit = address.checkpoint_id, False
         while identifier is not None:
             ends, source, parent, made_by = self.read(
                 partial(self._ends, address, identifier)
             )
-            # An edit or a replay starts again where its parent's nodes had started, so
-            # it does not contain their writes.
+            # An edit or a replay starts again from the checkpoint from which its
+            # parent's nodes had started, so it does not contain their writes.
             for ran in () if is_edit else ends:
                 yield identifier, ran
             is_edit = source in ("update", "fork")
@@ -223,8 +232,12 @@ class Reader:
     def _ends(
         self, address: Address, identifier: str, transaction: Any
     ) -> tuple[list[AttemptRecord], str, str | None, MadeBy]:
-        """Return the attempts of nodes that wrote something on a checkpoint, its source
-        and its parent, and the code that made it if nothing is kept before it.
+        """Return what `node_results` needs from one checkpoint.
+
+        Returns:
+            The attempts of the nodes that have writes on the checkpoint; the source of
+            the checkpoint; the parent's id; and the code that made it, or
+            `UNKNOWN_CODE` if its metadata does not specify the code.
         """
         namespace = self.tables.namespace(transaction, address)
         key = (
@@ -234,7 +247,7 @@ class Reader:
         )
         data = self.tables.checkpoints.get(transaction, key) if key else None
         if data is None:
-            return [], "input", None, UNKNOWN_CODE  # it was dropped
+            return [], "input", None, UNKNOWN_CODE  # the checkpoint was deleted
         ends = []
         for _, task_data in self.tables.writes.scan(transaction, key):
             task = WritesRecord(*self.tables.fields_of(task_data))
@@ -266,10 +279,10 @@ class Reader:
 
         Args:
             transaction: An open transaction.
-            address: The checkpoint; without a ``checkpoint_id`` the newest.
-            before: Only one with a smaller id than this.
+            address: The checkpoint, or without a ``checkpoint_id`` the newest one.
+            before: Accept only a checkpoint with a smaller id than this.
             lazy_results: Leave the results of finished calls in the store.
-            tasks: Copy the writes of tasks on the checkpoint too.
+            tasks: Also copy the task writes on the checkpoint.
         """
         namespace = self.tables.namespace(transaction, address)
         if namespace is None:
@@ -299,14 +312,14 @@ class Reader:
         record: CheckpointRecord,
         chains: dict[str, DeltaChain],
     ) -> CopiedCheckpoint:
-        """Return a copy of a checkpoint, without the writes of tasks on it.
+        """Return a copy of a checkpoint, without the task writes on it.
 
         Args:
             transaction: An open transaction.
             namespace: The namespace of the checkpoint.
             identifier: The id of the checkpoint.
             record: The record of the checkpoint.
-            chains: The deltas of each channel that were read before.
+            chains: The chains that were read before, by channel. New ones are added.
         """
         copied = CopiedCheckpoint(identifier, record, namespace)
         versions = record.channel_versions
@@ -320,7 +333,7 @@ class Reader:
         for name, location in record.places.items():
             version = versions.get(name)
             if isinstance(location, bytes):
-                copied.values[name] = location  # inline, not a place of it
+                copied.values[name] = location  # the value itself, stored inline
             elif location == layout.STORED:
                 value = self.tables.value(transaction, namespace.prefix, name, version)
                 copied.values[name] = value
@@ -336,8 +349,10 @@ class Reader:
     def _copy_tasks(
         self, transaction: Any, copied: CopiedCheckpoint, *, lazy_results: bool = False
     ) -> None:
-        """Add the writes of tasks to *copied*; if *lazy_results*, add finished calls
-        only by their ids, and small ones of them by their records.
+        """Add the task writes to *copied*.
+
+        With *lazy_results*, only the ids of finished calls are added, and the records
+        of those finished calls whose records are small.
         """
         prefix = layout.checkpoint_key(copied.namespace.prefix, copied.id)
         for _, data in self.tables.writes.scan(transaction, prefix):
@@ -366,7 +381,7 @@ class Reader:
     # ------------------------------------------------------------ after the transaction
 
     def decoded(self, copied: CopiedCheckpoint) -> Saved:
-        """Return a copied checkpoint, decoded, in the form that `load` returns."""
+        """Decode a copied checkpoint; return it in the form that `load` returns."""
         namespace, decode = copied.namespace, self.codec.decode
         maybe = self.maybe_decoded if copied.marks_unreadable else decode
         values = {
@@ -376,7 +391,7 @@ class Reader:
         writes, ran = split_writes_and_attempts(self._pending_writes(copied, maybe))
         fields = copied.record._asdict()
         del fields["places"]
-        # Copies, because an in-memory store holds the record itself.
+        # Copied, because an in-memory store returns the stored record itself.
         fields["channel_versions"] = dict(fields["channel_versions"])
         fields["versions_seen"] = {
             node: {**seen} for node, seen in fields["versions_seen"].items()
@@ -417,7 +432,10 @@ class Reader:
         return pending
 
     def maybe_decoded(self, data: bytes, label: object) -> Any:
-        """Return the decoded value, or an `Unreadable`; errors name it by *label*."""
+        """Return the decoded value, or an `Unreadable` if it cannot be decoded.
+
+        Error messages name the value by *label*.
+        """
         try:
             return self.codec.decode(data, label)
         except ValueEncodingError as error:
@@ -450,14 +468,14 @@ class Reader:
 class LeftCalls:
     """The finished calls of one checkpoint, as `LazyResults`.
 
-    A resumed run may have a hundred thousand of them. Its body asks for one result
-    after the other, and drops it again.
+    A resumed run may have a hundred thousand finished calls, and its body needs one
+    result at a time. So a result is read only when the run requests it.
 
     Args:
-        reader: Reads the store.
+        reader: The reader of the store.
         prefix: The prefix of the keys of the calls' records.
         ids: The ids of the calls, by the hash of their paths.
-        held: Records that were read before, by id.
+        held: The records that were read before, by the id of the call.
     """
 
     reader: Reader
@@ -466,8 +484,9 @@ class LeftCalls:
     held: Mapping[str, WritesRecord]
 
     def record_at(self, path: str) -> Sequence[Write]:
-        """Return the record of the call with this path, without its result; empty if
-        there is none.
+        """Return the record of the call with this path, without its result.
+
+        It is empty if there is no such call.
         """
         task_id = self.ids.get(hash(path))
         return () if task_id is None else self.result(task_id, CALLED)
@@ -482,13 +501,13 @@ class LeftCalls:
             yield self.result(task_id, CALLED)
 
     def result(self, task_id: str, only: str | None = None) -> Sequence[Write]:
-        """Return the writes of a call; empty if it has not finished.
+        """Return the writes of a call, or nothing if the call has not finished.
 
-        A value that cannot be read back is an `Unreadable`.
+        A value that cannot be decoded is replaced by an `Unreadable`.
 
         Args:
             task_id: The id of the call.
-            only: Just the write to this name.
+            only: Return only the write to this channel.
 
         Raises:
             StoreCorruptError: The record of the call is damaged.
@@ -513,7 +532,7 @@ class LeftCalls:
         ]
 
 
-# ---------------------------------------------------------------- what a value is
+# ---------------------------------------------------------------- labels of values
 
 
 class _WriteText:
@@ -522,7 +541,7 @@ class _WriteText:
     The text is formatted only when it is needed.
 
     Args:
-        codec: Decodes the record of the call.
+        codec: The codec that decodes the record of the call.
         record: The writes of the task.
         channel: The channel of the write.
     """

@@ -1,7 +1,7 @@
 """The common base of our savers: batches are encoded, then put into tables as records.
 
-All steps that user code can make fail happen when a batch is encoded: no user code runs
-while a transaction is open.
+User code runs, and may fail, only while a batch is encoded. It never runs while a
+transaction is open.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ from flowpregel.errors import (
 )
 
 LONGEST_INLINE = 128
-"""Bytes of the largest value that is kept in checkpoints; a larger one is kept once per
-version.
+"""The greatest size, in bytes, of a value that is stored inline in checkpoints. A
+larger value is stored once for each version, in a table of its own.
 """
 _LONGEST_SOURCE = 1 << 16
-"""The most bytes that are kept of the compressed source of a task or a body."""
+"""The number of bytes to which the compressed source of a task or a body is cut."""
 _KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-2])
-"""A getter of the fields of a checkpoint that its record begins with; ``places`` and
-``follows`` come after them.
+"""A getter of those fields of a checkpoint that also begin its record. Two fields
+follow them in the record: ``places`` and ``follows``.
 """
 
 
@@ -75,9 +75,9 @@ class RecordSaver(BaseCheckpointSaver):
     Args:
         tables: The tables of the store.
         leases: The leases of this process in the store.
-        retention: The history to keep; None: all of it.
-        limits: The most bytes that are kept of the arguments of a failed call, and of
-            the output of a task.
+        retention: The history to keep; None keeps all of it.
+        limits: The most bytes to store of a failed call's arguments, and of a task's
+            output.
     """
 
     keeps_attempts: ClassVar[bool] = True
@@ -120,7 +120,7 @@ class RecordSaver(BaseCheckpointSaver):
         return held_steps(self._reader.history(address, filter, before, limit))
 
     def outline(self, address: Address) -> Iterator[Saved]:
-        """Yield the checkpoints that `history` does, without the values of channels."""
+        """Yield the same checkpoints as `history`, without the channel values."""
         return self._reader.history(address, bare=True)
 
     def prepare(self, batch: Batch) -> EncodedBatch:
@@ -151,7 +151,7 @@ class RecordSaver(BaseCheckpointSaver):
 
     @held()
     def commit(self, batches: Sequence[Batch]) -> None:
-        # Not by the `prepare` of a subclass, which may return a plain batch.
+        # A subclass's `prepare` may return a batch that is not encoded.
         prepared = [RecordSaver.prepare(self, batch) for batch in batches]
         for batch in prepared:
             thread, fence = batch.address.thread_id, batch.fence
@@ -164,17 +164,17 @@ class RecordSaver(BaseCheckpointSaver):
         for namespace in grown:
             if sweeper and sweeper.is_due(namespace):
                 address = Address(namespace.thread_id, namespace.namespace)
-                # The commit itself has succeeded; a later one can sweep.
+                # The batches are committed already; a later commit can sweep.
                 with suppress(StoreBusyError, StoreFullError):
                     self._make_room(partial(sweeper.sweep, address=address))
 
     def _put(
         self, transaction: Any, batches: Sequence[EncodedBatch]
     ) -> list[NamespaceRecord]:
-        """Put batches into a transaction; return the namespaces that got a checkpoint.
+        """Put batches into a transaction; return the namespaces with a new checkpoint.
 
         Raises:
-            LeaseLostError: The lease of a batch was taken over.
+            LeaseLostError: Another run has taken over the lease of a batch.
         """
         tables = self._tables
         grown: list[NamespaceRecord] = []
@@ -236,7 +236,7 @@ class RecordSaver(BaseCheckpointSaver):
         self, thread_id: str, name: str, receiver: str
     ) -> tuple[Any] | None:
         request = {"thread_id": thread_id, "name": name, "receiver": receiver}
-        # Runs poll for signals, and a read transaction is cheap.
+        # Read first: runs poll for signals, and reading is cheaper than writing.
         if self._read(partial(signals.unreceived, self._tables, **request)) is None:
             return None
         data = self._write(partial(signals.receive, self._tables, **request))
@@ -289,11 +289,11 @@ class RecordSaver(BaseCheckpointSaver):
     # -------------------------------------------------------- inner
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
-        """Do *work*, which drops records."""
+        """Call *work*, which deletes records, in a write transaction."""
         return self._write(work)
 
     def _fence(self, address: Address, fence: int) -> int:
-        """Return the fence of *address*, after putting *fence* there unless it is 0."""
+        """Return the fence of *address*, after storing *fence* there unless it is 0."""
         if fence:
             self._write(partial(self._tables.fence_off, address=address, fence=fence))
             return fence
@@ -315,13 +315,13 @@ def _codes_behind(ran: AttemptRecord) -> list[str]:
 class EncodedBatch(Batch):
     """A batch with encoded values.
 
-    A saver may commit a batch later than it receives it. Until then the run continues
-    with the same objects and may change them; encoded values are safe from that.
+    A saver may commit a batch some time after it has received the batch. Until then the
+    run continues and may change the objects in the batch; encoded values do not change.
     """
 
     sources: dict[str, bytes] = field(default_factory=dict)
-    """The source of tasks with recorded calls, by the digest of their code, unless the
-    store is known to have it.
+    """The source code of tasks with recorded calls, by the digest of the code. Sources
+    that are known to be in the store are left out.
     """
 
 
@@ -334,7 +334,7 @@ def _call_in(task: TaskWrites) -> CallRecord | None:
 
 
 def _write_text(task: TaskWrites, call: CallRecord | None, name: str) -> str:
-    """Return the description of a write for the error that it cannot be kept."""
+    """Return the description of a write, for the error that it cannot be stored."""
     if call is not None and name == RETURN:
         return f"the result of {call.text}"
     if name in _PUBLIC_NAMES:
@@ -343,7 +343,7 @@ def _write_text(task: TaskWrites, call: CallRecord | None, name: str) -> str:
 
 
 def _value_text(name: str, step: str) -> str:
-    """Return the name of a channel's value for the error that it cannot be kept."""
+    """Return the name of a channel's value, for the error that it cannot be stored."""
     if name in _PUBLIC_NAMES:
         return f"the {_PUBLIC_NAMES[name]}"
     return f"the value of channel {name!r} {step}"
@@ -355,21 +355,23 @@ _PUBLIC_NAMES: Mapping[str, str] = {
     "__previous__": "result",
     INTERRUPT: "question",
 }
-"""The names in messages for the channels of an entrypoint and for questions."""
+"""The names that messages use for the channels of an entrypoint and for questions."""
 
 
 def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatch:
-    """Return *batch* with each value encoded; an object that occurs twice is encoded
+    """Return *batch* with each value encoded. An object that occurs twice is encoded
     once.
 
     Args:
         batch: The batch.
-        encode: Returns the encoded form of a value; the text names it in errors.
+        encode: A function that returns the encoded form of a value. Its second argument
+            is the name of the value in error messages.
 
     Raises:
-        ValueEncodingError: A value cannot be kept.
+        ValueEncodingError: A value cannot be encoded.
     """
-    encoded: dict[int, Any] = {}  # by the id of an object, which *batch* keeps alive
+    # Ids are unique here, because *batch* keeps the objects alive.
+    encoded: dict[int, Any] = {}
 
     def encode_once(value: Any, label: str) -> Any:
         if id(value) not in encoded:
@@ -414,11 +416,12 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
 def _put_task(
     tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites
 ) -> None:
-    """Add a task's pending writes to those on a checkpoint.
+    """Add a task's pending writes to the stored ones on a checkpoint.
 
-    A control write replaces the older one of the same kind. Any other write is kept by
-    its position and never replaced; it makes the state that the task saved obsolete.
-    The arguments of a failed call are kept beside the writes until the call finishes.
+    A control write replaces an older control write of the same kind. Any other write is
+    stored under its position and never replaced. Once a task has such a write, the
+    state that it saved for its next attempt is deleted. The arguments of a failed call
+    are stored beside the writes until the call finishes.
     """
     key = layout.checkpoint_key(prefix, task.checkpoint_id) + layout.digest(
         task.task_id
@@ -448,8 +451,9 @@ def _put_task(
 def _newer(
     old: tuple[Any, ...] | None, new: AttemptRecord | None
 ) -> tuple[Any, ...] | None:
-    """Return the newer attempt record of a task, with the code of the attempt that
-    wrote something.
+    """Return the newer of a task's attempt records.
+
+    If the new record has no code, it gets the code of the old one.
     """
     if old is None or new is None:
         return old if new is None else tuple(new)
@@ -460,7 +464,7 @@ def _newer(
 def _put_checkpoint(
     tables: Tables, transaction: Any, namespace: NamespaceRecord, checkpoint: Checkpoint
 ) -> NamespaceRecord:
-    """Put a checkpoint and the values it changed; return the new record of the
+    """Store a checkpoint and the values that it changed; return the new record of the
     namespace.
     """
     if checkpoint.parent_id == checkpoint.id:
@@ -474,7 +478,8 @@ def _put_checkpoint(
     parent = None if above is None else tables.checkpoint(transaction, namespace, above)
     before = {} if parent is None else parent.channel_versions
     parent_places = {} if parent is None else parent.places
-    # There may be thousands of channels, of which a superstep changes only a few.
+    # A superstep changes few channels, and there may be thousands: the locations of the
+    # others are taken from the parent.
     moved = [name for name, version in versions.items() if before.get(name) != version]
     places = dict(parent_places)
     for name in (*moved, *(parent_places.keys() - versions.keys())):

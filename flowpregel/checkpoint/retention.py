@@ -1,4 +1,4 @@
-"""Retention: the history to keep, and the deletion and undoing of the rest.
+"""Retention: the history to keep, the deletion of the rest, and the undoing of calls.
 
 A deletion keeps every value and delta that a remaining checkpoint needs.
 """
@@ -26,11 +26,11 @@ from flowpregel.storage.codec import ValueCodec
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """The amount of history that each namespace of a thread keeps.
+    """The amount of history that is kept in each namespace of a thread.
 
-    A checkpoint is dropped if it exceeds any of the bounds. The newest checkpoint of a
-    namespace, checkpoints that wait for an answer, and pinned ones are never dropped.
-    The content of the checkpoints that remain does not change.
+    A checkpoint is deleted if it exceeds any of the bounds. The newest checkpoint of a
+    namespace, checkpoints that wait for an answer, and pinned checkpoints are never
+    deleted. The content of the remaining checkpoints does not change.
 
     Example:
         >>> Retention(keep_last=100, max_age=7 * 86_400).keep_last
@@ -42,7 +42,7 @@ class Retention:
     max_age: float | None = None
     """The greatest age of a checkpoint, in seconds."""
     max_bytes: int | None = None
-    """The most bytes of records that the newest checkpoints have together."""
+    """The most bytes that the records of the kept checkpoints take up together."""
 
     def __post_init__(self) -> None:
         for name in ("keep_last", "max_age", "max_bytes"):
@@ -67,7 +67,8 @@ class Sweeper:
         # no mutant: any interval of about this ratio will do
         self._interval = max(32, (retention.keep_last or 0) // 2)
         """The number of new checkpoints after which a namespace is swept again. It is
-        proportional to the number kept, so that sweeping costs each commit the same.
+        proportional to the number of kept checkpoints, so that the cost of sweeping,
+        spread over the commits, does not depend on that number.
         """
 
     def is_due(self, namespace: NamespaceRecord) -> bool:
@@ -75,7 +76,7 @@ class Sweeper:
         return namespace.checkpoints - namespace.swept >= self._interval
 
     def sweep(self, transaction: Any, address: Address) -> int:
-        """Drop the excess history of a namespace; return the number of dropped
+        """Delete the excess history of a namespace; return the number of deleted
         checkpoints.
         """
         namespace = self._tables.namespace(transaction, address)
@@ -87,14 +88,16 @@ class Sweeper:
         return forget_checkpoints(self._tables, transaction, address, gone)
 
     def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
-        """Return the ids of the checkpoints that exceed a bound and may be dropped."""
+        """Return the ids of the checkpoints that exceed a bound and may be deleted."""
         bounds, prefix = self._retention, namespace.prefix
         oldest = 0  # no mutant: a nanosecond after 1970
         if bounds.max_age is not None:
             oldest = time.time_ns() - int(bounds.max_age * 1e9)
         beyond: set[str] = set()
         answered: set[str | None] = set()
-        """The parents of kept checkpoints: their questions were answered."""
+        """The ids of the kept checkpoints' parents. The questions of a checkpoint that
+        has a child were answered.
+        """
         size = 0
         checkpoints = self._tables.newest_first(transaction, namespace)
         for position, (identifier, record) in enumerate(checkpoints):
@@ -125,8 +128,8 @@ class Sweeper:
     def _bytes(
         self, transaction: Any, prefix: bytes, identifier: str, record: CheckpointRecord
     ) -> int:
-        """Return the bytes of a checkpoint, its pending writes and the values it
-        changed.
+        """Return the total size of a checkpoint's records: the checkpoint itself, its
+        pending writes, and the values that it changed.
         """
         tables, key = self._tables, layout.checkpoint_key(prefix, identifier)
         records = [tables.checkpoints.get(transaction, key)]
@@ -172,7 +175,7 @@ def forget_checkpoints(
     address: Address,
     gone: Collection[str] | None = None,
 ) -> int:
-    """Drop checkpoints of a namespace; return the number of dropped ones.
+    """Delete checkpoints of a namespace; return the number of deleted checkpoints.
 
     The values and deltas that the other checkpoints need are kept.
 
@@ -180,7 +183,7 @@ def forget_checkpoints(
         tables: The store's records.
         transaction: A write transaction.
         address: The address of the namespace.
-        gone: The ids of the checkpoints to drop; None: all but the newest.
+        gone: The ids of the checkpoints to delete; None means all but the newest.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None:
@@ -217,7 +220,7 @@ def _add_needed(
     record: CheckpointRecord,
     needed: set[bytes],
 ) -> None:
-    """Add the values and deltas that a checkpoint needs to *needed*."""
+    """Add the keys of the values and deltas that a checkpoint needs to *needed*."""
     for name, location in record.places.items():
         version = record.channel_versions.get(name)
         if location == layout.STORED:
@@ -236,7 +239,7 @@ def _add_needed(
 
 
 def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
-    """Drop everything of a thread."""
+    """Delete all records of a thread."""
     for namespace in tables.namespaces(transaction, thread_id):
         for table in tables.of_namespace:
             table.drop(transaction, namespace.prefix)
@@ -275,16 +278,16 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
         tables.put_namespace(transaction, twin)
 
 
-# ---------------------------------------------------------------- taken back
+# ---------------------------------------------------------------- undoing of calls
 
 
 def take_back(
     tables: Tables, transaction: Any, address: Address, calls: Collection[str]
 ) -> None:
-    """Undo calls, with the results of the tasks that made them and all later
-    checkpoints.
+    """Undo calls, so that the next run makes them again.
 
-    ::
+    The results of the tasks that made the calls, and all later checkpoints, are deleted
+    too. ::
 
         body (undone)
          ├── parse('a.txt')       stays
@@ -292,10 +295,10 @@ def take_back(
          │    └── clean('b')      stays: it answers if the same call is made again
          └── total([1, 2])        stays, like clean('b')
 
-    The next run makes the undone calls again, and the calls that depend on them. An
-    undone call may then make other calls than before, and so may its caller after it.
-    So the calls that stay are no longer compared by position: such a difference does
-    not mean that the code is not deterministic.
+    A task that runs again may make other calls than before: an undone call from its
+    beginning, and the caller of an undone call from that call on. Such a difference
+    does not mean that the code is not deterministic. So the recorded calls that stay
+    lose their positions, and are no longer compared by position.
 
     Args:
         tables: The store's records.
@@ -318,7 +321,7 @@ def take_back(
     for path in chosen:
         while path := caller_of(path):
             undone.add(path)
-    # For each caller, the path after which its calls may differ the next time.
+    # For each caller, the path after which the next run may make other calls.
     first = {caller_of(path): path for path in sorted(undone, reverse=True)}
     first.update(dict.fromkeys(chosen, ""))
     for key, task in tasks.items():

@@ -14,8 +14,9 @@ from flowpregel.checkpoint.layout import SIGNALS, Tables, beside, digest
 def send(
     tables: Tables, transaction: Any, thread_id: str, name: str, data: bytes
 ) -> None:
-    """Store an encoded value behind those that were sent before; the thread need not
-    exist yet.
+    """Store an encoded value after the values that were sent before.
+
+    The thread need not exist yet.
     """
     namespace = tables.ensure_namespace(transaction, Address(thread_id))
     prefix = beside(SIGNALS, namespace.prefix) + digest(name)
@@ -29,8 +30,9 @@ def send(
 def unreceived(
     tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
 ) -> tuple[bytes, bytes] | None:
-    """Return the key and value of the signal that *receiver* has received, or else of
-    the first signal without a receiver.
+    """Return the key and value of the signal that *receiver* has received.
+
+    If there is none, return those of the first signal without a receiver.
     """
     namespace = tables.namespace(transaction, Address(thread_id))
     free = None
@@ -48,8 +50,10 @@ def unreceived(
 def receive(
     tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
 ) -> bytes | None:
-    """Return the value that `unreceived` returns, and give it to *receiver*, which gets
-    the same one every time.
+    """Return the value of the signal that `unreceived` finds, and record *receiver* as
+    its receiver.
+
+    The same receiver gets the same value every time.
     """
     signal = unreceived(tables, transaction, thread_id, name, receiver)
     if signal is None:

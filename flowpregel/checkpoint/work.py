@@ -1,5 +1,5 @@
-"""The tasks with writes on a checkpoint, and the status of a thread that follows from
-them.
+"""The tasks that have writes on a checkpoint, and the status of the thread, which is
+derived from these tasks.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from flowpregel._core.ids import AttemptRecord, CallKey
 from flowpregel._core.records import Address, Saved
 
 Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
-"""The status of a thread: *running*, a run holds its lease; *waiting*, a task waits for
-an answer, or a person must let the run continue (a breakpoint, an edit); *failed*, a
-task raised, or the run has used up its supersteps; *stopped*, tasks are due and no run
-holds the lease; *done*, nothing is due.
+"""The status of a thread.
+
+* *running*: A run holds the thread's lease.
+* *waiting*: A task waits for an answer, or a person must let the run continue (after a
+  breakpoint or an edit).
+* *failed*: A task raised an error, or the run has used up its supersteps.
+* *stopped*: Tasks are due, and no run holds the lease.
+* *done*: Nothing is due.
 """
 
 
@@ -26,13 +30,15 @@ class Work:
 
     id: str
     name: str | None
-    """The text of the call, or the name of the node; None if only the flow knows."""
+    """The text of the call, or the name of the node; None if neither is stored."""
     address: Address
     """The checkpoint that holds the writes."""
     step: int
     """The superstep of the task."""
     path: str = ""
-    """The path of the task, if it was kept; it leads from a call to its caller."""
+    """The path of the task, from which the caller of a call can be found; empty if it
+    is not stored.
+    """
     state: str = "unfinished"
     """``done``, ``failed``, ``waiting`` or ``unfinished``."""
     error: Any = None
@@ -42,11 +48,11 @@ class Work:
     writes: Mapping[str, Any] | None = None
     """The writes of a node, by channel."""
     ran: AttemptRecord | None = None
-    """The newest attempt of the task, if it was kept."""
+    """The record of the task's newest attempt, if it is stored."""
     is_call: bool = False
     """True for a recorded call of a task."""
     call_key: CallKey | None = None
-    """The identity of a call, if it is kept; a call that will be retried has none."""
+    """The identity of a call, if it is stored. A call that will be retried has none."""
 
 
 def work_of(saved: Saved) -> list[Work]:
@@ -54,7 +60,7 @@ def work_of(saved: Saved) -> list[Work]:
     of_task: dict[str, dict[str, Any]] = {}
     for write in saved.writes:
         if write.task_id != records.RUN_TASK_ID:
-            # A control write of None takes an earlier one back.
+            # A later write of None replaces, and so revokes, an earlier control write.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
     ran = {task_id: (path, ran) for task_id, path, ran in saved.ran}
     step = saved.checkpoint.step + 1
@@ -63,7 +69,7 @@ def work_of(saved: Saved) -> list[Work]:
         path, attempt = ran.get(task_id, ("", None))
         work = work_from(saved.address, step, task_id, writes, attempt)
         tasks.append(replace(work, path=path))
-    # The node that takes in the input is none of the user's.
+    # The node that receives the input is not one of the user's nodes.
     return [work for work in tasks if work.name != "__start__"]
 
 
@@ -74,9 +80,9 @@ def work_from(
     writes: Mapping[str, Any],
     ran: AttemptRecord | None,
 ) -> Work:
-    """Return a task with these *writes*: its newest write to each channel."""
+    """Return a task, given its newest write to each channel."""
     called = writes.get(records.CALLED)
-    # The store may come from elsewhere: a value that is no text may be of any size.
+    # The store may come from elsewhere, and a part that is not text may be of any size.
     call_key = None
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
         call_key = CallKey(*called[:4])
@@ -98,8 +104,8 @@ def work_from(
 
 
 def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, Any]:
-    """Return the fields of `Work` that describe the end of a task; empty if it has not
-    ended.
+    """Return the fields of `Work` that describe the outcome of a task; none if the task
+    has not ended.
     """
     values = {
         channel: value
@@ -111,7 +117,7 @@ def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, 
     if values:
         values.pop(records.NO_WRITES, None)
         return {"state": "done", "writes": values}
-    # The error of an attempt that will be repeated is dropped, except its text.
+    # Of an attempt that will be repeated, only the text of the error is stored.
     if error := writes.get(records.ERROR) or (ran and ran.error):
         return {"state": "failed", "error": error}
     if questions := writes.get(records.INTERRUPT):
@@ -133,9 +139,9 @@ def status_from(
     """Return the status of a thread.
 
     Args:
-        states: The states of the tasks with writes on its newest checkpoint.
-        source: The cause of that checkpoint.
-        follows: Its field of that name.
+        states: The states of the tasks with writes on the thread's newest checkpoint.
+        source: The ``source`` of that checkpoint.
+        follows: The ``follows`` of that checkpoint.
         running: Whether a run holds the thread's lease.
     """
     if running:
