@@ -1,13 +1,13 @@
-"""Storage: the contract of stores, and sealed records, for those who write an engine.
+"""Storage: the contract of stores, and sealed records, for authors of an engine.
 
 A *store* keeps records in tables, in transactions. Savers, long-term stores and caches
-use it through `Store` and `Table` and know no engine. An engine implements both, and
-its plug-in (`flowpregel.plugins.StorePlugin`) opens it by URL. The page *Write a store
-of your own* builds one.
+use it only through `Store` and `Table`, whichever engine it is. An engine implements
+both, and its plug-in (`flowpregel.plugins.StorePlugin`) opens it by URL. The page
+*Write a store of your own* builds one.
 
 The order to read the modules in: `stores`, `tables`, `records`, `headers`, `options`,
-`group_commit`, `locks`. `in_memory` keeps records in this process; `storage.lmdb` is
-the engine of the default, and the only package that knows LMDB.
+`group_commit`, `locks`. `in_memory` keeps records in this process. `storage.lmdb` is
+the default engine, and the only package that uses LMDB.
 """
 
 from flowpregel._fault import fault

@@ -10,11 +10,11 @@ from flowpregel.storage.locks import FileLock
 
 
 class ClaimFiles:
-    """The claims on the results of a cache, a file each in ``claims/``.
+    """The claims on the results of a cache. Each is a file in ``claims/``.
 
     Args:
-        folder: The folder around ``claims/``. Files of killed processes are removed
-            from it.
+        folder: The folder that contains ``claims/``. Claims of killed processes are
+            removed when this is created.
     """
 
     def __init__(self, folder: str) -> None:
@@ -26,8 +26,9 @@ class ClaimFiles:
                     pass
 
     def claim(self, digest: bytes) -> AbstractContextManager[bool]:
-        """Hold the claim on the result with this *digest*; yield False if another
-        process holds it.
+        """Hold the claim on the result with this *digest* while the context is open.
+
+        Yield False if another process holds the claim.
         """
         with suppress(FileExistsError):
             os.mkdir(self._folder, 0o700)
@@ -38,7 +39,7 @@ class ClaimFiles:
         file = FileLock(os.path.join(self._folder, name))
         is_free = False
         try:
-            # Its last owner may have removed the file since it was opened.
+            # The last owner may have unlinked the file after we opened it.
             is_free = file.acquire(0.0) and file.is_current()
             yield is_free
         finally:

@@ -1,11 +1,12 @@
-"""Values as bytes and back, exactly: what comes back is equal and of the same types.
+"""Exact encoding of values: a decoded value is equal to the original, with equal types.
 
-A pickle refers to a class of the program as ``__main__.Name``, which in the next
-program may be another module: the same file imported under its real name, or a tool
-that reads the store. So the main module's real name and file stand before such a
-pickle, and the name is looked up there. What has no name to refer to (lambdas,
-closures, local classes) is kept by value, with cloudpickle; exceptions in a form that
-reads back whatever arguments their classes take.
+A pickle refers to a class of the main program as ``__main__.Name``. The program that
+decodes it may have another main module: it may import the same file under its real
+name, or be a tool that reads the store. So the main module's real name and file are
+written before such a pickle, and the class is looked up in that module. Objects that no
+name refers to (lambdas, closures, local classes) are pickled by value, with
+cloudpickle. Exceptions are pickled in a form that can be decoded whatever arguments
+their classes take.
 
 The first byte of an encoded value is its format::
 
@@ -14,7 +15,7 @@ The first byte of an encoded value is its format::
     m, size of the main module's description (2), number of large buffers (4),
        size of the pickle (8), size of each buffer (8), description, pickle, buffers
     z, size (8), frame compressed with zstd
-    c, data made by a codec of the user's
+    c, data from the user's own codec
 """
 
 from __future__ import annotations
@@ -48,48 +49,54 @@ from flowpregel.storage.errors import extra_module
 from flowpregel.storage.renames import Renames
 
 _SMALLEST = 256
-"""Bytes: less is not worth the time to compress it."""
+"""The size, in bytes, below which a value is not worth the time to compress it."""
 _PROTOCOL = 5
 OUT_OF_BAND = 128 << 10
-"""The bytes from which a buffer stays outside of the pickle, and is copied once."""
+"""The size, in bytes, from which a buffer stays outside of the pickle, so that it is
+copied only once.
+"""
 _INT, _TEXT, _PLAIN, _PARTS, _ZSTD, _CUSTOM = b"i", b"t", b"p", b"m", b"z", b"c"
 _SIZES = struct.Struct(">cHIQ")
 _HEAD = 1_000
-"""Bytes at the head of a pickle that are read to find its first class."""
+"""The number of bytes at the start of a pickle that are searched for its first class.
+"""
 RENAMES: ContextVar[Renames | None] = ContextVar("flowpregel_renames", default=None)
-"""The new names for the value that is being decoded: a codec of the user's may call
-ours.
+"""The renames to apply to the value that is being decoded. They are in a context
+variable because the user's own codec may call `PythonCodec`.
 """
 _ZSTANDARD = "zstandard", "compression", "zstd"
 _EARLIER_MODULES = {
     "flowpregel._lmdb.codec": __name__,
     "flowpregel._core.copies": "flowpregel._pickling.by_value",
 }
-"""The present modules of functions that recorded values name, by their earlier ones."""
+"""The present names of our modules, by the earlier names that recorded values contain.
+"""
 
 
 class Codec(Protocol):
-    """Turns values into bytes and back; a saver can be given another one."""
+    """The interface of a codec, which turns values into bytes and back. You can pass
+    your own codec to a saver.
+    """
 
     def encode(self, value: Any) -> bytes:
-        """Return *value* as bytes; raise anything if it cannot be."""
+        """Return *value* as bytes. Raise any exception if *value* cannot be encoded."""
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded."""
 
 
 class ValueCodec:
-    """The codec of a store's values, with compression around it.
+    """The codec of a store's values: another codec, with optional compression.
 
-    Compressed values can be read with and without the option.
+    Compressed values are decoded even if *compression* is False.
 
     Args:
-        inner: The codec inside; None is `PythonCodec`.
-        compression: True to compress the values that get smaller by it.
+        inner: The codec that encodes the values; None is `PythonCodec`.
+        compression: True to compress the values that become smaller.
         renamed: The new names of classes, by their earlier names.
 
     Raises:
-        ConfigurationError: An extra that this needs is not installed.
+        ConfigurationError: An extra that compression needs is not installed.
     """
 
     def __init__(
@@ -128,21 +135,21 @@ class ValueCodec:
             ) from error
         if self._zstandard is None or len(data) < _SMALLEST:
             return data
-        # One for each value: a compressor must not be used by two OS threads at once.
+        # A new compressor for each value, since two OS threads must not share one.
         frame: bytes = self._zstandard.ZstdCompressor(level=3).compress(data)
         return min(data, _ZSTD + len(data).to_bytes(8, "big") + frame, key=len)
 
     def decode(self, data: bytes, label: object) -> Any:
-        """Return the value that *data* was made from.
+        """Return the value that was encoded.
 
         Args:
-            data: What `encode` returned.
-            label: The origin of the value, for messages; it becomes text only if it
-                fails.
+            data: The bytes that `encode` returned.
+            label: The origin of the value, for messages. It is converted to text only
+                in an error.
 
         Raises:
-            ValueEncodingError: A class of it is not there, or what its classes do when
-                they are read fails.
+            ValueEncodingError: A class of the value cannot be imported, or its code
+                raised an error while the value was decoded.
         """
         token = RENAMES.set(self.renames)
         try:
@@ -201,8 +208,8 @@ class PythonCodec:
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded.
 
-        *data* must come from someone who may run code here: a record whose
-        keyed checksum held.
+        Decoding can run any code, so *data* must come from a trusted source: a record
+        whose keyed checksum has been verified.
         """
         kind, view = data[:1], memoryview(data)
         if kind == _INT:
@@ -229,7 +236,7 @@ class PythonCodec:
         return self._load(view[start : start + size], main, buffers)
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
-        # A method of its own, which the inert codec overrides: that one runs no code.
+        # A separate method, because the inert codec overrides it to run no code.
         renames = RENAMES.get()
         if (
             not main
@@ -238,14 +245,17 @@ class PythonCodec:
         ):
             with suppress(ImportError, AttributeError):
                 return pickle.loads(data)
-            # Once more, to find out which class is missing.
+            # Decoded again by our unpickler, which reports the missing class.
         return _Unpickler(io.BytesIO(data), main, buffers, renames).load()
 
 
 def _decompressed(data: bytes) -> bytes:
-    """Return the value in a compressed frame, if it has the size that was written.
+    """Return the value in a compressed frame.
 
-    A frame of 50 kB could become gigabytes.
+    The size is checked first: a malicious frame of 50 kB could become gigabytes.
+
+    Raises:
+        StoreCorruptError: The frame has another size than the one written before it.
     """
     zstandard = extra_module(*_ZSTANDARD)
     size, frame = int.from_bytes(data[1:9], "big"), data[9:]
@@ -271,8 +281,9 @@ def _encode_by_value(value: Any) -> bytes:
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, BaseException):
                 return _reduce_exception(obj)
-            # cloudpickle keeps all of `__main__` by value: read back, a class would be
-            # another one, and `isinstance` and the identity of enums would not hold.
+            # cloudpickle would pickle all objects of `__main__` by value. A decoded
+            # class would then be a different class: `isinstance` would fail, and so
+            # would comparisons of enum members by identity.
             if getattr(obj, "__module__", None) == "__main__":
                 with suppress(AttributeError):
                     if attrgetter(obj.__qualname__)(sys.modules["__main__"]) is obj:
@@ -283,10 +294,12 @@ def _encode_by_value(value: Any) -> bytes:
 
 
 def _reduce_exception(error: BaseException) -> Any:
-    """Return how to rebuild *error* without calling an ``__init__`` of its own.
+    """Return a reduction of *error* that does not call an ``__init__`` its class
+    defines.
 
-    Pickle calls the class with ``args``; that fails, when it is too late, for a
-    class whose ``__init__`` takes other arguments than it passes on.
+    Plain pickle calls the class with ``error.args``. If the ``__init__`` passes other
+    arguments to its base class than it takes, that fails, but only when the pickle is
+    loaded.
     """
     kind, base = type(error), _builtin_base(type(error))
     has_own_form = (
@@ -296,7 +309,8 @@ def _reduce_exception(error: BaseException) -> Any:
     )
     if has_own_form:
         return NotImplemented
-    # Not by what another library may have registered for it with copyreg (tblib does).
+    # Called directly, to bypass reducers that another library (such as tblib) may have
+    # registered with copyreg.
     reduced = base.__reduce__(error)
     if kind is base and not error.__cause__:
         return reduced
@@ -328,9 +342,7 @@ def rebuild_error(
 
 
 def _builtin_base(kind: type[BaseException]) -> Any:
-    """Return the nearest base that is written in C, whose parts are not in
-    ``__dict__``.
-    """
+    """Return the nearest built-in base class, whose fields are not in ``__dict__``."""
     return next(
         base
         for base in kind.__mro__
@@ -355,12 +367,12 @@ def _file_of(module: Any) -> str:
 
 
 class MissingClass(Exception):
-    """A value names a class or a function that is not there.
+    """A value refers to a class or a function that cannot be imported.
 
     Args:
-        name: Its full name.
-        cause: Why it is not.
-        is_whole: Whether the value itself is of the class; otherwise a part of it is.
+        name: The full name of the class or function.
+        cause: The error of the import.
+        is_whole: True if the value itself is of the class, False if a part of it is.
     """
 
     def __init__(self, name: str, cause: Exception, is_whole: bool) -> None:
@@ -369,7 +381,7 @@ class MissingClass(Exception):
 
     @property
     def text(self) -> str:
-        """The problem of the value, and the cure."""
+        """The end of an error message: it describes the problem and the remedy."""
         return (
             f"{'is' if self.is_whole else 'holds'} a {self.name}, which cannot be "
             f"imported ({type(self.cause).__name__}: {self.cause}): it was kept but "
@@ -420,10 +432,11 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _begins_with(head: bytes, module: str) -> bool:
-    """Return whether the first thing in a pickle, of which this is the head, is of
-    *module*.
+    """Return whether the first object in a pickle is of *module*.
+
+    *head* is the beginning of the pickle.
     """
-    with suppress(ValueError):  # the head ends within the pickle
+    with suppress(ValueError):  # the head may end in the middle of an opcode
         for opcode, argument, _ in pickletools.genops(head):
             if opcode.name not in ("PROTO", "FRAME", "MEMOIZE"):
                 return bool(argument == module)
@@ -431,15 +444,17 @@ def _begins_with(head: bytes, module: str) -> bool:
 
 
 def _main_module(described: bytes) -> Any:
-    """Return the module that was the main one: ours, one that is imported, or one that
-    can be.
+    """Return the module that was the main module of the program that wrote a value.
+
+    It may be our main module, another module that is imported, or a module that can be
+    imported by its name or its file.
     """
     name, _, path = described.decode("utf-8", "surrogatepass").partition("\0")
     for module in (sys.modules["__main__"], *sys.modules.values()):
         if not path or _file_of(module) == path:
             return module
     if name:
-        # It may not be on this program's path, or not any more: its file may be there.
+        # If the module is not on this program's path, the file is tried next.
         with suppress(ImportError):
             return importlib.import_module(name)
     if not os.path.exists(path):
@@ -447,8 +462,8 @@ def _main_module(described: bytes) -> Any:
             f"a value refers to a class of the program {path}, which is not there any "
             "more; put the class into a module that both programs import"
         )
-    # As multiprocessing does for its workers: under another name, so that
-    # what the file guards with `if __name__ == "__main__"` does not run.
+    # Imported under another name, as multiprocessing does in its workers, so that code
+    # under `if __name__ == "__main__"` does not run.
     alias = f"__flowpregel_main_{os.path.basename(path).removesuffix('.py')}__"
     spec = importlib.util.spec_from_file_location(alias, path)
     if spec is None or spec.loader is None:

@@ -1,4 +1,4 @@
-"""Drafts: files and folders that are made whole before they get their name."""
+"""Drafts: files and folders that are completed before they get their final name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from glob import escape, glob
 
 ABANDONED = 60.0
-"""Seconds after which the maker of an unlocked draft must have been killed."""
+"""Seconds after which the process that made an unlocked draft must have been killed."""
 
 
 def sync(path: str) -> None:
@@ -30,12 +30,12 @@ def draft_in(
     prefix: str,
     abandoned: float = 0.0,
 ) -> Iterator[str]:
-    """Make a folder whose name begins with *prefix*; remove it in the end.
+    """Create a folder whose name begins with *prefix*; remove it when the context ends.
 
-    Drafts that killed processes left are removed: those whose lock is free, and that
-    are *abandoned* seconds old.
+    This also removes the drafts that killed processes have left: those whose lock is
+    free and that are at least *abandoned* seconds old.
     """
-    # The list is empty if this user may write to the folder and not list it.
+    # The list is empty if this user may write to the folder but not list it.
     for path in glob(escape(os.path.join(parent, prefix)) + "*"):
         with suppress(OSError):
             _remove_abandoned(path, abandoned)
@@ -50,7 +50,7 @@ def draft_in(
 
 
 def _remove_abandoned(draft: str, seconds: float) -> None:
-    """Remove a draft whose lock is free, if it is *seconds* old."""
+    """Remove a draft if its lock is free and it is at least *seconds* old."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(draft, flags)
     try:

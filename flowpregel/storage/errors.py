@@ -1,4 +1,6 @@
-"""Errors of the operating system as ours, and packages that may be missing."""
+"""The translation of operating system errors into ours, and the import of packages that
+may be missing.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ from flowpregel.errors import (
 )
 
 LITTLE_ROOM = 4 << 20
-"""Bytes: an engine that reports a full disk as some other error is believed if there
-is less room than that.
+"""The free space, in bytes, below which a general write error of an engine is taken for
+a full disk.
 """
 
 
 def of_system(error: OSError, path: str) -> StoreError:
-    """Return our error for one that the operating system raised on *path*."""
+    """Return our error for an `OSError` on *path*."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     match error.errno:
         case errno.EACCES | errno.EPERM | errno.EROFS:
@@ -46,7 +48,7 @@ def of_system(error: OSError, path: str) -> StoreError:
 
 @contextmanager
 def named(path: str) -> Iterator[None]:
-    """Raise our error in place of an `OSError` on *path*."""
+    """Translate an `OSError` in the context into our error, which names *path*."""
     try:
         yield
     except OSError as error:
@@ -54,9 +56,10 @@ def named(path: str) -> Iterator[None]:
 
 
 def room_for(file: str) -> int:
-    """Return how many bytes *file* may grow: on its disk, and by the limit on files.
+    """Return the number of bytes by which *file* can grow.
 
-    *file* need not be there.
+    Both the free space on the disk and the process's limit on file sizes count. *file*
+    need not exist.
     """
     folder = os.path.dirname(file)
     while folder and not os.path.exists(folder):
@@ -78,11 +81,11 @@ def extra_module(
     purpose: str,
     extra: str,
 ) -> Any:
-    """Return a module of a package that an extra installs.
+    """Import and return a module of a package that an extra installs.
 
     Args:
         module: The full name of the module.
-        purpose: The feature that needs it, for the message.
+        purpose: The feature that needs the module, for the message.
         extra: The name of the extra.
 
     Raises:

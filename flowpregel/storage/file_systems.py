@@ -1,9 +1,9 @@
 """The file systems on which a store may be: those known to be local, or in memory.
 
 LMDB and SQLite map files into memory and lock them. On a network file system the
-mappings of two machines differ, locks may do nothing, and acknowledged commits are
-lost. Such file systems are many, with new ones each year, so the list holds the local
-ones.
+mappings of two machines differ, locks may have no effect, and acknowledged commits are
+lost. There are many network file systems, and new ones each year, so the list has the
+local file systems.
 """
 
 from __future__ import annotations
@@ -91,20 +91,21 @@ _BY_MAGIC: Final = {
 }
 """The names of file systems by the number that `statfs` of Linux returns."""
 _DARWIN_NAME: Final = slice(72, 88)
-"""The position of the name in the answer of `statfs` of macOS."""
+"""The position of the name in the ``struct statfs`` of macOS."""
 _STATFS_SIZE: Final = 4_096
-"""More bytes than any system's ``struct statfs`` has."""
+"""A number of bytes that exceeds the ``struct statfs`` of any system."""
 
 
 def refuse_network(folder: str, engine: str = "LMDB") -> None:
     """Refuse a folder on a file system that is not known to be local.
 
     Args:
-        folder: The folder; it need not be there.
-        engine: The engine that would lose data on another file system.
+        folder: The folder; it need not exist.
+        engine: The engine that could lose data there, for the message.
 
     Raises:
-        StoreError: It is on one; the message explains how to allow it.
+        StoreError: The file system is not known to be local. The message explains how
+            to allow it.
     """
     kind = file_system(folder)
     if kind not in LOCAL:
@@ -116,7 +117,7 @@ def refuse_network(folder: str, engine: str = "LMDB") -> None:
 
 
 def file_system(folder: str) -> str:
-    """Return the type of the file system that *folder* is on; empty: unknown."""
+    """Return the type of the file system that contains *folder*; empty if unknown."""
     if sys.platform == "darwin":
         return _name_in(_statfs(folder))
     with (
@@ -129,8 +130,9 @@ def file_system(folder: str) -> str:
 
 
 def mounted(table: str, folder: str) -> str:
-    """Return the type of the mount in the text of ``/proc/self/mountinfo`` that
-    *folder* is in.
+    """Return the type of the mounted file system that contains *folder*.
+
+    *table* is the text of ``/proc/self/mountinfo``.
     """
     best = ""
     kind = ""
@@ -138,7 +140,7 @@ def mounted(table: str, folder: str) -> str:
         fields, _, rest = line.partition(" - ")
         point = fields.split()[4].replace("\\040", " ")
         inside = folder == point or folder.startswith(point.rstrip("/") + "/")
-        # Of two mounts at one point the later one hides the other.
+        # Of two mounts at the same mount point, the later one hides the earlier one.
         if inside and len(point) >= len(best):
             best = point
             kind = rest.split()[0]
@@ -154,7 +156,7 @@ def _statfs(folder: str) -> bytes:
         folder = os.path.dirname(folder)
     buffer = ctypes.create_string_buffer(_STATFS_SIZE)
     library = ctypes.CDLL(None, use_errno=True)
-    # The one with 64-bit inodes has a name of its own on Intel.
+    # On Macs with Intel processors, the variant with 64-bit inodes has another name.
     statfs = getattr(library, "statfs$INODE64", None) or getattr(
         library, "statfs", None
     )

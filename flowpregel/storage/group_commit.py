@@ -1,7 +1,7 @@
-"""Group commit: one transaction, and one sync, for all OS threads that wait.
+"""Group commit: one transaction, and one sync, for all waiting OS threads.
 
-A durable commit costs the same for a hundred requests as for one. So an OS thread whose
-turn it is commits all requests that wait::
+A durable commit of a hundred requests costs no more than a commit of one. So the OS
+thread that gets the writer lock commits all waiting requests::
 
     write(work) appends a request to the queue
       └── takes `writer` (one OS thread of this process)
@@ -9,9 +9,9 @@ turn it is commits all requests that wait::
                   └── takes *all* requests from the queue: one call of *attempt*
       └── finds its own request done when it gets `writer`, and returns
 
-If one request of a group raises, each is committed on its own, so that the others are
-kept. If Ctrl-C ends the OS thread that took a group along, each owner commits its own
-request later.
+If one request of a group raises an error, each request is committed on its own, so that
+the others succeed. If Ctrl-C ends the OS thread that has taken a group from the queue,
+each of the other OS threads commits its own request later.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ from flowpregel._interrupts import held
 from flowpregel.errors import StoreBusyError
 
 Work: TypeAlias = Callable[[Any], Any]
-"""A function of a transaction, which it fills; it may be called more than once."""
+"""A function that makes its changes in a transaction. It may be called more than once.
+"""
 
 
 class CommitRequest(NamedTuple):
-    """The changes of one caller: all of them are committed, or none."""
+    """The changes of one caller, of which either all are committed or none."""
 
     work: Work
     outcome: Future[Any]
 
 
 class CommitQueue:
-    """The requests of this process to commit to one store.
+    """The queue of this process's requests to commit to one store.
 
     Args:
         path: The location of the store, for messages.
-        attempt: Calls each work in one transaction, commits it, and returns the
-            results. If it raises, nothing may have been committed.
-        locked: Holds a lock that keeps other processes from writing; its argument is
-            the number of seconds to wait for that lock.
+        attempt: A function that calls each work in one transaction, commits the
+            transaction, and returns the results. If it raises an error, it must not
+            have committed anything.
+        locked: A context manager that holds a lock against writers of other processes.
+            Its argument is the number of seconds to wait for the lock.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class CommitQueue:
         locked: Callable[[float], AbstractContextManager[None]],
     ) -> None:
         self.writer = threading.Lock()
-        """Held by the OS thread of this process that writes."""
+        """The lock that the writing OS thread of this process holds."""
         self._path = path
         self._attempt = attempt
         self._locked = locked
@@ -68,15 +70,15 @@ class CommitQueue:
         work: Work,
         timeout: float,
     ) -> Any:
-        """Return ``work(transaction)`` of one transaction, once it is committed.
+        """Return ``work(transaction)``, once the transaction is committed.
 
         Args:
-            work: Fills the transaction; may be called more than once.
+            work: The function that makes the changes; it may be called more than once.
             timeout: Seconds to wait for other writers.
 
         Raises:
-            StoreBusyError: Another writer held the store all that time.
-            Exception: *work* raised it, or the attempt to commit.
+            StoreBusyError: Other writers held the store for *timeout* seconds.
+            Exception: Any error of *work* or of the commit.
         """
         request = CommitRequest(work, Future())
         self._queue.append(request)
@@ -94,20 +96,20 @@ class CommitQueue:
         return request.outcome.result()
 
     def _remove(self, request: CommitRequest) -> bool:
-        """Remove a request from the queue; return whether it was there."""
-        # For an error that it is not there, ``remove`` would make a text of the
-        # request, with all the values that are to be committed.
+        """Remove a request from the queue; return whether it was in the queue."""
+        # Checked first, because the error of ``remove`` for a missing request contains
+        # its repr, with all the values in it.
         if request not in self._queue:
             return False
         try:
             self._queue.remove(request)
-        except ValueError:  # another OS thread has just taken it
+        except ValueError:  # another OS thread has just taken the request
             return False
         return True
 
     @contextmanager
     def exclusively(self, timeout: float) -> Iterator[None]:
-        """Keep out all other writers, of this process and of others.
+        """Exclude all other writers, of this process and of other processes.
 
         Raises:
             StoreBusyError: Another writer held the store for *timeout* seconds.
@@ -125,31 +127,31 @@ class CommitQueue:
         request: CommitRequest,
         timeout: float,
     ) -> None:
-        """Withdraw a request after *timeout* seconds.
+        """Withdraw a request that has waited for *timeout* seconds.
 
-        If another OS thread commits it at this moment, wait for that: the caller needs
-        its outcome.
+        If another OS thread is just committing the request, wait for that, and return
+        with the `writer` lock held: the caller needs the outcome.
 
         Raises:
-            StoreBusyError: It was withdrawn.
+            StoreBusyError: The request was withdrawn.
         """
         if self._remove(request):
             raise self._busy(timeout)
         self.writer.acquire()
 
     def _take_group(self, request: CommitRequest) -> list[CommitRequest]:
-        """Take all requests from the queue, and *request* in any case."""
+        """Take all requests from the queue; return them, and *request* in any case."""
         group: list[CommitRequest] = []
-        # Other OS threads may withdraw theirs at any time.
+        # Other OS threads may withdraw their requests at any time.
         with suppress(IndexError):
             while True:
                 group.append(self._queue.popleft())
-        if request not in group:  # Ctrl-C ended the OS thread that took it along
+        if request not in group:  # Ctrl-C ended the OS thread that had taken it
             group.append(request)
         return group
 
     def _commit(self, group: Sequence[CommitRequest]) -> None:
-        """Commit a group in one transaction, and set the outcomes."""
+        """Commit a group in one transaction, and set the requests' outcomes."""
         fault("store.commit.begin")
         try:
             results = self._attempt([request.work for request in group])
@@ -157,7 +159,8 @@ class CommitQueue:
             if len(group) == 1:
                 group[0].outcome.set_exception(error)
                 return
-            # One request may be to blame: each on its own, so that the others succeed.
+            # The error may be due to a single request. The others succeed when each
+            # request is committed on its own.
             for request in group:
                 self._commit([request])
         else:

@@ -30,9 +30,9 @@ _CHECKSUM_END = _SUM_END + SIZE
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The description of a store that the store itself holds.
+    """The description of a store, which is stored in the store itself.
 
-    Its record is a plain digest, a keyed checksum, and these fields as JSON.
+    Its record consists of a plain digest, a keyed checksum, and these fields as JSON.
     """
 
     id: str
@@ -42,15 +42,15 @@ class Header:
     key: str
     """The name of the key that all records are sealed under."""
     encryption: str | None
-    """The name of the key that all records are encrypted under, `NOT_ENCRYPTED` if none
-    is; None: some may be.
+    """The name of the key that all records are encrypted under, or `NOT_ENCRYPTED` if
+    no record is encrypted. None if some records may be encrypted.
     """
     format: int
     engine: str
     """The name of the engine that wrote the store, and the version of its own format.
     """
     own_key: str | None = field(default=None, repr=False)
-    """The key itself, of a store for which the user gave none."""
+    """The key that the records are sealed under, if the user gave no key."""
 
     @classmethod
     def new(
@@ -58,12 +58,12 @@ class Header:
         seal: Seal,
         engine: str,
     ) -> Header:
-        """Return the header of a store that begins now."""
+        """Return the header of a new store."""
         header = cls(
             id=uuid4().hex,
             created=time.time_ns(),
             key=seal.id,
-            # Where records are not encrypted from the first one on, later ones may be.
+            # None without a key: later records may still be encrypted.
             encryption=seal.encryption or None,
             format=FORMAT,
             engine=engine,
@@ -71,7 +71,7 @@ class Header:
         return header.under(seal)
 
     def under(self, seal: Seal) -> Header:
-        """Return the header of the same store with records of *seal*."""
+        """Return the header of the same store when its records are sealed by *seal*."""
         own_key = seal.key.decode() if seal.is_kept else None
         return replace(self, key=seal.id, own_key=own_key)
 
@@ -95,7 +95,7 @@ class Header:
             engines: The engine that opens the store, and its earlier names.
 
         Raises:
-            StoreCorruptError: It is damaged.
+            StoreCorruptError: The header is damaged.
             StoreVersionError: Another release, or another engine, wrote the store.
         """
         text = record[_CHECKSUM_END:]
@@ -125,14 +125,15 @@ class Header:
             record: The bytes that `to_bytes` returned.
             path: The location of the store, for messages.
             seal: The keys of the caller.
-            readonly: Nothing will be written: a reader without the key to decrypt may
-                see the rest.
+            readonly: True if nothing will be written. Then the encryption key may be
+                missing, because records that are not encrypted can still be read.
             trusting: Accept a store that is sealed under another key.
 
         Raises:
-            StoreCorruptError: The header was not made with the key it names.
-            StoreForeignError: The store is sealed, or encrypted, under another key.
-            StoreReadOnlyError: It is trusted, and cannot be sealed again.
+            StoreCorruptError: The header was not sealed with the key that it names.
+            StoreForeignError: The store is sealed or encrypted under another key.
+            StoreReadOnlyError: The store is accepted only because of *trusting*, and
+                cannot be sealed again because of *readonly*.
         """
         if self.key == seal.id:
             text = record[_CHECKSUM_END:]
@@ -182,11 +183,12 @@ def _damaged(path: str) -> StoreCorruptError:
 
 
 def seal_for(options: StoreOptions, header: Header | None = None) -> Seal:
-    """Return the seal of a store: under the key that the user gives, or under its own.
+    """Return the seal of a store, with the user's key or else the store's own key.
 
     Args:
-        options: May give a key; `KEY_VARIABLE` and `KEY_FILE_VARIABLE` may too.
-        header: The header of the store; None: there is no store yet.
+        options: The options, which may give the user's key. The environment variables
+            `KEY_VARIABLE` and `KEY_FILE_VARIABLE` may give it too.
+        header: The header of the store; None if the store does not exist yet.
 
     Raises:
         StoreError: The user's key is blank, or its file cannot be read.
@@ -201,7 +203,7 @@ def seal_for(options: StoreOptions, header: Header | None = None) -> Seal:
 
 
 def _users_key() -> bytes | None:
-    """Return the key that the environment gives, or None."""
+    """Return the key that an environment variable gives, or None."""
     source = KEY_VARIABLE
     value = os.environ.get(KEY_VARIABLE, "")
     key = value.encode("utf-8", "surrogateescape")
@@ -212,7 +214,7 @@ def _users_key() -> bytes | None:
         source = file
         with named(file), open(file, "rb") as opened:
             key = opened.read().strip()
-    if not key.strip():  # everybody could guess it
+    if not key.strip():  # anyone could guess a blank key
         raise StoreError(
             f"{source} is empty: no key; put the key back, or unset the variable"
         )

@@ -1,11 +1,11 @@
-"""A store in this process: tables of plain dicts.
+"""A store in the memory of this process, with plain dicts as tables.
 
 ::
 
     MemoryStore ┬─► read(work), write(work)   one OS thread at a time
                 └─► table(name)               key ► payload, in the order of the keys
 
-A transaction that fails is undone. Payloads are not sealed.
+The changes of a transaction that fails are undone. Payloads are not sealed.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from flowpregel.storage.records import Seal, after
 from flowpregel.storage.tables import Table
 
 Undo: TypeAlias = "list[tuple[MemoryTable, bytes, bytes | None]]"
-"""A transaction that writes: for each change the table, the key, and the payload that
-was there before.
+"""A write transaction: for each change, the table, the key, and the earlier payload
+(None if there was none).
 """
 
 _NONE = (pickle.dumps(None),)
 _LONGEST = 1_000
-"""The greatest number of keys that adding one moves."""
+"""The greatest length of a list of keys, and so the most keys that an insertion moves.
+"""
 
 
 class MemoryStore:
-    """A store that ends with its process. Any OS thread may use it.
+    """A store that lives as long as its process. Any OS thread may use it.
 
     Args:
-        codec: The codec of values; by default that of a store on disk.
+        codec: The codec of values; by default the one that stores on disk use.
     """
 
     def __init__(self, codec: ValueCodec | None = None) -> None:
@@ -70,11 +71,13 @@ class MemoryStore:
         return self._tables.setdefault(name, MemoryTable(name))
 
     def close(self) -> None:
-        """Keep everything: the records live as long as this object."""
+        """Do nothing: the records live as long as this object."""
 
 
 class CopyingCodec(ValueCodec):
-    """A codec that copies values and makes no bytes of them, nor of records' fields."""
+    """A codec that copies values instead of encoding them as bytes. The fields of
+    records stay tuples.
+    """
 
     def __init__(self) -> None:
         self.fields_of = self.record_of = tuple
@@ -84,7 +87,7 @@ class CopyingCodec(ValueCodec):
         value: Any,
         label: str,
     ) -> Any:
-        # A table without a record gives None.
+        # None itself cannot be stored, since a table returns None for "no record".
         return _NONE if value is None else snapshot_value(value, label)
 
     def decode(
@@ -185,14 +188,14 @@ class MemoryTable(Table):
 
 
 class SortedKeys:
-    """Sorted keys, in short lists: to add a key moves few others."""
+    """Sorted keys, in short lists, so that an insertion moves few keys."""
 
     def __init__(self) -> None:
         self._parts: list[list[bytes]] = [[]]
-        """Sorted lists in their order; a list is empty only if there is no other."""
+        """The lists, in order. A list is empty only if it is the only list."""
 
     def add(self, key: bytes) -> None:
-        """Add a key that is not there."""
+        """Add a key, which must not be present."""
         index = max(0, bisect_right(self._parts, [key]) - 1)
         part = self._parts[index]
         insort(part, key)
@@ -201,7 +204,7 @@ class SortedKeys:
             self._parts[index : index + 1] = [part[:half], part[half:]]
 
     def remove(self, key: bytes) -> None:
-        """Remove a key that is there."""
+        """Remove a key, which must be present."""
         index = bisect_left(self._parts, [key + b"\0"]) - 1
         part = self._parts[index]
         del part[bisect_left(part, key)]
@@ -209,7 +212,7 @@ class SortedKeys:
             del self._parts[index]
 
     def since(self, low: bytes) -> Iterator[bytes]:
-        """Yield the keys from *low* on, the smallest first."""
+        """Yield the keys that are not below *low*, the smallest first."""
         index = max(0, bisect_right(self._parts, [low]) - 1)
         for part in self._parts[index:]:
             yield from part[bisect_left(part, low) :]

@@ -1,17 +1,19 @@
 """Locks between processes: files that the kernel unlocks when their holder dies.
 
-A lock between processes must end with its holder, however that dies; a waiter needs a
-deadline; and an error should name the holder. No single mechanism gives all three:
+A lock between processes must be released when its holder dies, however it dies; a
+waiter needs a deadline; and an error should name the holder. No single mechanism does
+all three:
 
 * A POSIX lock (``fcntl``), which LMDB and SQLite use, belongs to the process. It is
-  lost without notice when the process opens and closes the locked file once more, as
-  any copy of the folder does.
-* `flock` belongs to the open file. It survives that, and the kernel releases it when
-  the last descriptor is closed. So `FileLock` uses it, and polls: `flock` waits with a
-  deadline only by a signal, which belongs to the user's program.
-* The holder writes its name into the file, after it has the lock. Between the two the
-  file names the previous holder, or none; so a name is for messages only, and no
-  decision that must be right depends on it.
+  silently lost when the process opens and closes the locked file a second time, for
+  example to copy the folder.
+* A lock by `flock` belongs to the open file. A second open and close does not release
+  it; the kernel does, when the last descriptor is closed. So `FileLock` uses `flock`,
+  and polls: only a signal could end a blocking `flock` at a deadline, and signals
+  belong to the user's program.
+* The holder writes its name into the file after it has acquired the lock. Until then
+  the file names the previous holder, or none. So the name is used in messages only, and
+  never for a decision that must be right.
 
 Who sees what when::
 
@@ -22,17 +24,19 @@ Who sees what when::
     dies, or flock(LOCK_UN)       [A's name], unlocked        flock ► the lock is B's
                                                               pwrite(its name)
 
-A descriptor is inherited by a fork, and the lock with it: it would outlive its holder.
-So a forked child first closes all locks of the parent. Some milliseconds may pass until
-then, which `LockHolder.has_ended` is for.
+A forked child inherits the descriptor and with it the lock, which would then outlive
+its holder. So a forked child first closes all locks of the parent. Until it has done
+so, some milliseconds later, the lock of a dead parent is still taken;
+`LockHolder.has_ended` detects that the parent is gone.
 
-The file may also be removed and made again under its name. Two processes would hold a
-lock then, on two files: `FileLock.is_current` detects that, and a user of the lock that
-removes files must ask it after `acquire`.
+The file may also be unlinked and created again under the same name. Then two processes
+could hold the lock at once, on two files. `FileLock.is_current` detects that: code that
+unlinks lock files must call it after `acquire`.
 
-Behind the name a lease keeps four numbers of 8 bytes (`FENCE`, `STOP_REQUEST`,
-`WATCHED_UNTIL`, `STATE_SIZE`) and the state of the run. They are read without the lock,
-so a reader may meet half of a state: it is sealed, and half of it is refused.
+In the file of a lease, four numbers of 8 bytes follow the name (`FENCE`,
+`STOP_REQUEST`, `WATCHED_UNTIL`, `STATE_SIZE`), and then the state of the run. They are
+read without the lock, so a reader may see a partly written state. The state is sealed,
+and a partly written one fails the seal's check.
 """
 
 from __future__ import annotations
@@ -54,15 +58,16 @@ from flowpregel.storage.errors import of_system
 
 FIRST_PAUSE = 0.00005
 LONGEST_PAUSE = 0.01
-"""Seconds between two attempts to take a lock: they double from the one to the other.
+"""The shortest and the longest pause between two attempts to acquire a lock, in
+seconds. Each pause is twice as long as the one before.
 """
 NAME_SIZE = 256
-"""The bytes at the beginning of a lock's file that name its holder."""
+"""The number of bytes at the beginning of a lock's file that hold the holder's name."""
 FENCE = NAME_SIZE
 STOP_REQUEST = NAME_SIZE + 8
 WATCHED_UNTIL = NAME_SIZE + 16
 STATE_SIZE = NAME_SIZE + 24
-"""The positions of the numbers of a lease in its file; the state follows the last."""
+"""The positions of a lease's numbers in its file. The state follows the last number."""
 _STATE = STATE_SIZE + 8
 _DEAD_STATES = ("Z", "X")
 _STOPPED_STATES = ("T", "t")
@@ -70,12 +75,12 @@ _STOPPED_STATES = ("T", "t")
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """The process that holds a lock, as it stands in the lock's file."""
+    """The process that holds a lock, as the lock's file names it."""
 
     host: str
     pid: int
     namespace: int = 0
-    """The pid namespace in which *pid* is valid; 0: the system has only one."""
+    """The pid namespace in which *pid* is valid; 0 if the system has no namespaces."""
 
     @classmethod
     def me(cls) -> LockHolder:
@@ -96,18 +101,20 @@ class LockHolder:
 
     @property
     def state(self) -> str:
-        """The letter for the state of the process with this pid; empty: unknown."""
+        """The letter by which Linux gives the state of the process; empty if the state
+        is unknown.
+        """
         with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
             _, _, rest = file.read().rpartition(b")")
             return rest.split()[0].decode()
         return ""
 
     def has_ended(self) -> bool:
-        """Return True if this process is known to be gone, though its lock may not be.
+        """Return True if the process is known to have ended.
 
-        A process that it forked just before it died holds its locks too, until the
-        child has closed them or become another program: some milliseconds, or more on
-        a busy machine.
+        Its lock may still be taken: a child that it forked just before it died holds
+        the lock until it has closed the inherited file or has executed another program.
+        That takes some milliseconds, or longer on a busy machine.
         """
         me = self.me()
         if (self.host, self.namespace) != (me.host, me.namespace):
@@ -122,27 +129,32 @@ class LockHolder:
 
 
 def _holder_in(data: bytes) -> LockHolder | None:
-    """Return the holder that a lock's file names, or None if it names none."""
+    """Return the holder in *data*, the contents of a lock's file, or None if there is
+    none.
+    """
     with suppress(ValueError, TypeError):
         return LockHolder(**json.loads(data))
     return None
 
 
 def open_file(path: str, flags: int) -> int:
-    """Return a descriptor of a store's file; it is made with mode 0600.
+    """Open a file of a store, and return its descriptor.
+
+    If *flags* let it be created, it gets mode 0600.
 
     Raises:
-        StoreError: The file, or its folder, is a link, or it is no regular file.
-        OSError: It cannot be opened.
+        StoreError: The file or its folder is a symbolic link, or the file is not a
+            regular file.
+        OSError: The file cannot be opened.
     """
     folder, name = os.path.split(path)
     inherited = os.O_CLOEXEC | os.O_NOFOLLOW
-    # The folder may be one that this user may enter and not list.
+    # O_PATH also opens a folder that this user may enter but not list.
     entered = getattr(os, "O_PATH", os.O_RDONLY)
     folder_file = -1
     try:
         folder_file = os.open(folder, entered | os.O_DIRECTORY | inherited)
-        # Not blocking: the file may be a pipe that no other process opens.
+        # Without O_NONBLOCK, opening a named pipe would wait for another process.
         flags |= os.O_NONBLOCK | inherited
         file = os.open(name, flags, 0o600, dir_fd=folder_file)
     except OSError as error:
@@ -163,14 +175,14 @@ def open_file(path: str, flags: int) -> int:
 
 
 class FileLock:
-    """A lock between processes, with the holder's name in the file.
+    """A lock between processes, with the holder's name in its file.
 
-    A forked child does not inherit it. One OS thread may close it while another uses
-    it: the other one gets an error, and never uses the file that has got the descriptor
-    since.
+    A forked child does not inherit the lock. One OS thread may close the lock while
+    another uses it. The other thread then gets an error; it never uses another file
+    that was opened since under the same descriptor.
 
     Args:
-        path: The file; it is made with mode 0600 if it is not there.
+        path: The file; it is created with mode 0600 if it does not exist.
     """
 
     def __init__(self, path: str) -> None:
@@ -182,7 +194,7 @@ class FileLock:
         os.fchmod(self._file, 0o600)  # the umask may have removed bits
 
     def acquire(self, timeout: float) -> bool:
-        """Take the lock; return False if it is not free within *timeout* seconds."""
+        """Acquire the lock; return False if it is not free within *timeout* seconds."""
         deadline = time.monotonic() + timeout
         pause = FIRST_PAUSE
         while True:
@@ -207,18 +219,18 @@ class FileLock:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def release(self) -> None:
-        """Release the lock, if this has not been closed."""
+        """Release the lock, unless it is closed."""
         with self._use, suppress(ValueError):
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def holder(self) -> LockHolder | None:
-        """Return the last holder that the file names; None if this is closed."""
+        """Return the holder that the file names, or None if it names none."""
         with self._use, suppress(OSError):
             return _holder_in(os.pread(self._file, NAME_SIZE, 0))
         return None
 
     def read(self, position: int) -> int:
-        """Return the number at *position* (0: none was written)."""
+        """Return the number at *position*, or 0 if none was written."""
         with self._use:
             return int.from_bytes(os.pread(self._file, 8, position), "big")
 
@@ -227,14 +239,18 @@ class FileLock:
         position: int,
         number: int,
     ) -> None:
-        """Write a number at `FENCE`, `STOP_REQUEST` or `WATCHED_UNTIL`, or 0 at
-        `STATE_SIZE` for no state.
+        """Write a number at *position*.
+
+        Args:
+            position: `FENCE`, `STOP_REQUEST` or `WATCHED_UNTIL`; or `STATE_SIZE` to
+                erase the state.
+            number: The number; 0 at `STATE_SIZE`.
         """
         with self._use:
             os.pwrite(self._file, number.to_bytes(8, "big"), position)
 
     def write_state(self, state: bytes) -> None:
-        """Write the state of the holder; those who read it now may see half of it."""
+        """Write the state of the holder. A concurrent reader may see a part of it."""
         size = len(state).to_bytes(8, "big")
         with self._use:
             os.pwrite(self._file, size + state, STATE_SIZE)
@@ -246,12 +262,12 @@ class FileLock:
         return False
 
     def close(self, *, remove: bool = False) -> None:
-        """Close the file, which releases the lock; may be called again.
+        """Close the file, which releases the lock. It is safe to call this twice.
 
         Args:
-            remove: Remove the file first, if the path still names it. Only the holder
-                of the lock may ask for that, and only where no other process puts
-                another file there.
+            remove: Unlink the file first, if the path still names it. Only the holder
+                of the lock may pass True, and only if no other process can replace the
+                file.
         """
         if remove and self._file >= 0 and self.is_current():
             with suppress(FileNotFoundError):
@@ -263,8 +279,10 @@ class FileLock:
                 os.close(file)
 
     def close_after_fork(self) -> None:
-        """Close the file in a forked child: the parent's OS threads may have held
-        `_use`.
+        """Close the file in a forked child.
+
+        `_use` is replaced, since an OS thread of the parent may have held it during the
+        fork.
         """
         self._use = threading.Lock()
         self.close()
@@ -272,7 +290,7 @@ class FileLock:
 
 _OPEN: weakref.WeakSet[FileLock] = weakref.WeakSet()
 _holder_name = b""
-"""The name that this process writes into the file of a lock it has taken."""
+"""The name that this process writes into the file of a lock after acquiring it."""
 
 
 def _begin_process() -> None:
@@ -288,7 +306,7 @@ os.register_at_fork(after_in_child=_begin_process)
 
 
 def holder_and_state(path: str) -> tuple[LockHolder | None, bytes]:
-    """Return the holder of the lock on the file at *path*, and its state.
+    """Return the holder of the lock on the file at *path*, and the holder's state.
 
     The holder is None if the lock is free.
     """

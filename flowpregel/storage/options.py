@@ -23,38 +23,39 @@ class StoreOptions:
     """
 
     lock_timeout: float = 30.0
-    """Seconds to wait for another process that writes, or that has a store open which
-    must be closed to be changed, before `StoreBusyError`."""
+    """Seconds to wait before `StoreBusyError`: for another process that writes, or, for
+    a change that needs the store to be closed, for a process that has it open."""
     allow_network: bool = False
     """Open a store on a file system that is not known to be local (``ext4``, ``xfs``,
     ``apfs``, ``tmpfs``, ``overlay`` ...), although LMDB and SQLite may lose data there.
     """
     check_pages: bool = False
     """Check every page and record of the file when it is opened (about 15 ms for each
-    MiB), for a file that may be damaged: LMDB itself trusts its pages, and can read
-    wrongly or end the process where one is damaged.
+    MiB). Use this for a file that may be damaged: LMDB itself does not check its pages,
+    so a damaged page can give wrong data or kill the process.
     """
     trust: bool | bytes | None = None
-    """Accept a store that other users own or may write, or that is sealed under
-    another key. Bytes are that key; True accepts whatever is in it, and seals it again
-    under our own key; None does what ``FLOWPREGEL_TRUST`` says: 1 is True, 0 False."""
+    """Accept a store that other users own or can write to, or that is sealed under
+    another key. Bytes are the key of the store. True accepts the store whatever its
+    content is, and seals it again under our own key. None uses the environment variable
+    ``FLOWPREGEL_TRUST``: 1 means True, and 0 means False."""
     compression: bool = False
-    """Compress what gets smaller by it (needs the extra ``zstd``)."""
+    """Compress the values that become smaller (needs the extra ``zstd``)."""
     encryption_key: bytes | None = None
     """Encrypt records with AES-GCM under this key of 16, 24 or 32 bytes (needs
-    the extra ``crypto``). `LMDBSaver.change_keys` gives a store another one."""
+    the extra ``crypto``). `LMDBSaver.change_keys` changes the key of a store."""
 
     renamed: Mapping[str, str] = field(default_factory=dict)
     """The new names of classes, functions and modules that were moved or renamed, by
-    those that recorded values know: ``{"old.C": "new.C"}``. ``flowpregel rename`` keeps
-    such a name in the store.
+    the names in recorded values: ``{"old.C": "new.C"}``. ``flowpregel rename`` stores
+    such a name in the store instead.
     """
     kept_arguments: int = 1 << 20
-    """The most bytes that are kept of the arguments of a call that failed, for
-    ``flowpregel debug``, until it succeeds; 0 keeps none."""
+    """The most bytes to store of a failed call's arguments, for ``flowpregel debug``,
+    until the call succeeds; 0 stores none."""
     kept_output: int = 1 << 16
-    """The most bytes that are kept of what a task prints and logs in a worker process,
-    half from the beginning and half from the end; 0 keeps none.
+    """The most bytes to store of the text that a task prints and logs in a worker
+    process, half from the beginning and half from the end; 0 stores none.
     """
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ class StoreOptions:
 
     @property
     def trusts_all(self) -> bool:
-        """True if a store is accepted whatever is in it.
+        """True if a store is accepted whatever its content is.
 
         Raises:
             ConfigurationError: ``FLOWPREGEL_TRUST`` is neither 1 nor 0.

@@ -12,22 +12,24 @@ from flowpregel.storage.options import TRUST_VARIABLE
 
 
 def refuse_others(paths: Iterable[str]) -> None:
-    """Refuse a store that other users may have written: values are pickles, which run
-    code.
+    """Refuse a store that other users may have written, since values are pickles, which
+    run code.
 
-    The store's own key proves nothing then, and engines trust their own pages.
+    The checksums do not protect from such users, who can read the key in the store, and
+    engines do not check their own pages.
 
     Args:
         paths: The files and folders of the store.
 
     Raises:
-        StoreForeignError: One of *paths* is another user's, or others may write it.
+        StoreForeignError: One of *paths* belongs to another user, or other users can
+            write to it.
     """
     for path in paths:
         with named(path):
             status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
-            continue  # refused where it is opened
+            continue  # refused when it is opened
         if status.st_uid != os.geteuid():
             reason = f"belongs to user {status.st_uid}, and we are user {os.geteuid()}"
         elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -1,8 +1,8 @@
-"""The fields of records for readers that must not run code of the store's author.
+"""The fields of records, decoded without running any code of the store's author.
 
-A store may have been made to do harm. `pickle.loads` imports what a pickle names; here
-every name gives a plain value, and a record is refused if hashing or printing it would
-not end.
+A store may be malicious. `pickle.loads` imports the objects that a pickle names. Here,
+every name becomes a class of plain values, and a record is refused if hashing or
+printing it would not end.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from typing import Any, ClassVar
 from flowpregel.errors import StoreCorruptError
 
 _FEWEST_LEVELS = 20
-"""A tuple of fewer levels has at most a million parts."""
+"""The number of nested tuples that makes a check necessary: with fewer, a value of two
+parts at each level has at most a million parts.
+"""
 _MOST_FIELDS = 2_000_000
 _TUPLE_OPCODES = b"\x85\x86\x87("
-"""The opcodes of tuples of one, two and three items; and the mark before longer ones.
+"""The opcodes of tuples with one, two and three items, and the mark that begins a
+longer tuple.
 """
 
 
@@ -28,10 +31,11 @@ def fields_of(data: bytes) -> Any:
     It takes 3 µs longer.
 
     Raises:
-        StoreCorruptError: The record has parts that no record has, or hashing or
-            printing it would not end.
+        StoreCorruptError: The record contains objects that no valid record contains, or
+            hashing or printing it would not end.
     """
-    # Each level of a tuple that grows without a bound has such an opcode of its own.
+    # A small pickle can refer to the same tuple twice at each level, so that the value
+    # doubles with each level. Each level needs one of these opcodes.
     levels = len(data) - len(data.translate(None, _TUPLE_OPCODES))
     if levels < _FEWEST_LEVELS:
         return _FieldsReader(io.BytesIO(data)).load()
@@ -46,7 +50,7 @@ def fields_of(data: bytes) -> Any:
 def _is_bounded(value: Any, most: int) -> bool:
     """Return True if *value* has at most *most* parts.
 
-    A part that is in several positions counts for each of them.
+    A part that occurs in several positions is counted for each of them.
     """
     waiting = [value]
     while waiting:
@@ -92,7 +96,7 @@ class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001 - the one in C ha
         self._fill([key, value])
 
     def load_setitems(self) -> None:
-        """Put the items behind the mark into a dict."""
+        """Put the items after the mark into a dict."""
         self._fill(self.pop_mark())
 
     def _fill(self, items: list[Any]) -> None:
@@ -106,7 +110,7 @@ class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001 - the one in C ha
             target[key] = value
 
     def refuse(self) -> None:
-        """Refuse sets, and dicts of the old form: no record holds them."""
+        """Refuse sets, and dicts of old pickle protocols: no record contains them."""
         raise StoreCorruptError("a record holds what none has")
 
     dispatch[pickle.SETITEM[0]] = load_setitem
@@ -116,7 +120,9 @@ class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001 - the one in C ha
 
 
 class _PlainValue:
-    """A plain text or number, made of one of a user's class: of a `StrEnum`, say."""
+    """A placeholder for a user's class, such as a `StrEnum`: calling it returns the
+    plain text or number itself.
+    """
 
     def __new__(cls, value: Any) -> Any:
         return value

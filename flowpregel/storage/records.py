@@ -6,12 +6,13 @@
     checksum (16), 1, bytes (8)      the head of a large payload in chunks
     checksum (16), 2, n-th chunk
 
-16 is added to the kind (the byte behind the checksum) of an encrypted record.
+The byte after the checksum is the record's kind. 16 is added to the kind of an
+encrypted record.
 
-The checksum also covers the name of the table and the key. A record that is moved to
-another key is therefore refused, and so is one of another store. Values are pickles,
-which run code when they are read: nothing of a record is decoded before its checksum
-has been verified.
+The checksum also covers the name of the table and the key. So a record that was moved
+to another key is refused, and so is a record of another store. Values are pickles,
+which run code when they are decoded. So no part of a record is decoded before its
+checksum has been verified.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ TABLE_NAMES = (
 HEADER = b"header"
 """The key of the header in ``meta``."""
 SIZE = 16
-"""The bytes of a checksum."""
+"""The number of bytes of a checksum."""
 KIND_END = SIZE + 1
 """The position in a record at which its payload begins."""
 WHOLE = 0
-"""The kind of a record that holds all of a payload."""
+"""The kind of a record that contains a whole payload."""
 NOT_ENCRYPTED = ""
-"""The name, in a header, of no encryption key."""
+"""The text that a header has in place of a key's name if no record is encrypted."""
 _ENCRYPTED = 16
 _NONCE = 12
 _CIPHERS = "cryptography.hazmat.primitives.ciphers.aead"
 
 
 class Seal:
-    """The keys of one store: they make checksums, and encrypt records on demand.
+    """The keys of one store, for checksums and optional encryption.
 
     Args:
-        key: The secret; any length.
-        encryption_key: A key of 16, 24 or 32 bytes; None: records are not encrypted.
-        is_kept: True if the header of the store holds *key* itself.
+        key: The secret key for checksums, of any length.
+        encryption_key: A key of 16, 24 or 32 bytes; None if records are not encrypted.
+        is_kept: True if the header of the store contains *key* itself.
 
     Raises:
         ConfigurationError: The extra that encryption needs is not installed.
@@ -76,7 +77,7 @@ class Seal:
         """The name of the key, from which the key cannot be computed."""
         self.cipher = None
         self.encryption = NOT_ENCRYPTED
-        """The name of the key that records are encrypted under."""
+        """The name of the key that records are encrypted under, or `NOT_ENCRYPTED`."""
         if encryption_key is not None:
             ciphers = extra_module(_CIPHERS, "encryption", "crypto")
             self.cipher = ciphers.AESGCM(encryption_key)
@@ -90,8 +91,8 @@ class Seal:
         """Return the checksum of a record.
 
         Args:
-            position: The name of the record's table, and its key.
-            content: All bytes of the record behind the checksum.
+            position: The name of the record's table, followed by the record's key.
+            content: All bytes of the record that follow the checksum.
         """
         checksum = self._base.copy()
         checksum.update(b"%d:%b" % (len(position), position))
@@ -100,7 +101,7 @@ class Seal:
 
 
 class SealedRecords:
-    """The records of one table as bytes: sealed, and opened again.
+    """The sealing and opening of the records of one table.
 
     Args:
         name: The name of the table.
@@ -143,7 +144,7 @@ class SealedRecords:
 
         Raises:
             StoreCorruptError: The checksum is not that of this record at this key.
-            StoreForeignError: It is encrypted under another key.
+            StoreForeignError: The record is encrypted under another key.
         """
         position = self.name + key
         checksum = self._seal.of(position, memoryview(record)[SIZE:])
@@ -171,7 +172,7 @@ class SealedRecords:
             decrypted: bytes = self._seal.cipher.decrypt(
                 nonce, ciphertext, self.name + key
             )
-        except Exception as error:  # `InvalidTag`, a class of the extra's
+        except Exception as error:  # `InvalidTag`, a class that the extra defines
             raise StoreForeignError(
                 f"record {key.hex()} of {self._path} is encrypted under another "
                 "encryption_key"
@@ -183,7 +184,7 @@ class SealedRecords:
         key: bytes,
         problem: str,
     ) -> StoreCorruptError:
-        """Return the error that reports a *problem* of the record at *key*."""
+        """Return the error that reports a *problem* with the record at *key*."""
         return StoreCorruptError(
             f"record {key.hex()} in {self.name.decode()} of {self._path} {problem}; "
             "restore a backup, or run verify() to see what else is damaged"
@@ -191,7 +192,7 @@ class SealedRecords:
 
 
 def after(prefix: bytes) -> bytes:
-    """Return the smallest key greater than all that begin with *prefix*."""
+    """Return the smallest key greater than all keys that begin with *prefix*."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return b"\xff" * 500
@@ -199,17 +200,17 @@ def after(prefix: bytes) -> bytes:
 
 
 def purpose_digest(data: bytes, purpose: bytes) -> bytes:
-    """Return a digest of 32 bytes of *data* for one *purpose*."""
+    """Return a digest (32 bytes) of *data*, which differs for each *purpose*."""
     person = b"flowpregel" + purpose
     return blake2b(data, digest_size=32, person=person).digest()
 
 
 def labels_digest(labels: Sequence[str]) -> bytes:
-    """Return a digest of 16 bytes of *labels*, which may be any texts."""
+    """Return a digest (16 bytes) of *labels*, which may be any texts."""
     digest = blake2b(digest_size=16)
     for label in labels:
         data = label.encode("utf-8", "surrogatepass")
-        # With its length first, so that no two lists of labels give the same bytes.
+        # The length comes first, so that no two lists of labels give the same bytes.
         digest.update(len(data).to_bytes(8, "big") + data)
     return digest.digest()
 

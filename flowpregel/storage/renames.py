@@ -1,10 +1,10 @@
-"""The new names of classes and functions that recorded values name.
+"""The new names of classes and functions that recorded values refer to.
 
-A pickle names a class by its module and its name. Where the class was moved or renamed
-since, its new name stands in ``StoreOptions(renamed=...)``, or in the store itself: a
-record in ``meta``, which `flowpregel rename` writes. No value is written again for it,
-so nothing can be lost on the way, and values are found whatever encodes, compresses or
-encrypts them.
+A pickle refers to a class by its module and its name. If the class has been moved or
+renamed since, its new name is given by ``StoreOptions(renamed=...)``, or by the store
+itself, in a record in ``meta`` that `flowpregel rename` writes. No value is rewritten
+for that. So no value can be lost, and it does not matter which codec encodes,
+compresses or encrypts the values.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from flowpregel._pickling.moved_classes import note_renames
 from flowpregel.errors import ConfigurationError
 
 RENAMED = b"renamed"
-"""The key of the record in ``meta``."""
+"""The key in ``meta`` of the record of renames."""
 _GLOBAL = b"\x93"
-"""The pickle opcode before which a class is named; a pickle without it names none."""
+"""The pickle opcode that loads a class. A pickle without it refers to no class."""
 
 
 class Renames:
     """The present names of classes and functions, by their recorded names.
 
     Args:
-        names: The new names by the old ones, from the user; they come before those of
-            the store. A name may be that of a module: all in it have moved.
+        names: The user's new names, by the old names. They take precedence over the
+            store's. A name may be that of a module, for all classes in the module.
     """
 
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
@@ -37,18 +37,19 @@ class Renames:
         note_renames(self._given)
         self._of_store: Mapping[str, str] | None = None
         self.load: Callable[[], bytes | None] = lambda: None
-        """Reads the record of the store."""
+        """A function that reads the record of renames from the store."""
 
     def matter(self, data: bytes) -> bool:
-        """Return whether *data*, a pickle and what is around it, may name what is
-        renamed.
+        """Return whether the pickle in *data* may refer to a renamed class.
+
+        Other bytes may surround the pickle.
         """
         return _GLOBAL in data and bool(self._given or self.of_store)
 
     @property
     def of_store(self) -> Mapping[str, str]:
-        """The new names by the old ones that the store keeps: read once for each
-        opening.
+        """The store's new names, by the old names. They are read once each time the
+        store is opened.
         """
         if self._of_store is None:
             self._of_store = names_in(self.load())
@@ -56,16 +57,18 @@ class Renames:
         return self._of_store
 
     def forget(self) -> None:
-        """Read the record of the store again when it is needed next."""
+        """Discard the names of the store, so that they are read again when needed."""
         self._of_store = None
 
     def find(self, name: str) -> Any:
-        """Return what has the recorded *name* now; None: it is not renamed.
+        """Return the class or function with the recorded *name*, under its new name.
+
+        Return None if *name* is not renamed.
 
         Raises:
-            ConfigurationError: The store has a new name for it, and there is another
-                class or function of the old one.
-            ImportError: There is nothing of the new name.
+            ConfigurationError: The store has a new name for *name*, and another class
+                or function with the old name exists.
+            ImportError: The new name cannot be imported.
         """
         if (new := _new_name(self._given, name)) is not None:
             return resolve_name(new)
@@ -82,7 +85,7 @@ class Renames:
 
 
 def names_in(data: bytes | None) -> dict[str, str]:
-    """Return the new names, by the old ones, that the record of a store holds."""
+    """Return the new names, by the old names, in the record of a store."""
     return {} if data is None else dict(json.loads(data))
 
 
@@ -91,7 +94,7 @@ def with_rename(
     old: str,
     new: str,
 ) -> bytes:
-    """Return the record of a store in which *old* was renamed to *new* after all other
+    """Return the record of a store after *old* is renamed to *new*, given the earlier
     renames.
 
     Example:
@@ -107,7 +110,7 @@ def with_rename(
 
 
 def importable(name: str) -> Any:
-    """Return what is found under the full *name*, None: nothing is."""
+    """Return the object with the full *name*, or None if it cannot be imported."""
     try:
         return resolve_name(name)
     except Exception as error:
@@ -117,7 +120,9 @@ def importable(name: str) -> Any:
 
 
 def _new_name(names: Mapping[str, str], name: str) -> str | None:
-    """Return the new name of *name*, by its own or by that of what it is in."""
+    """Return the new name of *name*, if *name* or an enclosing class or module is
+    renamed.
+    """
     prefix, rest = name, ""
     while prefix:
         if prefix in names:

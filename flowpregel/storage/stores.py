@@ -1,4 +1,4 @@
-"""The contract between those who keep records and those who use them.
+"""The contract between the engines that store records and the code that uses them.
 
 ::
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from flowpregel.storage.tables import Table
 
 Transaction: TypeAlias = Any
-"""An engine's own object: its `Store` passes it to work, its tables take it."""
+"""An engine's own object, which its `Store` passes to work, and work to its tables."""
 
 
 class Store(Protocol):
-    """One opening of a store, for any OS thread of this process."""
+    """An open store. Any OS thread of this process may use it."""
 
     codec: ValueCodec
     """The codec of values."""
@@ -35,23 +35,24 @@ class Store(Protocol):
     def read(self, work: Callable[[Transaction], Any], /) -> Any:
         """Return ``work(transaction)``.
 
-        All that *work* reads is of one moment. It may be called again, and nothing of
-        the transaction may be used after it returns.
+        *work* reads a consistent snapshot. It may be called more than once, and no
+        object of the transaction may be used after it returns.
         """
 
     def write(self, work: Callable[[Transaction], Any], /) -> Any:
-        """Return ``work(transaction)`` after everything that it put is durable.
+        """Return ``work(transaction)`` after all changes that *work* made are durable.
 
-        Others see all of it or nothing, and so does a program that is started after a
-        power cut. If *work* raises, nothing is stored and the exception is raised.
-        *work* may be called again, in a new transaction.
+        Other users of the store see all of the changes or none, and so does a program
+        that is started after a power cut. If *work* raises an exception, nothing is
+        stored and the exception is raised. *work* may be called again, in a new
+        transaction.
         """
 
     def table(self, name: bytes) -> Table:
         """Return the table that has *name*."""
 
     def close(self) -> None:
-        """Give the opening back; may be called again."""
+        """Close the store. It is safe to call this more than once."""
 
 
 class DurableStore(Store, Protocol):
@@ -61,19 +62,19 @@ class DurableStore(Store, Protocol):
     """The location of the store, for messages: without a password."""
 
     def sizes(self) -> tuple[int, int]:
-        """Return the bytes on disk, and the bytes of the map (0: there is none)."""
+        """Return the size on disk, and the size of the map or 0 if there is none."""
 
     def change_counter(self) -> int:
         """Return a number that stays the same as long as nothing is committed."""
 
 
 class StoreUser:
-    """An object that keeps records in a store, and closes the store with itself."""
+    """An object that keeps records in a store, and that closes the store in `close`."""
 
     _store: Store
 
     def close(self) -> None:
-        """Close the store; may be called again."""
+        """Close the store. It is safe to call this more than once."""
         self._store.close()
 
     def __enter__(self) -> Self:

@@ -22,8 +22,8 @@ class Table(SealedRecords, ABC):
     """A table of one store; every method takes the transaction to use.
 
     A transaction is the object that `Store.read` and `Store.write` pass to their work.
-    Only the engine's own tables look into it. A subclass implements the six abstract
-    methods. Keys are at most 500 bytes long and are ordered as bytes are.
+    Only the engine's own tables access its contents. A subclass implements the six
+    abstract methods. Keys are at most 500 bytes long, and are ordered bytewise.
 
     Args:
         name: The name of the table, one of `TABLE_NAMES`.
@@ -48,7 +48,7 @@ class Table(SealedRecords, ABC):
         key: bytes,
         record: bytes,
     ) -> None:
-        """Store *record* at *key*, in place of a record that was there."""
+        """Store *record* at *key*, in place of an earlier record at that key."""
 
     @abstractmethod
     def discard(
@@ -67,14 +67,15 @@ class Table(SealedRecords, ABC):
         *,
         backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, record) of all keys that begin with *prefix*, in their order.
+        """Yield (key, record) for all keys that begin with *prefix*, in key order.
 
-        The caller may stop at any record, and may delete records it has been given.
+        The caller may stop at any record, and may delete records that were yielded.
 
         Args:
             transaction: The transaction.
             prefix: The bytes with which the keys begin.
-            start: The first key; with *backwards* the first key that is left out.
+            start: The smallest key to yield. With *backwards*, only smaller keys than
+                this are yielded.
             backwards: Yield the greatest key first.
         """
 
@@ -86,13 +87,13 @@ class Table(SealedRecords, ABC):
         start: bytes = b"",
         limit: int | None = None,
     ) -> list[bytes]:
-        """Return the keys that begin with *prefix*, from *start* on, in their order.
+        """Return the keys that begin with *prefix*, in key order.
 
         Args:
             transaction: The transaction.
             prefix: The bytes with which the keys begin.
-            start: The first key.
-            limit: The greatest number of keys.
+            start: The smallest key to return.
+            limit: The greatest number of keys to return.
         """
 
     @abstractmethod
@@ -108,7 +109,7 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         keys: list[bytes],
     ) -> None:
-        """Prepare to read *keys*: an engine far away fetches them in one round trip."""
+        """Prepare to read *keys*. A remote engine fetches them in one round trip."""
 
     # ------------------------------------------------------------ payloads
 
@@ -174,12 +175,14 @@ class Table(SealedRecords, ABC):
     ) -> None:
         """Raise `StoreCorruptError` if the record at *key* is damaged.
 
-        The header has a form of its own, and is checked when the store is opened.
+        The header has another form than other records. It is checked when the store is
+        opened.
         """
         if not key:
             raise self.corrupt(key, "has no key")
         record = self.record(transaction, key)
         if record is not None and self.name + key != b"meta" + HEADER:
-            # Its checksum holds if only the key to decrypt it is missing.
+            # The checksum is verified before the decryption. So if only the key for
+            # decryption is missing, the record is not damaged.
             with suppress(StoreForeignError):
                 self.opened(key, record)

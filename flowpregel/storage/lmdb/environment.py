@@ -1,4 +1,4 @@
-"""An LMDB environment: the one module that calls what LMDB does not forgive.
+"""An LMDB environment: the only module that calls LMDB's unsafe operations.
 
 ::
 
@@ -6,28 +6,29 @@
                               ├── read(work)    one short read transaction
                               └── commits       group commit ► flock ► gate ► LMDB
 
-LMDB alone holds the data. With its default flags a commit is on disk when it returns,
-and every later transaction, of this process or another, sees it.
+No data is cached outside of LMDB. With LMDB's default flags, a commit is on disk when
+it returns, and every later transaction, of this process or another, sees it.
 
-What LMDB does not forgive, and what is done about it:
+The hazards of LMDB, and how they are avoided:
 
-* *A transaction used on another OS thread, or a view of the map used after its
-  transaction.* A transaction is never handed out. A caller gives *work*, a function of
-  the transaction, so it begins, is filled and is committed on one OS thread; and *work*
-  returns copies.
-* *A resize while a transaction is open.* Each transaction is inside `_gate`; a resize
-  holds the gate alone.
-* *The end of the map.* A transaction that reaches it is dead. The map grows, and all of
-  *work* is repeated: so *work* may be called more than once, and must do the same.
+* *A transaction that is used on another OS thread, or a view of the map that is used
+  after its transaction.* Callers never get a transaction. They pass *work*, a function
+  of the transaction. So the transaction is begun, filled and committed on one OS
+  thread, and *work* must return copies.
+* *A resize while a transaction is open.* Each transaction shares `_gate`; a resize
+  holds the gate exclusively.
+* *The end of the map.* A transaction that reaches it must be aborted. The map grows,
+  and all of *work* is repeated. So *work* may be called more than once, and must do the
+  same each time.
 * *A wait without a deadline.* LMDB's writer lock has no timeout, and is lost if the
-  process opens and closes the lock file. So a `FileLock` is taken first, with a
-  deadline; after that LMDB's own lock is free.
-* *A commit that fails.* LMDB is unusable after a meta page could not be written, and
-  the commit may be on disk although its sync failed. The file is opened again, and its
-  newest transaction shows whether the commit has landed.
-* *A fork.* The child must not use the environment; every use compares the pid.
+  process opens and closes the lock file. So a `FileLock` is acquired first, with a
+  deadline. Then LMDB's own lock is free.
+* *A commit that fails.* LMDB is unusable after it could not write a meta page, and a
+  commit may be on disk although its sync failed. So the file is opened again, and the
+  newest transaction's number shows whether the commit succeeded.
+* *A fork.* The child must not use the environment, so every use checks the pid.
 
-The locks are always taken in this order, so none waits for itself: the writer of the
+To avoid deadlocks, the locks are always acquired in this order: the writer lock of the
 `CommitQueue` (one OS thread), the `FileLock` (one process), the gate, LMDB's own lock.
 """
 
@@ -55,9 +56,12 @@ from flowpregel.storage.options import StoreOptions
 from flowpregel.storage.records import TABLE_NAMES
 
 _TICK = 50_000_000
-"""Nanoseconds within which two commits may leave the same time on the file."""
+"""The time within which two commits may give the file the same modification time, in
+nanoseconds.
+"""
 _LARGEST_DOUBLED = 1 << 36
-"""Bytes of address space up to which a map doubles; then it grows by as much."""
+"""The size of a map, in bytes, up to which it doubles. A larger map grows by this size.
+"""
 
 Result = TypeVar("Result")
 Part = TypeVar("Part")
@@ -65,13 +69,14 @@ Part = TypeVar("Part")
 OPEN: dict[str, Environment] = {}
 """The environments that are open in this process, by their paths."""
 REGISTRY = threading.Lock()
-"""Guards `OPEN`, and the counts of users."""
+"""The lock that guards `OPEN` and the counts of users."""
 
 
 class Environment:
     """An LMDB environment, shared by all users of a store in this process.
 
-    Use `open_store`; each `close` gives one opening back.
+    Use `open_store` to get one. The environment is closed when each user has called
+    `close`.
     """
 
     def __init__(
@@ -109,13 +114,14 @@ class Environment:
             raise
 
     def _open(self, options: StoreOptions) -> None:
-        """Take the locks of an open store, and map its file."""
+        """Acquire the locks of an open store, and map its file."""
         self._open_lock.await_one_file(options.lock_timeout)
         if self.readonly:
             self._map(pages=options.check_pages)
             return
         self._file_lock = FileLock(os.path.join(self.path, files.WRITE_LOCK))
-        # Opening the databases is a write transaction, and LMDB's lock has no deadline.
+        # Opening the databases is a write transaction. The `FileLock` is acquired for
+        # it because LMDB's own lock has no timeout.
         with self.exclusively(options.lock_timeout):
             self._map(pages=options.check_pages)
         files.make_ballast(self.path)
@@ -125,9 +131,9 @@ class Environment:
 
     @held()
     def read(self, work: Callable[[Any], Result]) -> Result:
-        """Return ``work(transaction)`` of one read transaction.
+        """Return ``work(transaction)``, called in a read transaction.
 
-        *work* must return copies: nothing of the map may leave.
+        *work* must return copies: no view of the map may be used after the transaction.
         """
         while True:
             try:
@@ -145,9 +151,9 @@ class Environment:
                 self._overcome(error)
 
     def _attempt(self, works: Sequence[Work]) -> list[Any]:
-        """Return what `_commit` does, or raise an error of LMDB's."""
+        """Do the same as `_commit`, but without retries: raise LMDB's errors."""
         with self._gate:
-            with suppress(FileNotFoundError):  # the whole folder may be moved
+            with suppress(FileNotFoundError):  # the folder may have been moved
                 if os.stat(self._data).st_ino != self._inode:
                     raise self._another_file()
             environment = self._usable(self._lmdb)
@@ -166,9 +172,10 @@ class Environment:
             except lmdb.Error as error:
                 failure = error
             else:
-                # LMDB does not write pages at the end that a transaction took and gave
-                # back, and `files.check_files` would check all of a short file. If it
-                # cannot be made longer, the next process to open it takes its time.
+                # LMDB does not write pages at the end of the file that a transaction
+                # allocated and freed again. The file is then too short, and
+                # `files.check_files` would check every page of it. If the file cannot
+                # be extended, the next process only takes longer to open it.
                 last_page = environment.info()["last_pgno"]
                 used = (last_page + 1) * environment.stat()["psize"]
                 with suppress(OSError):
@@ -189,12 +196,12 @@ class Environment:
         """Remove the cause of *error*, so that the transaction can be repeated.
 
         Raises:
-            StoreError: It cannot be removed.
+            StoreError: The cause cannot be removed.
         """
         match error:
             case lmdb.MapFullError():
                 self.grow()
-            case lmdb.MapResizedError():  # another process gave it another size
+            case lmdb.MapResizedError():  # another process has resized the map
                 self._resize(0)
             case lmdb.ReadersFullError():
                 with self._gate:
@@ -206,7 +213,7 @@ class Environment:
 
     @contextmanager
     def _locked(self, timeout: float) -> Iterator[None]:
-        """Hold the lock that keeps other processes from writing."""
+        """Hold the lock that excludes writers of other processes."""
         lock = self._usable(self._file_lock)
         try:
             if not lock.acquire(timeout):
@@ -218,9 +225,9 @@ class Environment:
     # ------------------------------------------------------------ the map and the file
 
     def _usable(self, part: Part | None) -> Part:
-        """Return *part*, LMDB's environment or the lock.
+        """Return *part*, which is LMDB's environment or the lock, if it can be used.
 
-        LMDB's environment may be used inside the gate only.
+        LMDB's environment may be used only inside the gate.
 
         Raises:
             StoreError: The store is closed, or was opened by the parent of this fork.
@@ -239,7 +246,7 @@ class Environment:
         )
 
     def _map(self, *, pages: bool = False) -> None:
-        """Check the file, with *pages* each page of it, and map it."""
+        """Check the file, and map it. With *pages*, check every page of the file."""
         files.check_files(self.path, pages=pages, readonly=self.readonly)
         try:
             self._lmdb = self._open_lmdb()
@@ -256,7 +263,9 @@ class Environment:
             raise
 
     def _open_lmdb(self) -> Any:
-        """Open LMDB's environment with as much address space as this process gets."""
+        """Open LMDB's environment, with less address space if the process cannot get
+        all of it.
+        """
         size = self._map_size
         while True:
             try:
@@ -264,7 +273,7 @@ class Environment:
                     self.path, size, readonly=self.readonly, lock=self._registers
                 )
             except lmdb.MemoryError:
-                # A process may be allowed little address space (`ulimit -v`).
+                # The address space of a process may be limited (`ulimit -v`).
                 if size <= files.SMALLEST_MAP:
                     raise
                 size //= 2
@@ -275,34 +284,35 @@ class Environment:
             self._lmdb = None
 
     def grow(self) -> None:
-        """Make room: double the map."""
+        """Make room: double the map, or add `_LARGEST_DOUBLED` to a larger one."""
         _, size = self.sizes()
         self._resize(size + min(size, _LARGEST_DOUBLED))
 
     def _resize(self, size: int) -> None:
-        """Give the map another size (0: the size that the file names)."""
+        """Resize the map; 0 stands for the size that the file gives."""
         with self._gate.alone():
             try:
                 self._usable(self._lmdb).set_mapsize(size)
             except lmdb.Error as error:
-                # There is no address space, say; LMDB has closed itself.
+                # For example, there is no more address space. LMDB has unmapped the
+                # file then.
                 self._unmap()
                 self._map()
                 raise errors.of_commit(error, self.path) from error
 
     @held()
     def sizes(self) -> tuple[int, int]:
-        """Return the bytes of the file, and the bytes of address space for it."""
+        """Return the size of the file and the size of the map, in bytes."""
         with self._gate:
             info = self._usable(self._lmdb).info()
             return os.path.getsize(self._data), int(info["map_size"])
 
     def _has_landed(self, transaction_id: int) -> bool:
-        """Open the file again after a commit failed; return True if the commit is on
-        disk all the same.
+        """Open the file again after a commit has failed; return True if the commit is
+        on disk nevertheless.
 
-        LMDB itself cannot be asked: a meta page that could not be written leaves it
-        unusable, and one that could not be synced may be there.
+        The file must be opened again, because LMDB is unusable after it could not write
+        a meta page, and a meta page that could not be synced may still be on disk.
         """
         with self._gate.alone():
             self._unmap()
@@ -317,7 +327,7 @@ class Environment:
     def change_counter(self) -> int:
         """Return a number that stays the same as long as nothing is committed.
 
-        For a moment after a commit it is a new one each time.
+        For 50 ms after a commit, each call returns a different number.
         """
         changed_at = os.stat(self._data).st_mtime_ns
         now = time.time_ns()
@@ -325,7 +335,7 @@ class Environment:
 
     @held()
     def copy(self, path: str) -> None:
-        """Copy the store at this moment into the folder *path*, without free pages."""
+        """Copy a snapshot of the store into the folder *path*, without free pages."""
         try:
             with self._gate:
                 self._usable(self._lmdb).copy(path, compact=True)
@@ -334,7 +344,7 @@ class Environment:
 
     @held()
     def replace(self, timeout: float) -> None:
-        """Put a compacted copy in the place of the file.
+        """Replace the file by a compacted copy.
 
         Raises:
             StoreBusyError: Another process has the store open.
@@ -345,7 +355,8 @@ class Environment:
             with named(self.path), draft_in(self.path, files.DRAFT) as draft:
                 self.copy(draft)
                 with self._gate.alone():
-                    # After a close, another process may have written since the copy.
+                    # Fails if the store was closed since the copy: another process may
+                    # have written to it then.
                     self._usable(self._lmdb)
                     self._unmap()
                     try:
@@ -358,7 +369,7 @@ class Environment:
 
     @held()
     def close(self) -> None:
-        """Give one opening back; the last one closes the file."""
+        """Release the environment for one user. The last call closes the file."""
         with REGISTRY:
             self.users -= 1
             if self.users <= 0:
@@ -369,7 +380,7 @@ class Environment:
         if OPEN.get(self.path) is self:
             del OPEN[self.path]
         if self.pid != os.getpid():
-            return  # it is the parent's
+            return  # the environment belongs to the parent process
         with self._gate.alone():
             self._unmap()
             if self._file_lock is not None:

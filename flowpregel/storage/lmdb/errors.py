@@ -1,4 +1,4 @@
-"""Errors of LMDB as ours."""
+"""The translation of LMDB's errors into ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowpregel.errors import (
 from flowpregel.storage.errors import LITTLE_ROOM, room_for
 
 DATA = "data.mdb"
-"""The name of the file that LMDB keeps the data in."""
+"""The name of LMDB's data file."""
 _DAMAGE = (
     "CorruptedError",
     "PageNotFoundError",
@@ -29,7 +29,7 @@ _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def of_lmdb(error: Exception, path: str) -> StoreError:
-    """Return our error for one that LMDB raised on the store at *path*."""
+    """Return our error for an LMDB error on the store at *path*."""
     kind = type(error).__name__
     code = getattr(error, "code", 0)
     if kind in _DAMAGE:
@@ -50,9 +50,10 @@ def of_lmdb(error: Exception, path: str) -> StoreError:
 
 
 def of_commit(error: Exception, path: str) -> StoreError:
-    """Return our error for a commit, or a copy, that failed at *path*.
+    """Return our error for a commit or a copy that failed at *path*.
 
-    LMDB reports a full disk as EIO, so the free space decides which error it was.
+    LMDB reports a full disk as EIO, so the free space decides whether the disk was
+    full.
     """
     code = getattr(error, "code", 0)
     is_full = code in _FULL

@@ -1,7 +1,7 @@
-"""The folder of a store: created whole or not at all, and checked before it is opened.
+"""The folder of a store: created in one step, and checked before it is opened.
 
-A store may come from another user: no link in it is followed, and nothing in it is
-made or changed before it is known to be ours.
+A store may come from another user. So no link in it is followed, and nothing in it is
+created or changed before its owner has been checked.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ READER_TABLE = "lock.mdb"
 WRITE_LOCK = "write.lock"
 OPEN_LOCK = "open.lock"
 ENGINE = 0
-"""The major version of LMDB whose format we write; py-lmdb ships two."""
+"""The major version of LMDB whose format we write. py-lmdb contains two versions."""
 SMALLEST_MAP = 1 << 20
 READERS = 1024
 _READER_TABLE_SIZE = (READERS + 2) * 64
-"""Bytes that LMDB maps of it."""
+"""The number of bytes of the reader table that LMDB maps."""
 _BALLAST = "ballast"
 _BALLAST_SIZE = 128 << 10
 DRAFT = ".compact."
-"""The prefix of a folder in a store's folder, in which new data are made."""
+"""The prefix of the name of a folder in which a new data file is built, inside the
+store's folder.
+"""
 _MAGIC = 0xBEEFC0DE
 _META = struct.Struct("<16xII16xI92xQQ")
-"""Magic, format, page size (which LMDB keeps in the first database's md_pad), last page
-in use, and the transaction that wrote the page.
+"""The layout of a meta page: magic, format, page size (which LMDB keeps in the first
+database's md_pad), last page in use, and the transaction that wrote the meta page.
 """
 _NEWER_META = struct.Struct("<24xII")  # LMDB 1.0 has a longer page header
 _FORMAT = 1  # LMDB 0.9; 1.0 writes 3
@@ -50,11 +52,11 @@ _FORMAT = 1  # LMDB 0.9; 1.0 writes 3
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """Return the one path that all names of a folder share.
+    """Return the canonical path of a folder, without symbolic links.
 
     Raises:
-        ConfigurationError: It is a URL.
-        StoreError: The path is a file, leads through one, or goes in circles.
+        ConfigurationError: *path* is a URL.
+        StoreError: *path* is a file, leads through a file, or its links form a cycle.
     """
     check_folder(path)
     real = os.path.realpath(path)
@@ -75,7 +77,9 @@ def exists(folder: str) -> bool:
 
 
 def close_to_others(folder: str) -> None:
-    """Let only their owner use *folder* and the files in it that are this user's."""
+    """Allow only the owner to use *folder* and the files in it. Files of other users
+    are left alone.
+    """
     names = os.listdir(folder)
     for path in (folder, *(os.path.join(folder, name) for name in names)):
         status = os.lstat(path)
@@ -86,23 +90,23 @@ def close_to_others(folder: str) -> None:
 
 
 def make_ballast(folder: str) -> None:
-    """Put a file beside the data that only takes up room, if there is room for it.
+    """Create a file beside the data that only reserves space, if there is space for it.
 
-    On a full disk even a deletion needs room; `drop_ballast` makes it.
+    On a full disk even a deletion of records needs space, which `drop_ballast` frees.
     """
     path = os.path.join(folder, _BALLAST)
-    with suppress(OSError):  # it is there, or this user may make no file here
+    with suppress(OSError):  # it exists already, or this user may create no file here
         file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(file, "wb", buffering=0) as ballast:
             try:
-                # Random, so that no file system compresses it.
+                # Random bytes, which a file system cannot compress.
                 ballast.write(os.urandom(_BALLAST_SIZE))
             except OSError:  # the disk is full already
                 os.unlink(path)
 
 
 def drop_ballast(folder: str) -> bool:
-    """Give the room of the ballast back; return True if there was any."""
+    """Remove the ballast file to free its space; return True if there was one."""
     with suppress(OSError):
         os.unlink(os.path.join(folder, _BALLAST))
         return True
@@ -113,15 +117,15 @@ def drop_ballast(folder: str) -> bool:
 
 
 def create(folder: str, fill: Callable[[str], None]) -> bool:
-    """Make *folder* with the files that *fill* puts into a draft of it, in one step.
+    """Create *folder* in one step, with the files that *fill* puts into a draft of it.
 
-    A crash leaves either nothing or the whole. Of two processes that create the same
-    store, one succeeds and the other, which gets False, can use that store.
+    After a crash, *folder* is either complete or absent. If two processes create the
+    same store, one succeeds. The other gets False and can use that store.
 
     Raises:
         StoreError: *folder* has other files in it.
-        StoreReadOnlyError: It cannot be made there.
-        StoreFullError: There is no room.
+        StoreReadOnlyError: This user may not create the folder.
+        StoreFullError: There is not enough space.
     """
     parent, name = os.path.split(folder)
     with named(folder):
@@ -151,7 +155,7 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
 
 
 def put_in_place(draft: str, folder: str) -> None:
-    """Put the data of *draft* in the place of the data of *folder*, in one step."""
+    """Replace the data file of *folder* by that of *draft*, in one step."""
     data = os.path.join(draft, DATA)
     sync(data)
     os.replace(data, os.path.join(folder, DATA))
@@ -159,7 +163,7 @@ def put_in_place(draft: str, folder: str) -> None:
 
 
 def fill_draft(draft: str, header: bytes) -> None:
-    """Make a store with its databases and a *header* in the folder *draft*."""
+    """Create a store in the folder *draft*, with its databases and a *header*."""
     try:
         with open_lmdb(draft, SMALLEST_MAP, readonly=False, lock=True) as env:
             for name in TABLE_NAMES:
@@ -180,11 +184,12 @@ def open_lmdb(
 ) -> Any:
     """Return LMDB's own environment at *path*.
 
-    It has LMDB's default flags: without ``sync`` or ``metasync`` a power cut loses
-    acknowledged commits; with ``writemap`` a full disk ends the interpreter.
+    It is opened with LMDB's default flags. Without ``sync`` or ``metasync``, a power
+    cut would lose acknowledged commits. With ``writemap``, a full disk would kill the
+    interpreter.
     """
-    # Otherwise a commit keeps the GIL while the disk syncs: no other OS thread could
-    # join its group.
+    # Otherwise a commit would hold the GIL while the disk syncs, and no other OS thread
+    # could queue a request for the next group commit.
     lmdb.enable_drop_gil()
     if lock:
         _allocate_reader_table(path, readonly=readonly)
@@ -202,10 +207,10 @@ def open_lmdb(
 
 
 def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
-    """Give LMDB's lock file its room on disk.
+    """Allocate the space of LMDB's lock file on disk.
 
-    LMDB makes it as one hole and maps it: on a full disk the first write to it ends the
-    interpreter.
+    LMDB creates it as a sparse file and maps it, so on a full disk the first write to
+    it would kill the interpreter.
     """
     path = os.path.join(folder, READER_TABLE)
     with named(folder):
@@ -213,7 +218,7 @@ def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
             file = open_file(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if readonly and error.errno == errno.EROFS:
-                return  # LMDB does without it there
+                return  # LMDB uses no lock file on a read-only file system
             raise
         try:
             room = os.fstat(file).st_blocks * 512
@@ -227,7 +232,7 @@ def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
 
 
 class _Meta(NamedTuple):
-    """The numbers in a meta page: LMDB keeps two, and writes them in turn."""
+    """The numbers in a meta page. LMDB has two meta pages, and writes them in turn."""
 
     page_size: int
     last_page: int
@@ -240,28 +245,28 @@ def check_files(
     pages: bool = False,
     readonly: bool = False,
 ) -> None:
-    """Refuse a store that LMDB would misread, or that would end the process.
+    """Refuse a store that LMDB would misread, or that would kill the process.
 
-    LMDB opens a file that was cut off, and the process gets SIGBUS at the first read;
-    it takes an empty file for a new store; and where the number in its newer meta page
-    is damaged, it goes back by one transaction.
+    LMDB opens a truncated file, and the process gets SIGBUS at the first read. It takes
+    an empty file for a new store. If the transaction number in its newer meta page is
+    damaged, it silently returns to the state of the transaction before.
 
     Args:
         folder: The folder of the store.
-        pages: Check every page; the caller must keep other writers out.
+        pages: Check every page; the caller must exclude other writers.
         readonly: Do not change the file.
 
     Raises:
-        StoreCorruptError: The file is shorter than it says, damaged, or no LMDB file.
-        StoreVersionError: It has the format of another engine.
+        StoreCorruptError: The file is truncated, damaged, or not an LMDB file.
+        StoreVersionError: The file has the format of another engine.
     """
     path = os.path.join(folder, DATA)
     with named(folder), open(open_file(path, os.O_RDONLY), "rb", buffering=0) as file:
         metas = _metas_in_turn(file, path)
         size = os.fstat(file.fileno()).st_size
     needed = max((meta.last_page + 1) * meta.page_size for meta in metas)
-    # LMDB counts pages at the end that a transaction took and gave back, and never
-    # writes them.
+    # A short file may be whole: LMDB counts pages at the end that a transaction
+    # allocated and freed again, and never writes them.
     is_short = size < needed
     problems = unsound_pages(folder) if is_short or pages else []
     if problems:
@@ -270,8 +275,8 @@ def check_files(
             problem = f"is cut off: it has {size} bytes of {needed}"
         raise StoreCorruptError(f"{path} {problem}; restore a backup")
     if is_short and not readonly:
-        # The verifier accepts a large value that is cut off: its checksum must refuse
-        # it.
+        # The verifier accepts a large value that is truncated. The file is extended so
+        # that reading such a value fails by its checksum, and not by SIGBUS.
         with named(folder):
             os.truncate(path, needed)
 
@@ -280,7 +285,7 @@ def _metas_in_turn(file: BinaryIO, path: str) -> tuple[_Meta, _Meta]:
     """Return the two meta pages of a file.
 
     Raises:
-        StoreCorruptError: They were not written by two transactions in a row.
+        StoreCorruptError: The pages were not written by two consecutive transactions.
     """
     metas = _metas(file, path)
     while not _in_turn(*metas):
@@ -297,9 +302,9 @@ def _metas_in_turn(file: BinaryIO, path: str) -> tuple[_Meta, _Meta]:
 
 
 def unsound_pages(folder: str) -> list[str]:
-    """Return the problems of the pages of a store's file.
+    """Return descriptions of the damaged pages of a store's file.
 
-    The caller must keep other writers out.
+    The caller must exclude other writers.
     """
     from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - heavy, seldom used
 
@@ -320,7 +325,12 @@ def _meta(
     position: int,
     path: str,
 ) -> _Meta:
-    """Return the numbers in a meta page, or refuse bytes that are none."""
+    """Return the numbers in a meta page.
+
+    Raises:
+        StoreCorruptError: The bytes at *position* are not a meta page.
+        StoreVersionError: The file has the format of another engine.
+    """
     file.seek(position)
     head = file.read(_META.size)
     if len(head) < _META.size:
@@ -345,7 +355,7 @@ def _meta(
 
 
 def _in_turn(even: _Meta, odd: _Meta) -> bool:
-    """Return True if two meta pages were written by two transactions in a row."""
-    if even.transaction == odd.transaction == 0:  # as LMDB makes them
+    """Return True if two meta pages were written by consecutive transactions."""
+    if even.transaction == odd.transaction == 0:  # the pages of a new file
         return True
     return even.transaction % 2 == 0 and abs(even.transaction - odd.transaction) == 1

@@ -1,12 +1,12 @@
-"""Locks that keep the map of a store in place while an OS thread or process uses it.
+"""Locks that protect the map and the file of a store while they are used.
 
-LMDB's map must not be resized while any transaction of the process is open: readers
-would die with errors, and a writer deadlocks. Each transaction of this process holds
-the `SharedExclusiveLock`; a resize or a close holds it alone.
+LMDB's map must not be resized while any transaction of the process is open: a reader
+would fail, and a writer would deadlock. Each transaction of this process shares the
+`SharedExclusiveLock`; a resize or a close holds it exclusively.
 
-A file must not take another's place while a process has the other open, as both would
-share LMDB's lock file. Each process holds an `OpenStoreLock` for as long as it has a
-store open.
+The data file must not be replaced while a process has it open, since the old and the
+new file would share LMDB's lock file. Each process holds an `OpenStoreLock` as long as
+it has a store open.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from flowpregel.storage.locks import FIRST_PAUSE, LONGEST_PAUSE, NAME_SIZE, open
 class OpenStoreLock:
     """A shared lock that this process holds while it has a store open.
 
-    The file of the lock names the data file that is open: another one may be put in its
-    place.
+    The lock's file contains the identity of the open data file, because that file may
+    be replaced by another under the same name.
 
     Args:
-        path: The file of the lock. If it cannot be made, no process can write there.
+        path: The lock's file. If it cannot be created, nothing is locked, since no
+            process can write to the folder then.
         data: The data file that is open.
-        create: Make the file of the lock if it is not there.
+        create: Create the lock's file if it does not exist.
     """
 
     def __init__(
@@ -58,7 +59,10 @@ class OpenStoreLock:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Keep others from opening the store; yield False if another has it open."""
+        """Keep other processes from opening the store while the context is open.
+
+        Yield False, without doing so, if another process has the store open.
+        """
         if self._file < 0:
             yield not os.path.lexists(self._path)
             return
@@ -72,17 +76,18 @@ class OpenStoreLock:
             with suppress(OSError):  # this user may only read the file
                 if is_alone:
                     os.pwrite(self._file, self._identity(), 0)
-            # An attempt that failed has released the shared lock too.
+            # Needed even after a failed attempt, which has released the shared lock.
             fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def await_one_file(self, timeout: float) -> None:
-        """Wait until no process has another data file open, whose place ours has taken.
+        """Wait until no process has an older data file open, which ours has replaced.
 
-        Two data files would share LMDB's lock file, which holds the newest transaction
-        of one of them.
+        Otherwise both data files would share LMDB's lock file, which holds the number
+        of the newest transaction of only one of them.
 
         Raises:
-            StoreBusyError: A process still has, after *timeout* seconds.
+            StoreBusyError: After *timeout* seconds, a process still has the other data
+                file open.
         """
         deadline = time.monotonic() + timeout
         while self._file >= 0:
@@ -95,32 +100,35 @@ class OpenStoreLock:
                     "a process that has another file open, whose place this one took"
                 )
                 raise StoreBusyError(os.path.dirname(self._data), holder, timeout)
-            # Without the lock for a moment: of several processes that open the store
-            # at once, one must be able to be alone.
+            # The lock is released for a moment, so that of several processes that open
+            # the store at once, one can get the exclusive lock.
             fcntl.flock(self._file, fcntl.LOCK_UN)
             _interrupts.deliver()
             time.sleep(random.uniform(FIRST_PAUSE, LONGEST_PAUSE))
 
     def _named(self) -> bytes:
-        """Return the identity that the file of the lock holds."""
+        """Return the identity of a data file that the lock's file contains."""
         return os.pread(self._file, NAME_SIZE, 0)
 
     def _identity(self) -> bytes:
-        """Return bytes that name the data file as long as any process has it open."""
+        """Return the identity of our data file: its inode number, which no other file
+        can get as long as a process has this one open.
+        """
         inode = os.stat(self._data).st_ino
         return str(inode).encode().ljust(NAME_SIZE)
 
     def close(self) -> None:
-        """Release the lock; may be called again."""
+        """Release the lock. It is safe to call this twice."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 class SharedExclusiveLock:
-    """A lock that many OS threads hold together, or one alone.
+    """A lock that many OS threads can share, or one can hold exclusively.
 
-    Those that want it alone go first.
+    An OS thread that waits for the exclusive lock goes before those that want to share
+    it.
     """
 
     def __init__(self) -> None:
@@ -140,9 +148,10 @@ class SharedExclusiveLock:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep newcomers out, wait until no other OS thread holds it, and hold it.
+        """Hold the lock exclusively while the context is open.
 
-        An OS thread that already holds it must not call this.
+        From the call on, no other OS thread can begin to share the lock. An OS thread
+        that already holds the lock must not call this.
         """
         with self._changed:
             self._changed.wait_for(lambda: not self._is_closed)

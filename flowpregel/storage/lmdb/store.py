@@ -45,17 +45,21 @@ from flowpregel.storage.tables import Table
 ENGINES = ("lmdb 0.9", "0.9")
 """The name of this engine in a header, and its earlier name."""
 _PAUSE = 0.02
-"""Seconds before the next attempt to find a store closed."""
+"""Seconds before the next attempt to open a store whose records must be sealed again
+first, which needs the store to be closed.
+"""
 _PART = 64 << 20
-"""Bytes of records that one transaction seals again: it is in memory."""
+"""The most bytes of records that are sealed again in one transaction, because LMDB
+keeps a transaction in memory.
+"""
 _LEAST_MAP = 16 << 20
 
 
 class OpenStore:
-    """One opening of a store; `close` gives it back.
+    """A store that one user in this process has opened, until `close`.
 
     Args:
-        environment: The environment that the process shares.
+        environment: The environment, which all users in the process share.
         seal: The keys of the store.
         codec: The codec of values.
         timeout: Seconds to wait for other writers.
@@ -85,9 +89,10 @@ class OpenStore:
         return LMDBTable(name, self.path, self.seal, self.environment.databases)
 
     def check(self, transaction: Any) -> None:
-        """Raise `StoreCorruptError` if a record is damaged, or has another key.
+        """Raise `StoreCorruptError` if a record is damaged, or is not at its own key.
 
-        A record whose key was damaged is missing, which nothing else detects.
+        A damaged key must be detected here: later on, its record would only seem to be
+        missing.
         """
         for name in TABLE_NAMES:
             table = self.table(name)
@@ -101,7 +106,9 @@ class OpenStore:
         """Close the store, and seal all its records again, with *seal*.
 
         Raises:
-            StoreBusyError: Another opening uses it.
+            StoreBusyError: Another user, in this process or another, has the store
+                open.
+            StoreReadOnlyError: The store was opened to be read only.
         """
         path = self.environment.path
         if self.environment.readonly:
@@ -110,7 +117,7 @@ class OpenStore:
             )
         self.close()
         with _kept_closed(path):
-            # Another process may have changed it since the close.
+            # Another process may have changed the header since the close.
             record = _header_of(path)
             header = Header.read(record, path, ENGINES)
             header.check(record, path, self.seal, readonly=False)
@@ -118,7 +125,7 @@ class OpenStore:
             _seal_anew(path, header, seal, self.seal)
 
     def close(self) -> None:
-        """Give the opening back; may be called again."""
+        """Close the store for this user. It is safe to call this twice."""
         if self._is_open:
             self._is_open = False
             self.environment.close()
@@ -132,7 +139,7 @@ def _check_arguments(
     readonly: bool,
     lock: bool,
 ) -> None:
-    """Refuse arguments with which no store can be opened."""
+    """Raise `ConfigurationError` for arguments with which no store can be opened."""
     if not os.fspath(path):
         raise ConfigurationError("the store's path is empty: give that of a folder")
     if map_size < 0:
@@ -158,22 +165,23 @@ def open_store(
     codec: Codec | None = None,
     options: StoreOptions | None = None,
 ) -> OpenStore:
-    """Open the store at *path*, or make it.
+    """Open the store at *path*, or create it.
 
     Args:
         path: The folder.
-        map_size: The bytes the map begins with; it grows by itself.
-        readonly: Only read; there must be a store.
-        lock: Register as a reader. Without it no process may write at the same time.
+        map_size: The size of the map to begin with, in bytes; it grows by itself.
+        readonly: Only read; the store must exist.
+        lock: Register as a reader. If False, no process may write at the same time.
         codec: The codec of values; None is `PythonCodec`.
         options: Rarely needed options.
 
     Raises:
-        StoreForeignError: The store is sealed, or encrypted, under another key, or
-            other users own it or may write it.
-        StoreBusyError: It must be sealed again first, and a process has it open.
-        StoreVersionError: Another release, or another engine, wrote it.
-        StoreCorruptError: It is damaged.
+        StoreForeignError: The store is sealed or encrypted under another key, or
+            belongs to another user, or can be written by other users.
+        StoreBusyError: The records must be sealed again first, and a process has the
+            store open.
+        StoreVersionError: Another release, or another engine, wrote the store.
+        StoreCorruptError: The store is damaged.
     """
     options = options or StoreOptions()
     _check_arguments(path, map_size, options, readonly=readonly, lock=lock)
@@ -193,7 +201,7 @@ def open_store(
             raise StoreBusyError(
                 real, "someone who has it open, and is to be sealed anew", 0.0
             )
-        time.sleep(_PAUSE)  # another process may be about to seal it again
+        time.sleep(_PAUSE)  # another process may be about to seal the records again
 
 
 def _opening(
@@ -203,9 +211,9 @@ def _opening(
     *,
     readonly: bool,
 ) -> OpenStore | None:
-    """Return an opening of a store; None: its records must be sealed again first.
+    """Return an open store, or None if its records must be sealed again first.
 
-    The environment is given back then, and after an error.
+    In that case, and after an error, the environment is closed for this user.
     """
     try:
         record = environment.read(partial(_header_in, environment.databases))
@@ -229,7 +237,7 @@ def _accepted(
     *,
     readonly: bool,
 ) -> tuple[Header, Seal]:
-    """Return a store's header, and the seal that its records have, or get."""
+    """Check a store's header; return it, and the seal that the records must have."""
     header = Header.read(record, path, ENGINES)
     seal = seal_for(options, header)
     header.check(record, path, seal, readonly=readonly, trusting=options.trusts_all)
@@ -244,8 +252,9 @@ def _shared_environment(
     readonly: bool,
     lock: bool,
 ) -> Environment:
-    """Return the environment that this process shares; it is opened, or made, first if
-    need be.
+    """Return the environment of *path* that this process shares.
+
+    If there is none yet, the store is opened, or created.
     """
     with REGISTRY:
         environment = OPEN.get(path)
@@ -272,7 +281,7 @@ def _check_or_create(
     *,
     readonly: bool,
 ) -> None:
-    """Check the store at *path*, or make one."""
+    """Check the store at *path*, or create one."""
     if files.exists(path):
         _check_header(path, options, readonly=readonly)
     elif readonly:
@@ -289,12 +298,13 @@ def _check_header(
     *,
     readonly: bool,
 ) -> None:
-    """Check a store's header before anything in its folder is made, or opened to be
-    written.
+    """Check a store's header before any file in its folder is created, or opened for
+    writing.
 
-    It reads without LMDB's lock. If a process has the store open, the header is checked
-    later. A store that is trusted is sealed again: without its key nothing of it can be
-    checked, and what is sealed now is unpickled later.
+    The header is read without LMDB's lock. If a process has the store open, the header
+    is checked later. A store that is accepted by `StoreOptions.trust` is sealed again
+    under our own key. Its checksums cannot be checked, since its key is not known; once
+    its records are sealed, they are unpickled like our own.
     """
     with suppress(StoreBusyError):
         with _kept_closed(path, create=False):
@@ -312,15 +322,15 @@ def _close_environments() -> None:
         environment.shut()
 
 
-# while the store is open nowhere --------------------------------------------
+# while no process has the store open ----------------------------------------
 
 
 @contextmanager
 def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
-    """Keep all processes from opening the store at *path*: they wait.
+    """Make all processes that open the store at *path* wait, while the context is open.
 
     Raises:
-        StoreBusyError: It is open, in this process or in another.
+        StoreBusyError: The store is open, in this process or in another.
     """
     data = os.path.join(path, errors.DATA)
     lock_path = os.path.join(path, files.OPEN_LOCK)
@@ -340,7 +350,10 @@ def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: str, map_size: int = 0) -> Iterator[tuple[Any, dict[bytes, Any]]]:
-    """Open a file that is open nowhere else; without *map_size* only to be read."""
+    """Open LMDB's file, which no process may have open.
+
+    Without *map_size*, it is opened for reading only.
+    """
     readonly = not map_size
     files.check_files(path, readonly=readonly)
     size = max(map_size, files.SMALLEST_MAP)
@@ -363,20 +376,21 @@ def _seal_anew(
     seal: Seal,
     old: Seal | None,
 ) -> None:
-    """Seal all records of a store with *seal*, and encrypt them if it has a key for
-    that.
+    """Seal all records of a store with *seal*, and encrypt them if *seal* has an
+    encryption key.
 
     Args:
-        path: The folder of the store; the caller must keep it closed.
+        path: The folder of the store. The caller must keep other processes from opening
+            it.
         header: The header of the new file.
         seal: The new keys.
-        old: The old keys, with which the records are checked. None: they are unknown,
-            and the records are not checked.
+        old: The old keys, with which the records are checked. If they are unknown
+            (None), the records are not checked.
 
     Raises:
-        StoreForeignError: A record is encrypted under another key than *old* has.
+        StoreForeignError: A record is encrypted under another key than that of *old*.
         StoreCorruptError: A record is damaged.
-        StoreFullError: There is no room for both files.
+        StoreFullError: There is not enough space for both files.
     """
     # A record that is sealed again grows by at most its checksum.
     room = 4 * os.path.getsize(os.path.join(path, errors.DATA)) + _LEAST_MAP
@@ -403,7 +417,7 @@ def _copy_table(
     database: Any,
     resealed: Callable[[bytes, bytes], bytes],
 ) -> None:
-    """Copy the records of a table, without the header, in transactions of some size."""
+    """Copy the records of a table, without the header, in small transactions."""
     is_found = cursor.first()
     while is_found:
         size = 0
@@ -412,7 +426,8 @@ def _copy_table(
                 key, record = cursor.item()
                 if key != HEADER:
                     new_record = resealed(key, record)
-                    # A damaged tree may not be in order; all its records are kept.
+                    # Appending fails if the key is out of order, as in a damaged file.
+                    # Such a record is kept too.
                     if not writing.put(key, new_record, append=True):
                         writing.put(key, new_record)
                     size += len(record)

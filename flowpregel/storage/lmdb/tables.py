@@ -5,8 +5,8 @@ A payload over a mebibyte is stored in chunks at keys of their own::
     key            ► the head: the number of bytes (8)
     key + n (4)    ► the n-th chunk
 
-A chunk fills whole pages of the map together with LMDB's own header, so the room of a
-deleted chunk can be used for any other value.
+A chunk and LMDB's own header together fill whole pages of the map, so the space of a
+deleted chunk can be reused for any other value.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from flowpregel.storage.tables import Table
 
 _PAGES_HEADER = 16
 CHUNK = (1 << 20) - _PAGES_HEADER - SIZE - 1
-"""The greatest number of bytes of a payload that is stored as a whole."""
+"""The size, in bytes, of the largest payload that is stored whole; also of a chunk."""
 _CHUNKED = 1
 _PIECE = 2
 _CHUNKED_MARKS = (b"\1", b"\x11")
 _PIECE_MARKS = (b"\2", b"\x12")
-"""The kind of a chunk as it stands in a record, plain and encrypted."""
+"""The byte that marks a chunk in its record, plain and encrypted."""
 
 
 class LMDBTable(Table):
     """One database of an environment.
 
-    A transaction is LMDB's own, and this class calls it directly: each superstep
-    passes through these methods several times.
+    The transaction is an LMDB transaction. Some methods call it directly instead of
+    other methods of this class, for speed: each superstep calls them several times.
 
     Args:
         name: The name of the database.
         path: The folder of the store, for messages.
         seal: The keys of the store.
-        databases: LMDB's handles by name. The mapping has other handles after the file
-            has been opened again.
+        databases: LMDB's database handles by name. The handles in this mapping change
+            when the file is opened again.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LMDBTable(Table):
         record: bytes,
     ) -> None:
         database = self._databases[self.name]
-        # LMDB fills a page to its end only where the greatest key is appended.
+        # LMDB fills pages completely only when keys are appended in ascending order.
         if not transaction.put(key, record, append=True, db=database):
             transaction.put(key, record, db=database)
 
@@ -105,7 +105,7 @@ class LMDBTable(Table):
         start: bytes = b"",
         limit: int | None = None,
     ) -> list[bytes]:
-        """Return the keys that begin with *prefix*, those of chunks included."""
+        """Return the keys that begin with *prefix*, including the keys of chunks."""
         with transaction.cursor(db=self._databases[self.name]) as cursor:
             if not cursor.set_range(start or prefix):
                 return []
@@ -150,7 +150,7 @@ class LMDBTable(Table):
             kind = _CHUNKED
             payload = self._put_chunks(transaction, key, memoryview(payload))
         record = self.sealed(key, kind, payload)
-        # As in `put_record`: most records of a superstep come this way.
+        # The same as `put_record`, inlined because most records are written here.
         if not transaction.put(key, record, append=True, db=database):
             transaction.put(key, record, db=database)
 
