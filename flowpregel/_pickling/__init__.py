@@ -1,9 +1,9 @@
-"""Pickles of the user's values: copies, by value, between processes; and digests.
+"""The pickling and digesting of the user's values.
 
-``copies`` keeps values that no later change reaches. ``by_value`` pickles what has no
-name to refer to. ``crossing`` makes pickles that another process can load,
-``process_bound`` has what stays in its process, ``buffers`` what stays outside of a
-pickle. ``digest`` takes digests of values, which ``gained_fields`` and
+``copies`` makes independent copies of values. ``by_value`` pickles objects that no name
+refers to. ``crossing`` makes pickles that another process can load. ``process_bound``
+handles objects that stay in their process, and ``buffers`` those buffers that stay
+outside of a pickle. ``digest`` makes digests of values, which ``gained_fields`` and
 ``moved_classes`` keep stable while classes change. ``culprits`` finds the part of a
 value that cannot be pickled.
 """

@@ -8,12 +8,13 @@ import pickle
 def stays_inside(
     views: list[memoryview] | None, size: int, buffer: pickle.PickleBuffer
 ) -> bool:
-    """Return whether *buffer* stays in a pickle; if not, its view is among *views* now.
+    """Return whether *buffer* stays in a pickle. If not, its view is added to *views*.
 
     Args:
-        views: Where to put it; None: all buffers stay.
-        size: The bytes from which a buffer stays outside.
-        buffer: What pickle asks about.
+        views: The views of the buffers outside of the pickle; None if all buffers stay
+            in the pickle.
+        size: The size, in bytes, from which a buffer stays outside.
+        buffer: The buffer that pickle passes to its ``buffer_callback``.
     """
     try:
         view = buffer.raw()

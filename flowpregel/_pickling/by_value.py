@@ -1,4 +1,4 @@
-"""Pickles by value: of lambdas, closures, and classes that are defined in functions."""
+"""Pickling by value: for lambdas, closures, and classes in functions."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from flowpregel._code.classes import class_of_main, is_importable
 
 @cache
 def by_value_pickler() -> Any:
-    """Return a pickler for what plain pickle cannot: lambdas, closures, classes in
-    functions.
+    """Return a pickler class that also pickles lambdas, closures and classes in
+    functions, which plain pickle cannot.
     """
     import cloudpickle  # noqa: PLC0415 - 30 ms, and seldom needed
 
     class WithoutVariables(cloudpickle.Pickler):  # type: ignore[misc]
         """A cloudpickle pickler that leaves out the namespace around a pydantic class.
 
-        A pydantic class in a function keeps the variables of that function for names in
-        annotations; any of them may be a lock.
+        A pydantic class that is defined in a function keeps the variables of that
+        function, to resolve annotations. Any of these variables may be a lock or
+        another object that cannot be pickled.
         """
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType):
-                # Since 3.1.3 cloudpickle leaves the file's name out. Its text is a new
-                # object each time, like the other texts of the code: otherwise the
-                # pickle would depend on other references to the same text.
+                # Since 3.1.3 cloudpickle leaves the file's name out. It is passed as a
+                # new str object each time. Otherwise the pickle would depend on whether
+                # the value has other references to the same object.
                 return code_of_file, (
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
@@ -49,7 +50,8 @@ def by_value_pickler() -> Any:
             ):
                 reduced[2][0].pop("__pydantic_parent_namespace__", None)
                 if is_importable(obj):
-                    # The reading process cannot import it, but digests must be equal.
+                    # Marked as a class of the main module: the reading process cannot
+                    # import it, but its digests must be equal.
                     reduced = (class_of_main, reduced[:2], *reduced[2:])
             return reduced
 
@@ -69,9 +71,9 @@ def dumps_with(pickler: Any, value: Any, **options: Any) -> bytes:
     """Return *value* as a pickle of the class *pickler*.
 
     Args:
-        pickler: A class of picklers.
+        pickler: The pickler class.
         value: The value.
-        options: Keyword arguments of the class, beside the file.
+        options: Keyword arguments for the class, in addition to the file.
 
     Raises:
         Exception: A part of *value* cannot be pickled.

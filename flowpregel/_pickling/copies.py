@@ -1,8 +1,9 @@
-"""Copies of values that no later change of the original can reach.
+"""Copies of values, which do not change when the original is changed.
 
-A value in an in-memory saver, store or cache must not change after it was stored. So a
-value of an immutable class is stored itself. Any other value is pickled, and the pickle
-is stored in a tuple of one item: no value that is stored itself is such a tuple.
+A value in an in-memory saver, store or cache must not change after it was stored. Only
+a value of an immutable class is stored itself. Any other value is pickled, and the
+pickle is stored in a tuple of one item. No value of an immutable class is a tuple, so
+the two forms can be told apart.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PROTOCOL = 5
 
 
 def immutable(kind: _Kind) -> _Kind:
-    """Have values of the class *kind* stored without a copy: a class decorator."""
+    """Mark a class whose instances are stored without a copy. A class decorator."""
     IMMUTABLE.add(kind)
     return kind
 
@@ -33,10 +34,10 @@ def snapshot_value(value: Any, description: str) -> Any:
 
     Args:
         value: Anything that pickle or cloudpickle can write.
-        description: What the value is, for the message of an error.
+        description: The name of the value in error messages.
 
     Raises:
-        ValueEncodingError: Neither can write it.
+        ValueEncodingError: Neither can write *value*.
 
     Example:
         >>> kept = snapshot_value([1, 2], "an example")
@@ -48,7 +49,7 @@ def snapshot_value(value: Any, description: str) -> Any:
     try:
         data = pickle.dumps(value, _PROTOCOL)
         if isinstance(value, BaseException):
-            # Only an exception's class can make one that is written and never read.
+            # An exception can be pickled although its pickle cannot be loaded.
             pickle.loads(data)
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
         data = _dumps_by_value(value, description)
@@ -56,7 +57,7 @@ def snapshot_value(value: Any, description: str) -> Any:
 
 
 def as_storable(error: BaseException) -> BaseException:
-    """Return *error* if it can be stored, or an error to store in its place."""
+    """Return *error* if it can be stored, or else a `RecordedError` in its place."""
     try:
         snapshot_value(error, "an error")
     except ValueEncodingError:
@@ -71,7 +72,7 @@ def restore_value(snapshot: Any, description: object) -> Any:
     """Return a new copy of the value that `snapshot_value` was given.
 
     Raises:
-        ValueEncodingError: The value's class cannot be read back.
+        ValueEncodingError: The pickle cannot be loaded.
     """
     if type(snapshot) is not tuple:
         return snapshot
@@ -85,8 +86,7 @@ def restore_value(snapshot: Any, description: object) -> Any:
 
 
 def private_copy(value: Any) -> Any:
-    """Return a copy of *value* that no change of it reaches; *value* itself if it
-    cannot be copied.
+    """Return an independent copy of *value*, or *value* itself if it cannot be copied.
 
     Example:
         >>> given = [1]
@@ -115,21 +115,24 @@ def _dumps_by_value(value: Any, description: str) -> bytes:
 
 
 Decode: TypeAlias = Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]
-"""Decodes the stored writes of several supersteps, each time into new objects."""
+"""A function that decodes the stored writes of several supersteps. Each call returns
+new objects.
+"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplayedWrites(Sequence[tuple[Any, ...]]):
     """The writes of a channel's supersteps, oldest first: a tuple for each.
 
-    The states of one history have most writes in common. They share the stored form,
-    and each decodes what it needs, so that no object is in two states.
+    The states of one history have most writes in common. They share the stored writes,
+    and each state decodes the writes that it needs, so that no object is part of two
+    states.
     """
 
     stored: Sequence[Any]
     """The stored writes of all supersteps of the channel, oldest first."""
     stop: int
-    """The index behind the last superstep that counts."""
+    """The index after the last superstep that belongs to this state."""
     decode: Decode
     start: int = 0
 
@@ -148,7 +151,7 @@ class ReplayedWrites(Sequence[tuple[Any, ...]]):
         return tuple(self) == tuple(other)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, or what goes to another process, is the tuple that it stands for.
+        # A copy, here or in another process, is a plain tuple of the decoded writes.
         return tuple, (tuple(self),)
 
     def __repr__(self) -> str:

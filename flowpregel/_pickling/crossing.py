@@ -1,9 +1,9 @@
 """Pickles that another process can load.
 
-The C pickle is used when it is exact. Objects that it would refer to by a name which
-the other process cannot find (anything in ``__main__``, lambdas, local classes) go by
-value, with cloudpickle. For a value that cannot be pickled, the path to the part at
-fault is found.
+The pickler in C is used if its result is exact. Some objects have no name by which the
+other process can find them (objects of ``__main__``, lambdas, local classes). Values
+that contain such objects are pickled by value, with cloudpickle. If a value cannot be
+pickled, the error names the path to the part at fault.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from flowpregel.errors import TaskSerializationError
 
 PROTOCOL: Final = 5
 SHARE_FROM: Final = 128 << 10
-"""Bytes from which a buffer goes through shared memory: a link is faster below."""
+"""The size, in bytes, from which a buffer is sent through shared memory. The link is
+faster for smaller buffers.
+"""
 AS_A_WHOLE: Final = "it cannot be pickled as a whole"
 
 
@@ -37,18 +39,19 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     """Return *value* pickled, exactly.
 
     Args:
-        value: What to pickle.
-        large: Is given the large buffers, which are then not in the pickle.
+        value: The value to pickle.
+        large: A list that receives the large buffers, which are then left out of the
+            pickle; None leaves no buffer out.
 
     Raises:
-        Exception: Whatever the pickling of a part of *value* raises.
+        Exception: A part of *value* cannot be pickled.
     """
 
     stays = partial(stays_inside, large, SHARE_FROM)
     cloudpickle = sys.modules.get("cloudpickle")
     # The user may have registered modules with `cloudpickle.register_pickle_by_value`.
     if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
-        try:  # costs nothing, `suppress` more than the pickle of a small value
+        try:  # `suppress` would cost more than the pickle of a small value
             data = pickle.dumps(value, PROTOCOL, buffer_callback=stays)
             if b"__main__" not in data:
                 return data
@@ -78,7 +81,9 @@ def _by_value_pickler() -> Any:
 
 
 def _reference_for(obj: Any) -> tuple[Any, ...] | None:
-    """Return the recipe that finds *obj* in the other process; None: go by value."""
+    """Return a reduction by which the other process finds its own *obj*, or None if
+    *obj* must be pickled by value.
+    """
     if isinstance(obj, FunctionType):
         wrapper = wrapper_of(obj)
         if wrapper is not None:
@@ -99,11 +104,11 @@ def _reference_for(obj: Any) -> tuple[Any, ...] | None:
 
 
 def _with_its_layout(kind: type, reduced: Any) -> Any:
-    """Return cloudpickle's recipe for the class *kind*, completed.
+    """Return cloudpickle's reduction of the class *kind*, completed.
 
-    cloudpickle leaves out slots: instances of a class that has a ``__dict__`` in their
-    place could not come back. And before Python 3.12 a TypedDict that extends others
-    has only `dict` among its bases.
+    cloudpickle leaves out ``__slots__``. The rebuilt class would have a ``__dict__``
+    instead, and its instances could not be sent back. And before Python 3.12, a
+    TypedDict that extends others has only `dict` among its bases.
     """
     if isinstance(reduced, tuple) and reduced[0] is class_of_main:
         recipe = _with_its_layout(kind, (*reduced[1], *reduced[2:]))
@@ -130,11 +135,11 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
 
 
 def class_filled(kind: type, state: Any) -> type:
-    """Give *kind*, which may have come by value before, the attributes in *state*, and
-    no others.
+    """Give *kind* the attributes in *state*, and delete its other attributes.
 
-    cloudpickle finds the class that came before, and leaves there what a task has set
-    in it, or what the program has deleted since.
+    The class may have been sent by value before. cloudpickle then reuses that class,
+    and would leave attributes that a task has set in it, or that the program has
+    deleted since.
     """
     from cloudpickle.cloudpickle import _class_setstate  # noqa: PLC0415 - loaded by now
 
@@ -149,18 +154,22 @@ def class_filled(kind: type, state: Any) -> type:
 
 
 def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
-    """Return where to find *function*, if its name now refers to its decorator's
-    result.
+    """Return the name of the wrapper around *function* and the number of decorators, if
+    the function's name refers to a wrapper.
 
-    The function under ``@task`` is no longer what its module holds under its
-    name. Sending it by value would copy the globals it uses: caches, locks, tables.
+    In a module, the name of a function with ``@task`` refers to the task, not to the
+    function itself. If the function were sent by value, the globals that it uses, such
+    as caches, locks and tables, would be copied.
+
+    Returns:
+        The name and the number; None if *function* is not found under its name.
     """
     name = f"{function.__module__}:{function.__qualname__}"
     if name.startswith("__main__:"):
         return None
     try:
         target = resolve_name(name)
-    # the last: it is local, or a lambda
+    # ValueError: the function is local, or a lambda.
     except (ImportError, AttributeError, ValueError):
         return None
     for depth in range(1, 8):
@@ -171,7 +180,7 @@ def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
 
 
 def unwrapped(name: str, depth: int) -> Any:
-    """Return the function under *depth* decorators of what is found at *name*."""
+    """Return the function under *depth* decorators of the object with *name*."""
     target = resolve_name(name)
     for _ in range(depth):
         target = target.__wrapped__
@@ -184,16 +193,19 @@ _made_here: WeakSet[type] = WeakSet()
 
 
 def mark_as_worker() -> None:
-    """From now on, a class that came by value is the coordinator's."""
+    """Mark this process as a worker, where a class that arrives by value is the
+    coordinator's.
+    """
     global _in_worker
     _in_worker = True
 
 
 def _known_there(kind: type) -> tuple[str, str] | None:
-    """Return what names *kind* in the coordinator, if it came from there by value.
+    """Return the names by which the coordinator finds *kind*, if the coordinator has
+    sent the class by value; otherwise None.
 
-    Sent by value once more, the class would be found there by cloudpickle, and its
-    attributes and methods overwritten with our copies.
+    If the class were sent back by value, cloudpickle would find the coordinator's own
+    class, and overwrite its attributes and methods with our copies.
     """
     name = _trackers("_DYNAMIC_CLASS_TRACKER_BY_CLASS").get(kind)
     if name is None or kind in _made_here:
@@ -206,7 +218,7 @@ def class_sent(name: str, called: str) -> type:
     """Return the class that was sent by value under *name*.
 
     Raises:
-        AttributeError: It no longer exists.
+        AttributeError: The class no longer exists.
     """
     kind: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
     if kind is None:
@@ -218,8 +230,8 @@ def class_sent(name: str, called: str) -> type:
 
 
 def _trackers(name: str) -> Any:
-    """Return one of the tables by which cloudpickle recognises its copies of a
-    class.
+    """Return one of the tables in which cloudpickle tracks the classes that it has sent
+    or received by value.
     """
     from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
 
@@ -229,10 +241,10 @@ def _trackers(name: str) -> Any:
 def first_unpicklable(
     task: str, parts: Iterable[tuple[str, str, Any]], error: Exception
 ) -> TaskSerializationError:
-    """Return an error that names the first of *parts* (what, path, value) that cannot
+    """Return an error that names the first of *parts* (role, path, value) that cannot
     be pickled.
 
-    The last is taken if none is at fault alone.
+    If each part can be pickled by itself, the error names the last part.
     """
     role = path = ""
     for role, path, part in parts:
@@ -244,11 +256,11 @@ def first_unpicklable(
 
 
 def find_culprit(value: Any, name: str) -> tuple[str, str]:
-    """Return the path to the innermost part that cannot be pickled, and why not.
+    """Return the path to the innermost part that cannot be pickled, and the reason.
 
     Args:
-        value: What could not be pickled as a whole.
-        name: What to call it at the start of the path.
+        value: The value that could not be pickled.
+        name: The name of the value, with which the path begins.
 
     Example:
         >>> import threading

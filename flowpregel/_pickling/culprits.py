@@ -1,4 +1,4 @@
-"""The part of a value to blame if the value cannot be stored, or sent."""
+"""The search for the part of a value because of which it cannot be stored or sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 _DEEPEST = 30
 _MOST_PARTS = 10_000
-"""The depth, and the number of parts of one value, up to which culprits are found."""
+"""The greatest depth, and the most parts of one value, that are searched."""
 
 
 def culprit_in(value: Any, encode: Callable[[Any], object]) -> tuple[str, Any]:
@@ -27,7 +27,8 @@ def culprit_in(value: Any, encode: Callable[[Any], object]) -> tuple[str, Any]:
     """
     path = ""
     seen = {id(value)}
-    # An object may raise when its parts are read; then it is the culprit.
+    # An object may raise an error when its parts are read. Then the object itself is
+    # the culprit.
     with suppress(Exception):
         while len(seen) < _DEEPEST:
             refused = _first_refused(value, encode, seen)
@@ -53,7 +54,7 @@ def _first_refused(
 
 
 def why_refused(value: Any, encode: Callable[[Any], object]) -> str | None:
-    """Return why *encode* refuses *value*, or None if it does not."""
+    """Return the reason why *encode* refuses *value*, or None if it accepts *value*."""
     try:
         encode(value)
     except RecursionError:

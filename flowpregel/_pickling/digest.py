@@ -36,9 +36,9 @@ _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, c
 _MARSHAL = 2
 _SIZE = 16
 _MOST_RUNS = 256
-"""The most runs for which it is noted that constants were read."""
+"""The number of runs that a `SharedSpace` remembers as having read the constants."""
 _LARGE = 1 << 20
-"""Bytes from which a buffer has a digest of its own."""
+"""The size, in bytes, from which a buffer is hashed separately, with SHA-256."""
 
 
 def digest_of(
@@ -50,14 +50,15 @@ def digest_of(
     """Return a digest of the content of *value*: 32 hex digits.
 
     Args:
-        value: Anything; an object of a class that is not built in is digested by its
-            reduction, as for pickle.
-        description: What the value is, for the message of an error.
-        strict: Whether to refuse a value that has no content to digest, such as
-            a lock; otherwise its type stands for it.
+        value: Anything; an object of a class that is not built in is digested by the
+            reduction that pickle would make.
+        description: The name of the value in error messages.
+        strict: True to refuse a value that has no content to digest, such as a lock;
+            otherwise such a value is digested by its type.
 
     Raises:
-        ConfigurationError: There is such a value, and *strict* forbids it.
+        ConfigurationError: *strict* is True, and a part of *value* has no content to
+            digest.
 
     Example:
         >>> digest_of({"a": 1, "b": 2}, "x", strict=True) == digest_of(
@@ -69,12 +70,12 @@ def digest_of(
 
 
 def earlier_digests(value: Any, description: str) -> Iterator[str]:
-    """Yield the digests that *value* may have had before classes gained fields with
-    defaults, or had the names that they have now.
+    """Yield the digests that *value* may have had before classes in it gained fields
+    with defaults, or were moved or renamed.
 
     Args:
         value: The arguments of a call, or an input.
-        description: What the value is, for the message of an error.
+        description: The name of the value in error messages.
     """
     known = LeftOutFields({}, have_equal_content)
     _digest_of(value, description, strict=False, fields=known)
@@ -91,8 +92,8 @@ def _never(*_: Any) -> bool:
 
 
 def have_equal_content(first: Any, second: Any) -> bool:
-    """Return whether two values have the same content, if they have one that can be
-    compared.
+    """Return True if two values have the same content, and False if they differ or
+    cannot be compared by content.
     """
     try:
         digests = {
@@ -110,7 +111,7 @@ def _digest_of(
     strict: bool,
     fields: LeftOutFields | None = None,
 ) -> str:
-    """Return `digest_of`; *fields* are left out of objects."""
+    """Return the same as `digest_of`, without the fields that *fields* leaves out."""
     digest = hashlib.blake2b(digest_size=_SIZE)
     try:
         _Feeder(digest.update, description, strict, fields).feed(value)
@@ -127,7 +128,9 @@ def arguments_digest(
     kwargs: Mapping[str, Any],
     description: str,
 ) -> str:
-    """Return a digest of a call's arguments; of a value without content, its type."""
+    """Return a digest of a call's arguments. A value without content is digested by its
+    type.
+    """
     if not kwargs and _ATOMS.issuperset(map(type, args)):
         plain = b"plain" + marshal.dumps(args, _MARSHAL)
         return hashlib.blake2b(plain, digest_size=_SIZE).hexdigest()
@@ -135,12 +138,14 @@ def arguments_digest(
 
 
 def has_plain_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return True if arguments are nothing but numbers, texts and the like."""
+    """Return True if all arguments are numbers, texts or other plain values."""
     return _ATOMS.issuperset(map(type, chain(args, kwargs.values())))
 
 
 def _reduced(value: Any) -> str | tuple[Any, ...]:
-    """Return the reduction that pickle would make: a maker and its arguments."""
+    """Return the reduction that pickle would make of *value*, except for enums: the
+    function that rebuilds it, and that function's arguments.
+    """
     if isinstance(value, enum.Flag) and value.name not in type(value).__members__:
         members = [member for member in type(value) if member in value]
         rest = value.value
@@ -148,7 +153,7 @@ def _reduced(value: Any) -> str | tuple[Any, ...]:
             rest &= ~member.value
         return type(value), ([member.name for member in members], rest)
     if isinstance(value, enum.Enum):
-        # By its name: a member with another value is still the same member.
+        # Reduced to its name, since a member with another value is the same member.
         return type(value), (value.name,)
     return reduced(value)
 
@@ -167,17 +172,18 @@ def space_of(
 ) -> tuple[str, ...]:
     """Return the cache namespace of the results of *functions*.
 
-    Two functions share one only if they have the same home and the same code
-    (or *version*) and close over equal values.
+    Two functions share a namespace only if they have the same module, name and code (or
+    *version*), and close over equal values.
 
     Raises:
-        ConfigurationError: A function refers to what its digest cannot see.
+        ConfigurationError: A function refers to a value whose content the digest of
+            code cannot include.
     """
     return SharedSpace(name, functions, version).now()
 
 
 class SharedSpace:
-    """The namespace of the results of functions, which changes with their code.
+    """The cache namespace of functions' results, which changes with their code.
 
     Args:
         name, functions, version: See `space_of`.
@@ -205,11 +211,12 @@ class SharedSpace:
         """Return the namespace for a call that is made now.
 
         Args:
-            run: The run that makes the call. Constants are read again for each run;
-                None: for each call.
+            run: The run that makes the call. Constants are read again once for each
+                run; if this is None, for each call.
 
         Raises:
-            ConfigurationError: A function refers to what its digest cannot see.
+            ConfigurationError: A function refers to a value whose content the digest of
+                code cannot include.
         """
         if not self._known or not self._holds(run):
             self._known = self._read()
@@ -249,7 +256,9 @@ class SharedSpace:
 
 
 def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
-    """Return the values that a callable has beside its code: bound, or closed over."""
+    """Return the values that a callable has in addition to its code: bound arguments,
+    defaults, and the values that it closes over.
+    """
     if isinstance(target, functools.partial):
         return [*_carried(target.func, seen), target.args, dict(target.keywords)]
     if isinstance(target, MethodType):
@@ -268,15 +277,14 @@ def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
 _MAKERS = [
     getattr(copyreg, name) for name in ("__newobj__", "__newobj_ex__", "_reconstructor")
 ]
-"""The functions with which pickle makes most objects; the first argument is the class.
+"""The functions by which pickle rebuilds most objects. Their first argument is the
+class.
 """
 _FIELDS_SET = "__pydantic_fields_set__"
 
 
 class _Feeder:
-    """Writes values into a digest, one after another and each with its kind and
-    size.
-    """
+    """A writer that adds values to a digest, each with its kind and size."""
 
     __slots__ = ("_fields", "_meanings", "_open", "_strict", "_update", "_what")
 
@@ -292,11 +300,13 @@ class _Feeder:
         self._what = description
         self._strict = strict
         self._open: dict[int, int] = {}
-        """The values that contain the one being written, by id, and how deep each
-        is.
+        """The depths, by id, of the value that is being written and of the values that
+        contain it.
         """
         self._meanings: dict[type, str] = {}
-        """The digests of classes: a value may hold many objects of each."""
+        """The digests of classes. They are cached, because a value may contain many
+        objects of a class.
+        """
 
     def feed(self, value: Any) -> None:
         """Write *value*."""
@@ -306,7 +316,7 @@ class _Feeder:
             return
         depth = len(self._open)
         if (first := self._open.setdefault(id(value), depth)) != depth:
-            self._update(b"^%d" % (depth - first))  # it is part of itself
+            self._update(b"^%d" % (depth - first))  # the value contains itself
             return
         _WRITERS.get(kind, _Feeder._feed_object)(self, value)
         del self._open[id(value)]
@@ -333,7 +343,7 @@ class _Feeder:
             self._update(digest)
 
     def _apart(self, value: Any) -> bytes:
-        """Return a digest of its own, to sort by."""
+        """Return a separate digest of *value*, to sort keys and set items by."""
         digest = hashlib.blake2b(digest_size=_SIZE)
         feeder = _Feeder(digest.update, self._what, self._strict, self._fields)
         feeder._open, feeder._meanings = self._open, self._meanings
@@ -344,8 +354,8 @@ class _Feeder:
         with memoryview(value) as view:
             self._update(b"b%d:" % view.nbytes)
             data = view if view.c_contiguous else view.tobytes()
-            # Processors have instructions for SHA-256: it takes about a third of the
-            # time.
+            # With the processor's instructions for it, SHA-256 takes about a third of
+            # the time.
             self._update(
                 data if view.nbytes < _LARGE else hashlib.sha256(data).digest()
             )
@@ -363,12 +373,13 @@ class _Feeder:
             self._feed_class(value, is_value=True)
             return
         if (known := getattr(kind, "__flowpregel_digest__", None)) is not None:
-            # It was hashed before, and does not change.
+            # The object has stored its own digest, and does not change.
             self._update(b"h")
             self.feed(known(value))
             return
         if kind.__module__.partition(".")[0] == "pathlib":
-            # Since Python 3.12 a path pickles the pieces it was built from.
+            # Since Python 3.12 the pickle of a path has the segments that the path was
+            # built from, which differ between equal paths.
             self._update(b"p")
             self.feed((kind.__qualname__, str(value)))
             return
@@ -381,8 +392,8 @@ class _Feeder:
             parts = self._fields.strip(value, parts)
         self._update(b"o")
         if isinstance(parts, str):
-            # The named object may have changed: a wrapper made by `functools.cache`
-            # holds the function.
+            # Only the name is in the reduction, but the object may have changed: a
+            # wrapper made by `functools.cache` holds the function. That is written too.
             inner = getattr(value, "__wrapped__", None)
             self.feed((*definition_of(kind), getattr(value, "__module__", None), parts))
             if isinstance(inner, FunctionType) and not is_ours(value):
@@ -391,9 +402,7 @@ class _Feeder:
             self._feed_parts(kind, parts)
 
     def _feed_parts(self, kind: type, parts: tuple[Any, ...]) -> None:
-        """Write how pickle would make an object of the class *kind*, and its
-        arguments.
-        """
+        """Write the reduction *parts* of an object of the class *kind*."""
         maker, arguments, *rest = parts
         self.feed(self._home_of(maker))
         if isinstance(maker, type):
@@ -419,7 +428,9 @@ class _Feeder:
         self._feed_meaning(class_, is_value=is_value)
 
     def _home_of(self, target: Any) -> tuple[str, str]:
-        """Return the home of a class or function, or the one that it had earlier."""
+        """Return the module and name of a class or function, or its earlier ones if a
+        digest with earlier names is made.
+        """
         home = definition_of(target)
         if self._fields is None:
             return home
@@ -433,9 +444,10 @@ class _Feeder:
     def _feed_meaning(self, class_: type, *, is_value: bool) -> None:
         """Write the digest of a class's code, unless its name is enough.
 
-        The name is enough for a record if the class of an object is importable: the
-        object is the same after a method was fixed. A shared cache compares the code,
-        since it need not keep a result.
+        For a recorded call, the name of an importable class is enough: an object counts
+        as the same after a method of the class was fixed. A shared cache (*strict*)
+        compares the code too, since a result that it does not find is only computed
+        again.
         """
         if is_importable(class_) and (
             is_outside(class_) or not (is_value or self._strict)

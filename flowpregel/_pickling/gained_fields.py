@@ -1,10 +1,10 @@
 """Earlier digests of arguments, from before a class among them gained fields.
 
 A recorded call has a digest of the arguments. If a data class among them has gained a
-field since, that digest is the one of the same arguments without the field. Fields with
-their defaults cannot be left out of every digest: the call recorded with an old default
-would then answer one with an edited default. So they are left out in a second look-up
-only, when the first one finds nothing::
+field since, that digest is the digest of the same arguments without the field. But
+fields with default values must not be left out of every digest: a call recorded with an
+old default would then answer a call with an edited default. So such fields are left out
+only in a second look-up, when the first look-up finds nothing::
 
     Params(n=1, deep=False) ──► digest of n and deep ──► nothing is recorded
                             └─► digest of n alone    ──► recorded before `deep` existed
@@ -26,15 +26,17 @@ MOST_DIGESTS = 32
 Reduced: TypeAlias = str | tuple[Any, ...]
 """The reduction that pickle would make of an object."""
 Defaults: TypeAlias = Mapping[str, Callable[[], Any]]
-"""The functions that make the defaults, by field, in the order of the fields."""
+"""Functions that return the default of a field, by field name, in field order."""
 
 
 class LeftOutFields:
-    """The fields that a digest leaves out, and those that it could leave out.
+    """The fields that a digest leaves out, and a record of the fields that it could
+    have left out.
 
     Args:
         left_out: The names of the fields to leave out, by class.
-        are_equal: Returns whether a value has the content of a default.
+        are_equal: A function that returns whether a value has the same content as a
+            default.
         homes: The earlier module and name of classes that have moved, by class.
     """
 
@@ -50,10 +52,12 @@ class LeftOutFields:
         self._left_out = left_out
         self._are_equal = are_equal
         self.with_defaults: dict[type, list[str]] = {}
-        """The fields that have their defaults in all digested instances, by class."""
+        """The names of the fields that have their default in all digested instances, by
+        class.
+        """
 
     def home_of(self, class_: type) -> Home | None:
-        """Return the earlier module and name of a class; None: it has not moved."""
+        """Return the earlier module and name of a class, or None if there are none."""
         self.classes.add(class_)
         return self._homes.get(class_)
 
@@ -125,12 +129,13 @@ def _mapping(kind: type, name: str) -> Mapping[str, Any]:
 def choices(
     with_defaults: Mapping[type, list[str]],
 ) -> Iterator[Mapping[type, frozenset[str]]]:
-    """Yield what may have been gained: first single fields, then the last ones of each
-    class.
+    """Yield the sets of fields, by class, that the classes may have gained.
+
+    The likely sets come first: single fields, then the last fields of a class.
     """
     options = []
     for kind, fields in with_defaults.items():
-        # Twenty fields have a million subsets.
+        # Limited, because twenty fields have a million subsets.
         subsets = islice(_subsets(fields), MOST_DIGESTS)
         options.append([(kind, names) for names in (frozenset[str](), *subsets)])
     combined = (dict(choice) for choice in product(*options))
@@ -138,7 +143,7 @@ def choices(
 
 
 def _subsets(fields: list[str]) -> Iterator[frozenset[str]]:
-    """Yield the subsets of *fields* that are not empty, the likely ones first."""
+    """Yield the subsets of *fields* that are not empty, likely subsets first."""
     tried: set[frozenset[str]] = set()
     singles = (frozenset((name,)) for name in reversed(fields))
     ends = (frozenset(fields[start:]) for start in range(len(fields)))
@@ -170,7 +175,7 @@ def _without(
         state = _without_last(state, fields, names)
     elif isinstance(state, tuple):
         state = tuple(_without_keys(part, names) for part in state)
-    # of a pydantic model
+    # the state of a pydantic model
     elif isinstance(state, dict) and isinstance(state.get("__dict__"), dict):
         state = {**state, "__dict__": _without_keys(state["__dict__"], names)}
     else:
@@ -189,10 +194,10 @@ def _without_last(
     fields: Any,
     names: frozenset[str],
 ) -> Any:
-    """Return *values* without the values of *names*, if these end *fields*.
+    """Return *values* without the values of *names*, if *names* are the last *fields*.
 
-    The values have no names: without values in the middle, they would be the values of
-    another object.
+    Otherwise return *values* unchanged. Values are matched to fields by position only,
+    so if values in the middle were left out, the rest would describe another object.
     """
     count = len(fields) - len(names)
     is_end = len(values) == len(fields) and names.issuperset(fields[count:])

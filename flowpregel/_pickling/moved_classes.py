@@ -1,8 +1,9 @@
 """Earlier names of classes that have moved.
 
 The name of a class is part of the digest of each instance. After a class has moved, a
-recorded call is found by the digest with the earlier name. A store's renames hold that
-name, or the earlier module still has the class, as in ``from pages import Page``.
+recorded call is found by the digest with the earlier name. That name is known from a
+store's renames, or because the earlier module still imports the class, as in
+``from pages import Page``.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ Homes: TypeAlias = dict[type, Home]
 MOST_HOMES = 8
 """The number of modules that are tried for the classes of one call."""
 _RENAMED: dict[str, str] = {}
-"""The new names by the old ones, of the stores that are open in this process."""
+"""The new names, by the old names, from the stores that this process has opened."""
 
 
 def note_renames(names: Mapping[str, str]) -> None:
-    """Note the new names by the old ones: of classes, or of the modules around them."""
+    """Remember the new names of classes or modules, by their old names."""
     _RENAMED.update(names)
 
 
 def earlier_homes(classes: Collection[type]) -> Iterator[Homes]:
-    """Yield the earlier names of *classes*, the likely ones first."""
+    """Yield possible earlier names of *classes*, the likely names first."""
     renamed: Homes = {}
     for class_ in classes:
         home = _renamed_home(class_)
@@ -46,7 +47,7 @@ def earlier_homes(classes: Collection[type]) -> Iterator[Homes]:
 
 
 def _renamed_home(class_: type) -> Home | None:
-    """Return the name of a class before it was renamed; None if it was not."""
+    """Return the name of a class before it was renamed, or None if it was not."""
     name = f"{class_.__module__}.{class_.__qualname__}"
     for old, new in _RENAMED.items():
         if name == new:
@@ -63,7 +64,7 @@ def _renamed_home(class_: type) -> Home | None:
 
 
 def _aliases_in(module: str, classes: Collection[type]) -> Homes:
-    """Return the *classes* that *module* has under their names, without its own."""
+    """Return those of *classes* that *module* has imported under their own names."""
     aliases: Homes = {}
     variables = getattr(sys.modules.get(module), "__dict__", None)
     if not variables:

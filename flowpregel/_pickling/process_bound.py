@@ -1,10 +1,10 @@
 """Objects that stay in their process, such as savers, stores and caches::
 
     coordinator                      worker
-    a graph with its saver  -------> a graph with a stand-in
+    a graph with its saver  -------> a graph with a placeholder
     a graph with its saver  <------- a call of that graph, which the coordinator runs
 
-A stand-in is the object itself again when it comes back to its process.
+When a placeholder is sent back to the object's process, it becomes the object itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from flowpregel.errors import ConfigurationError
 
 
 class ProcessBound:
-    """An object that is not copied to a worker, where it would be another object."""
+    """The base class of objects that must not be copied to a worker. The worker gets a
+    `Placeholder`.
+    """
 
 
 _names: WeakKeyDictionary[ProcessBound, str] = WeakKeyDictionary()
@@ -25,7 +27,8 @@ _made_here: WeakValueDictionary[str, ProcessBound] = WeakValueDictionary()
 
 
 class Placeholder:
-    """Stands for an object of another process, and becomes it again when sent there.
+    """A placeholder for an object of another process. When it is sent to that process,
+    it becomes the object itself.
 
     Args:
         name: The name of the object.
@@ -52,13 +55,15 @@ class Placeholder:
 
 
 def reference_to(resident: ProcessBound) -> tuple[Any, ...]:
-    """Return the reduction of *resident* for a pickle: by its name in this process."""
+    """Return a reduction of *resident* for a pickle, by a name in this process."""
     name = _names.setdefault(resident, uuid.uuid4().hex)
     _made_here[name] = resident
     return find, (name, type(resident).__qualname__)
 
 
 def find(name: str, kind: str) -> ProcessBound | Placeholder:
-    """Return the object with *name* in this process, or a stand-in for it."""
+    """Return the object with *name* in this process, or a placeholder if it belongs to
+    another process.
+    """
     resident = _made_here.get(name)
     return Placeholder(name, kind) if resident is None else resident
