@@ -82,8 +82,7 @@ class CopiedCheckpoint:
     namespace: NamespaceRecord
     values: dict[str, bytes] = field(default_factory=dict)
     deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
-    """The chain of each channel, and the number of deltas in it to apply, beginning with
-    the oldest.
+    """The chain of each channel, and the number of deltas in it to apply, oldest first.
     """
     tasks: list[WritesRecord] = field(default_factory=list)
     finished_calls: dict[int, str] = field(default_factory=dict)

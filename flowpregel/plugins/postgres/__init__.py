@@ -1,8 +1,7 @@
 """Saver, long-term store and cache in PostgreSQL (the extra ``postgres``).
 
-No module but those of this package handles psycopg: connections, transactions, tables
-of sealed records. The order to read them in: `database`, `transactions`, `tables`,
-`leases`; then `saver`, `store` and `cache`.
+Only the modules of this package use psycopg. The order to read them in: `database`,
+`transactions`, `tables`, `leases`; then `saver`, `store` and `cache`.
 """
 
 from flowpregel.plugins.postgres.cache import PostgresCache

@@ -16,14 +16,14 @@ from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease
 __all__ = ["PostgresCache"]
 
 _TTL = 10.0
-"""Seconds after which the claim of a dead owner ends."""
+"""Seconds after which the claim of a dead owner expires."""
 
 
 class PostgresCache(RecordCache):
-    """A cache of recently used values in a database, for many processes and machines.
+    """A least-recently-used cache in PostgreSQL, shared by processes and machines.
 
     Args:
-        path: The URL of the database; a `PostgresSaver` may use the same.
+        path: The URL of the database; a `PostgresSaver` may use the same database.
         max_entries: The number of values to keep; the least recently used is deleted
             first.
         clock: A function that returns wall-clock seconds.

@@ -1,9 +1,9 @@
-"""A store in PostgreSQL: its header, connections, and transactions, repeated when they
-are cut.
+"""A store in PostgreSQL: its header and connections, and its transactions, which are
+repeated if the connection is lost.
 
 ::
 
-    Database (one an opening; see `tables` for what is in it)
+    Database (one for each open store; its tables are described in `tables`)
      ├── read(work)     one snapshot
      ├── write(work)    one transaction; see `transactions`
      └── execute(sql)   one statement that may be repeated: leases, sizes
@@ -11,8 +11,8 @@ are cut.
 No session state is used (no prepared statements, session locks, LISTEN), so that a
 pooler such as PgBouncer may give every transaction another session.
 
-The database records which commits have landed (see `once`). A commit whose connection
-was cut is therefore made exactly once, or raises `CommitUnknownError`.
+The database records which commits have succeeded (see `once`). So a commit whose
+connection was lost is made exactly once, or raises `CommitUnknownError`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ ENGINES = ("postgresql", "0.9")
 """The name of this engine in a header, and its earlier name."""
 Result = TypeVar("Result")
 Attempt: TypeAlias = Callable[[psycopg.Connection[Any], LandingSlot], Any]
-"""One try of a write, on a connection and under the next number of a slot."""
+"""A function that tries a write once, on a connection and under the next number of a
+slot.
+"""
 
 _HEADER = KINDS[b"meta"] + HEADER
 _MOST_IDLE = 4
@@ -73,7 +75,9 @@ _LONGEST_PAUSE = 0.5
 _NO_ROOM = ("53100", "53200", "54000")
 _NO_RIGHTS = ("25006", "42501")
 _REPEATED = ("40001", "40P01")
-"""Deadlocks and their kin: the server asks to try again."""
+"""Errors after which a transaction must be tried again: a serialization failure and a
+deadlock.
+"""
 _CUT = ("08", "57P", "25P03", "25P02", "53300")
 """The prefixes of the errors of a server that is shutting down, starting or full."""
 _MARK = (
@@ -116,7 +120,7 @@ class Database:
         self._options = options or StoreOptions()
         self.codec = ValueCodec(codec, self._options.compression, self._options.renamed)
         self._seal = Seal.__new__(Seal)
-        """Gets its keys when the store is opened."""
+        """The seal of the store, which gets its keys when the store is opened."""
         meta = self.table(b"meta")
         self.codec.renames.load = lambda: self.read(partial(meta.get, key=RENAMED))
         self._is_open = False
@@ -129,7 +133,8 @@ class Database:
         self._close = weakref.finalize(self, _close_idle, self._idle, self._pid)
         self._known: dict[bytes, KnownScope] = {}
         self._slots: list[LandingSlot] = []
-        """The slots that no write uses; the end of each slot's newest try is known."""
+        """The slots that no write uses. The outcome of each slot's newest try is known.
+        """
 
     def table(self, name: bytes) -> Table:
         """Return the table that has *name*."""
@@ -139,8 +144,8 @@ class Database:
 
     @held()
     def read(self, work: Callable[[Any], Result]) -> Result:
-        """Return ``work(snapshot)``; *work* may be called again if the connection is
-        cut.
+        """Return ``work(snapshot)``. If the connection is lost, *work* may be called
+        again.
         """
 
         def attempt(connection: psycopg.Connection[Any]) -> Result:
@@ -151,17 +156,17 @@ class Database:
 
     @held()
     def write(self, work: Callable[[Any], Any]) -> Any:
-        """Return ``work(transaction)`` of one transaction, once it is committed.
+        """Return ``work(transaction)``, once the transaction is committed.
 
         Args:
-            work: Fills the transaction; may be called more than once.
+            work: The function that makes the changes; it may be called more than once.
 
         Raises:
             StoreBusyError: Another transaction held a lock until the timeout.
-            CommitUnknownError: The connection was cut, and the server did not say in
-                time whether the commit has landed.
-            StoreError: The server did not answer until the timeout, or refuses.
-            Exception: *work* raised it; nothing was stored.
+            CommitUnknownError: The connection was lost, and the server did not report
+                before the timeout whether the commit has succeeded.
+            StoreError: The server did not answer before the timeout, or refused.
+            Exception: Any error that *work* raises; nothing was stored.
         """
         if self.readonly:
             raise StoreReadOnlyError(f"{self.path} was opened to be read only")
@@ -183,16 +188,17 @@ class Database:
 
     @held()
     def execute_once(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Run a statement that must land exactly once, and return its rows by column.
+        """Run a statement that must take effect exactly once; return the rows as dicts.
 
-        As `execute`, it may change leases though records are only read.
+        Like `execute`, this may change leases even if the store is read only.
 
         Args:
-            statement: A statement that changes rows, with a RETURNING of JSON values.
+            statement: A statement that changes rows, and that has a RETURNING clause
+                with values that JSON can hold.
             values: The values of the parameters.
 
         Raises:
-            CommitUnknownError: As `write` does.
+            CommitUnknownError: As for `write`.
         """
 
         def attempt(connection: psycopg.Connection[Any], slot: LandingSlot) -> str:
@@ -207,10 +213,10 @@ class Database:
         return rows
 
     def _once(self, attempt: Attempt) -> Any:
-        """Repeat *attempt* until it has landed exactly once, and return its result.
+        """Repeat *attempt* until it has taken effect exactly once; return the result.
 
-        If the answer was lost, the result is the one that the statement has stored in
-        the row of the slot.
+        If the server's answer was lost, the result is read from the slot's row, in
+        which the statement has stored it.
         """
         self._open()
         slot = self._free_slot()
@@ -229,11 +235,11 @@ class Database:
     def _settled(
         self, connection: psycopg.Connection[Any], slot: LandingSlot, attempt: Attempt
     ) -> Any:
-        """Settle an earlier try whose answer was lost; if it has not landed, try
-        again.
+        """Settle an earlier try whose answer was lost, and try again unless that try
+        has succeeded.
 
         Returns:
-            The result of the try that has landed.
+            The result of the try that has succeeded.
         """
         if slot.is_in_doubt:
             outcome = slot.settle(connection)
@@ -251,7 +257,7 @@ class Database:
             raise
 
     def _free_slot(self) -> LandingSlot:
-        """Return a slot that no other write has."""
+        """Return a slot that no other write uses."""
         with suppress(IndexError):
             return self._slots.pop()
         self.execute(FORGET)
@@ -259,10 +265,10 @@ class Database:
 
     @held()
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement, which does the same if it is repeated.
+        """Run an idempotent statement, and return its rows.
 
-        Without *values* it may be several: one transaction. The rows are those of the
-        first.
+        Without *values*, it may consist of several statements, which form one
+        transaction. The rows are those of the first statement then.
         """
 
         def attempt(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
@@ -272,29 +278,29 @@ class Database:
         return self._repeated(attempt)
 
     def sizes(self) -> tuple[int, int]:
-        """Return the bytes of the store's tables and indexes, and 0: they have no
-        map.
+        """Return the size of the store's table of records with its index, in bytes, and
+        0, since there is no map.
         """
         rows = self.execute("SELECT pg_total_relation_size('flowpregel.records')")
         return int(rows[0][0]), 0
 
     def change_counter(self) -> int:
-        """Return a number that grows with every transaction that begins or ends."""
+        """Return a number that grows with each transaction that begins or ends."""
         return int(self.execute(_MARK)[0][0])
 
     # ------------------------------------------------------------ connections
 
     def close(self) -> None:
-        """Close the connections; may be called again."""
+        """Close the connections. It is safe to call this more than once."""
         with self._lock:
             self._close()
 
     def _repeated(self, attempt: Callable[[psycopg.Connection[Any]], Result]) -> Result:
-        """Return ``attempt(connection)``, repeated while the server is away or others
-        interfere.
+        """Return ``attempt(connection)``. Repeat it while the server is unavailable, or
+        while other transactions conflict with it.
         """
         self._open()
-        # A store that is being opened is tried once: a wrong URL stays wrong.
+        # While the store is opened, there is only one try, as the URL may be wrong.
         patience = self._options.lock_timeout if self._is_open else 0.0
         until = time.monotonic() + patience
         pause = 0.01
@@ -312,7 +318,10 @@ class Database:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _open(self) -> None:
-        """Open the store at its first use; statements of the opening itself pass."""
+        """Open the store at its first use.
+
+        This does nothing for the statements that are part of opening the store.
+        """
         with self._opens:
             if self._is_open or self._is_opening:
                 return
@@ -324,11 +333,12 @@ class Database:
                 self._is_opening = False
 
     def _check_header(self) -> None:
-        """Read the header and check it; a store without one gets a header.
+        """Read the header and check it. If there is no store yet, create it.
 
         Raises:
-            StoreForeignError: The store is sealed, or encrypted, under another key.
-            StoreError: The server refuses; or there is no store, and none may be made.
+            StoreForeignError: The store is sealed or encrypted under another key.
+            StoreError: The server refused, or there is no store and none may be
+                created.
         """
         record = self._header()
         if record is None and self.readonly:
@@ -338,7 +348,7 @@ class Database:
         if record is None:
             seal = seal_for(self._options)
             header = Header.new(seal, ENGINES[0]).to_bytes(seal)
-            # Tables and header, unless another process is faster.
+            # This changes nothing if another process has created them first.
             self.execute(MAKE.format(_HEADER.hex(), header.hex()))
             record = self._header() or b""
         stored_header = Header.read(record, self.path, ENGINES)
@@ -360,7 +370,9 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """Lend a connection; up to four connections are kept for later use."""
+        """Take a connection from the pool until the context ends. The pool keeps up to
+        four connections.
+        """
         if self._pid != os.getpid():
             raise StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self._pid}); "
@@ -375,7 +387,7 @@ class Database:
             yield connection
         finally:
             with self._lock:
-                # A connection that was cut is not used again.
+                # A connection that was lost, or is still in a transaction, is closed.
                 is_sound = (
                     connection.info.transaction_status
                     == psycopg.pq.TransactionStatus.IDLE
@@ -389,7 +401,7 @@ class Database:
                 connection.close()
 
     def _named(self, error: psycopg.Error) -> StoreError:
-        """Return the `StoreError` for an error of PostgreSQL."""
+        """Return our error for an error of PostgreSQL."""
         code = error.sqlstate or ""
         text = str(error).strip()
         if code == "55P03":
@@ -415,7 +427,7 @@ def _close_idle(idle: list[psycopg.Connection[Any]], pid: int) -> None:
 def connect_to_server(url: str) -> psycopg.Connection[Any]:
     """Return a new connection that leaves no state in the server's session."""
     options: Any = {"connect_timeout": 10, **_KEEPALIVES, **conninfo_to_dict(url)}
-    # A pooler may give us another session, which has none of our prepared statements.
+    # No prepared statements, since a pooler may switch to a session without them.
     return psycopg.connect("", autocommit=True, prepare_threshold=None, **options)
 
 

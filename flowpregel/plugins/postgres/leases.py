@@ -1,11 +1,12 @@
-"""Leases: rows that a process owns until it gives them back or stops renewing them.
+"""Leases: rows that a process owns until it releases them or stops renewing them.
 
-All times are the server's. A lease has a *fence*, a number greater than those of all
-earlier leases.
+All times are the server's. A lease has a *fence*, a number greater than the fences of
+all earlier leases.
 
-Any process can watch an owner: it writes into the row until when it watches. The owner
-reads that when it renews the lease, then renews more often and stores its live state in
-the row. An owner without watchers costs the server nothing more.
+Any process can watch an owner: it writes the time until which it watches into the row.
+The owner reads that time when it renews the lease. It then renews the lease more often,
+and stores its live state in the row. An owner without watchers costs the server nothing
+more.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from flowpregel.storage.locks import LockHolder
 from flowpregel.storage.records import labels_digest
 
 _LONGEST_PERIOD = 1.0
-"""Seconds between two renewals, at which an owner reads requests to stop or to show its
-state.
+"""The longest time between two renewals, in seconds. At a renewal, an owner also reads
+requests to stop or to show its state.
 """
 _SHOWING_PERIOD = 0.2
 """Seconds between two updates of the live state of a watched owner."""
@@ -64,7 +65,7 @@ _ABANDONED = (
 
 
 class OwnLease(NamedTuple):
-    """A lease that this process owns or asks for."""
+    """A lease that this process owns or requests."""
 
     address: Address
     """The address that the lease is for; a claim of a cache has no thread."""
@@ -102,7 +103,7 @@ class LeaseTable:
             takeover: Take the lease even if another run owns it.
 
         Returns:
-            The fence, and True if an earlier owner has not given the lease back; None
+            The fence, and True if the earlier owner had not released the lease; or None
             if another run owns the lease.
         """
         address = lease.address
@@ -119,16 +120,17 @@ class LeaseTable:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                thread.start()  # which waits for the lock
+                thread.start()  # it sleeps first, and then waits for the lock
                 self._thread = thread
             self._ours[fence] = lease
         return fence, rows[0]["was_anothers"]
 
     def give_back(self, fence: int) -> None:
-        """Give a lease back, unless another run has taken it over."""
+        """Release a lease, unless another run has taken it over."""
         with self._lock:
             key = lease_key(self._ours.pop(fence).address)
-        with suppress(StoreError):  # if the server is away, the lease expires soon
+        # If the server is unavailable, the lease expires soon.
+        with suppress(StoreError):
             self._database.execute(
                 "DELETE FROM flowpregel.leases WHERE place = %s AND fence = %s",
                 key,
@@ -136,31 +138,30 @@ class LeaseTable:
             )
 
     def owner(self, address: Address) -> LockHolder | None:
-        """Return the owner of the lease of *address*; None: it is free or expired."""
+        """Return the owner of the lease of *address*, or None if it is free."""
         return _owner_from_rows(
             self._database.execute(_OWNER.format("NULL"), lease_key(address))
         )
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the owner of the lease of *address* to stop, and return the owner."""
-        # Not repeated: a repetition would reach the next run, which owns the lease by
-        # then.
+        # A repetition could stop the next run, which may own the lease by then.
         rows = self._database.execute_once(_ASK, lease_key(address))
         return _owner_from_rows([[row["owner"]] for row in rows])
 
     def shown(
         self, address: Address, seconds: float
     ) -> tuple[LockHolder | None, bytes | None]:
-        """Return the owner of a lease and the live state; watch both for *seconds*."""
+        """Return the owner of a lease and its live state; watch it for *seconds*."""
         key = lease_key(address)
-        # A reader without the right to write sees the state while others watch.
+        # A user who may only read sees the state as long as another process watches.
         with suppress(StoreReadOnlyError):
             self._database.execute(_WATCH, seconds, key, seconds / 2)
         rows = self._database.execute(_OWNER.format("shown"), key)
         return _owner_from_rows(rows), rows[0][1] if rows else None
 
     def abandoned(self) -> list[Address]:
-        """Return the addresses at which runs have died, by leases that have expired."""
+        """Return the addresses of runs that have died, whose leases have expired."""
         addresses: list[Address] = []
         for names in self._database.execute(_ABANDONED):
             thread, namespace = (
@@ -171,7 +172,7 @@ class LeaseTable:
         return addresses
 
     def _work(self) -> None:
-        """Renew our leases, for as long as there are any; more often while one is
+        """Renew our leases as long as there are any, and more often while a lease is
         watched.
         """
         watched = set[int]()
@@ -183,7 +184,8 @@ class LeaseTable:
                 if not ours:
                     self._thread = None
                     return
-            with suppress(StoreError):  # the server may be back before they expire
+            # The server may be available again before the leases expire.
+            with suppress(StoreError):
                 watched = self._renew(ours, watched)
 
     def _renew(self, ours: dict[int, OwnLease], watched: set[int]) -> set[int]:
@@ -194,8 +196,8 @@ class LeaseTable:
         """
         states: list[bytes | None] = [None] * len(ours)
         for index, (fence, lease) in enumerate(ours.items()):
-            # A run may have ended, or may be changing its state at this moment: the
-            # next update includes it.
+            # A run may have ended, or may change its state while it is read. Then the
+            # next update includes the state.
             with suppress(Exception):
                 states[index] = lease.shows() if fence in watched else None
         keys = [lease_key(lease.address) for lease in ours.values()]

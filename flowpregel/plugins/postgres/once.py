@@ -1,14 +1,14 @@
-"""Writes that land exactly once, although the answer to a commit may be lost.
+"""Writes that take effect ("land") exactly once, even if a commit's answer is lost.
 
-A connection that dies after COMMIT was sent leaves its client in doubt. The database
-knows::
+If a connection dies after COMMIT was sent, the client does not know whether the commit
+has landed. The database does::
 
     flowpregel.landed    slot ► number, is_void, result
 
-Each write of a process has a *slot* for itself as long as it lasts, and each try of it
-the next *number* of that slot. The transaction that writes puts its number there, as
-its first change, and is refused if the number there is not smaller. So a client in
-doubt *settles* the number::
+Each write of a process uses a *slot* of its own until it ends, and each try of a write
+uses the next *number* of the slot. The transaction first stores its number in the row
+of the slot. It is refused if the number there is not smaller. So a client that is in
+doubt can *settle* the number::
 
     the row of the slot has     then the try
     -----------------------     ------------
@@ -17,13 +17,13 @@ doubt *settles* the number::
     a smaller one, or none      is made void, as above: if the statement of the dead
                                 connection still arrives, it is refused
 
-A transaction that is under way keeps the row locked, and settling waits until it has
-ended. Commits of other writes change nothing in that row.
+A transaction that has not ended keeps the row locked, so settling waits for it. Commits
+of other writes do not change the row.
 
-There is one row for each slot: as many as writes of one process were under way at once.
-Rows of processes that are gone are removed after `KEPT_FOR`. A client that has been in
-doubt for half of that time, because its process was stopped, no longer settles: it
-raises `CommitUnknownError`.
+There is one row for each slot. A process has as many slots as it had concurrent writes.
+Rows that have not been used for `KEPT_FOR` are removed. A client that has been in doubt
+for half of that time, because its process was stopped, no longer settles the number,
+but raises `CommitUnknownError`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 KEPT_FOR: Final = 24 * 3600.0
-"""Seconds after which the row of a slot is removed that is no longer used."""
+"""Seconds after its last use when the row of a slot is removed."""
 FORGET: Final = f"""
     DELETE FROM flowpregel.landed WHERE slot IN (
         SELECT slot FROM flowpregel.landed
@@ -76,11 +76,11 @@ _ONCE: Final = """
     SELECT rows, flowpregel.land(%s::bytea, %s::bigint, rows) FROM answer
 """
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that runs while the machine sleeps, where there is one."""
+"""A clock that also runs while the machine sleeps, if the system has one."""
 
 
 class TryOutcome(NamedTuple):
-    """The end of a try whose answer was lost."""
+    """The outcome of a try whose answer was lost."""
 
     has_landed: bool
     result: str | None
@@ -89,24 +89,25 @@ class TryOutcome(NamedTuple):
 
 @dataclass(slots=True)
 class LandingSlot:
-    """The slot of one write at a time."""
+    """A slot, which one write uses at a time."""
 
     id: bytes = field(default_factory=lambda: os.urandom(16))
     number: int = 0
     """The number of the newest try."""
     has_landed: bool = False
-    """True if a try of this slot is known to have landed, so that there is a row."""
+    """True if a try of this slot is known to have landed, so that its row exists."""
     sent: float | None = None
-    """The time at which the newest try was sent; None once its end is known."""
+    """The time at which the newest try was sent; None once its outcome is known."""
 
     @property
     def is_in_doubt(self) -> bool:
-        """True while the end of the newest try is unknown."""
+        """True while the outcome of the newest try is unknown."""
         return self.sent is not None
 
     def send(self) -> int:
-        """Return the number of a try that is sent now: in doubt until `landed` or
-        `refused`.
+        """Return the number of a new try, which is sent now.
+
+        The slot is in doubt until `landed` or `refused` is called.
         """
         self.number += 1
         self.sent = time.clock_gettime(_CLOCK)
@@ -122,7 +123,9 @@ class LandingSlot:
         self.sent = None
 
     def settle(self, connection: Any) -> TryOutcome | None:
-        """Make the end of the newest try final, and return it; None: it is unknown.
+        """Make the outcome of the newest try final, and return it.
+
+        Return None if the outcome stays unknown.
 
         Args:
             connection: A connection outside a transaction.
@@ -133,7 +136,7 @@ class LandingSlot:
         cursor = connection.execute(_SETTLE, (self.id, self.number))
         is_void, result, is_new = cursor.fetchone()
         if is_new and self.has_landed:
-            # The row was removed too early: the server's clock has jumped.
+            # The row was removed too early, because the server's clock has jumped.
             return None
         if is_void:
             self.refused()

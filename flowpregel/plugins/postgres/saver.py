@@ -1,9 +1,9 @@
-"""The durable saver for many machines: checkpoints and pending writes in PostgreSQL.
+"""A durable saver for many machines: checkpoints and pending writes in PostgreSQL.
 
-One run at a time writes a thread's namespace. The owner of a lease renews it. An owner
-that has died, has lost the network or is stopped does not, and when the lease expires
-another run gets the next one. The new owner first puts its fence into the store, in a
-transaction. If the old owner resumes, its commits have a smaller fence and are refused.
+One run at a time writes to a thread's namespace. The owner of the lease renews it. If
+the owner has died, has lost the network or is stopped, the lease expires, and another
+run can get the next lease. The new owner first stores its fence, in a transaction. If
+the old owner resumes, its commits have a smaller fence and are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PostgresTables(Tables):
     """The tables of a store in PostgreSQL."""
 
     def new_prefix(self, transaction: Any) -> bytes:
-        # From a sequence, so that runs that begin at once do not wait for each other.
+        # From a sequence, so that concurrent new runs do not wait for each other.
         number: int = transaction.ask("SELECT nextval('flowpregel.numbers')")[0][0]
         return number.to_bytes(8, "big")
 
@@ -64,7 +64,7 @@ class PostgresLeases(LeaseTable):
         """Hold the right to write at *address*.
 
         Raises:
-            ThreadBusyError: Another run has it, and *on_conflict* is ``"raise"``.
+            ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
         """
         lease = Lease()
         takeover = on_conflict == "takeover"
@@ -96,8 +96,9 @@ class PostgresLeases(LeaseTable):
                     self.give_back(lease.fence)
 
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
-        """Return the owner of the lease at *address* and the run's live state;
-        None: there is no state yet.
+        """Return the owner of the lease at *address* and the run's live state.
+
+        Return None if the lease is free, or if there is no state yet.
         """
         owner, sealed_state = self.shown(address, WATCHED_FOR)
         if owner is None or sealed_state is None:
@@ -180,7 +181,7 @@ class PostgresSaver(DurableSaver):
         )
 
     def change_keys(self, *, encryption_key: bytes | None) -> None:
-        """Refuse: no process on any machine could have the store open."""
+        """Refuse, since no process on any machine may have the store open for this."""
         raise ConfigurationError(
             "a store in PostgreSQL keeps the keys that it was made with"
         )
@@ -188,7 +189,9 @@ class PostgresSaver(DurableSaver):
     def _put(
         self, transaction: Any, batches: Sequence[EncodedBatch]
     ) -> list[NamespaceRecord]:
-        """Put batches, and ask which key ranges of the next superstep are empty."""
+        """Put batches; let the commit check which key ranges of the next superstep are
+        empty.
+        """
         grown = super()._put(transaction, batches)
         checkpoint_ids = [
             batch.checkpoint.id for batch in batches if batch.checkpoint is not None

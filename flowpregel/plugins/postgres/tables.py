@@ -10,8 +10,8 @@ Everything is in the schema ``flowpregel``::
     flowpregel.landed    slot ► number         see `once`: the last commit that landed
     flowpregel.change    a function            puts records, if no scope has changed
 
-A record is one row however large it is: PostgreSQL itself cuts what is large into
-chunks. The key of the row begins with the kind of the record (1).
+A record is one row, however large it is, because PostgreSQL itself splits large values
+into chunks. The key of the row begins with the kind of the record (1 byte).
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ KINDS = {
     b"live": b"l",
 }
 _LARGEST = 1_000_000_000
-"""PostgreSQL's own limit for a field is a little above."""
+"""The most bytes of a payload. PostgreSQL's own limit is a little higher."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
-# Two who make one at once would meet in the server's catalogs.
+# The advisory lock is needed because two processes that create the store at once would
+# conflict in the server's catalogs.
 MAKE = (
     """
     SELECT pg_advisory_xact_lock(1718382455);
@@ -102,7 +103,7 @@ class PostgresTable(Table):
     Args:
         name: The kind.
         path: The database, for messages.
-        seal: Makes and checks the checksums.
+        seal: The keys of the store.
     """
 
     def __init__(self, name: bytes, path: str, seal: Seal) -> None:

@@ -1,9 +1,9 @@
-"""Transactions on a store's records, and a memory of scopes that saves round trips.
+"""Transactions on a store's records, and a cache of scopes that saves round trips.
 
-Everything that changes belongs to a *scope*: a thread, the items of a store, the
-results of a cache. A scope has a revision, a token that every transaction replaces
-which changes anything in it. So what a process has read or written in a scope holds as
-long as its revision does::
+Each record that can change belongs to a *scope*: a thread, the items of a store, or the
+results of a cache. A scope has a revision, a token that is replaced by each transaction
+that changes a record in the scope. So the records that a process has read or written in
+a scope stay valid as long as the revision of the scope is the same::
 
     the scope is known                          it is not
     ------------------                          ---------
@@ -12,9 +12,10 @@ long as its revision does::
       if it is the one known, put records       the same statement
     (another revision: forget, repeat)          COMMIT
 
-The left side is what a run does that commits superstep after superstep: one statement,
-which is one round trip and one transaction. That a task or a checkpoint has *no* record
-yet is known where a range of keys was empty, and what was put there since is.
+The left side is the usual case of a run that commits one superstep after another: one
+statement, which is one round trip and one transaction. To know that a task or a
+checkpoint has *no* record yet, a process remembers ranges of keys that were empty, and
+the keys that it has put into these ranges since.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any, Self, TypeAlias
 from flowpregel.plugins.postgres.once import LandingSlot
 
 Range: TypeAlias = tuple[bytes, bytes]
-"""All keys from the first on, below the second."""
+"""The keys from the first key (included) to the second (excluded)."""
 
 THREADS, DELTAS, STORE, CACHE = b"t", b"d", b"s", b"e"
 """The first bytes of the keys of these kinds of records."""
@@ -35,14 +36,14 @@ SCOPE_SIZE = 17
 """The number of bytes that the keys of a thread's namespaces have in common."""
 _MOST_SCOPES = 1_000
 _MOST_BYTES = 1 << 20
-"""The most bytes of records to remember for a scope, and of keys at 16 bytes each."""
+"""The most bytes of records to remember for a scope; also of keys, at 16 bytes each."""
 _LARGEST = 1 << 16
 _AHEAD = 64
-"""The number of deltas to read with a delta that is read alone: its readers need the
-earlier ones too.
+"""The number of deltas to read when a single delta is requested, because its reader
+will also need the deltas before it.
 """
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# A process that is stopped while it has a lock must not keep it.
+# With the second timeout, a process that is stopped (SIGSTOP) loses its locks.
 _WRITING = (
     "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout "
     "= '5s'"
@@ -61,7 +62,7 @@ _CHANGE = f"SELECT flowpregel.change(%b, %b, %b::bigint{6 * ', %b::bytea[]'})"
 
 
 class ConflictError(Exception):
-    """A sign that a scope has changed, so that the transaction must be repeated."""
+    """A scope has changed, so the transaction must be repeated."""
 
 
 @dataclass(slots=True)
@@ -72,19 +73,22 @@ class KnownScope:
     records: dict[bytes, bytes] = field(default_factory=dict)
     size: int = 0
     empty: dict[bytes, list[Range]] = field(default_factory=dict)
-    """The ranges that were empty, by the label that they were asked for with."""
+    """The ranges that were empty, by the label given to `expect_empty`."""
     since: set[bytes] = field(default_factory=set)
-    """The keys that were put into these ranges later."""
+    """The keys that were put into these ranges since."""
 
     def is_absent(self, key: bytes) -> bool:
-        """Return True if there is certainly no record at *key*."""
+        """Return True if it is known that there is no record at *key*."""
         return key not in self.since and self._is_covered(key)
 
     def learn(
         self, records: dict[bytes, bytes | None], empty: dict[bytes, list[Range]]
     ) -> None:
-        """Remember records, the newest last (None: it was deleted), and empty
-        ranges.
+        """Remember records and empty ranges.
+
+        Args:
+            records: The records by key, newest last; None for a deleted record.
+            empty: The empty ranges, by label.
         """
         self.empty.update(empty)
         self.since = {key for key in self.since if self._is_covered(key)}
@@ -134,7 +138,7 @@ class Transaction:
         return self._found[key]
 
     def expect(self, keys: Sequence[bytes]) -> None:
-        """Read records that will be asked for, in one round trip."""
+        """Read records that will be needed, in one round trip."""
         missing = [key for key in keys if key not in self._found]
         if not missing:
             return
@@ -182,10 +186,10 @@ class WriteTransaction(Transaction):
 
     Args:
         connection: A connection outside a transaction.
-        known: The memories of scopes of this process. The transaction takes a memory
-            out and puts it back with the commit; another transaction on the same scope
-            asks the server until then.
-        slot: The slot that records whether the transaction has landed.
+        known: The scopes that this process remembers. The transaction removes its scope
+            and adds it again with the commit. Until then, another transaction on the
+            same scope reads from the server.
+        slot: The slot that records whether the commit has succeeded.
         timeout: Seconds to wait for the locks of other transactions.
     """
 
@@ -201,10 +205,10 @@ class WriteTransaction(Transaction):
         self._slot = slot
         self._timeout = timeout
         self._revisions: dict[bytes, bytes] = {}
-        """The revisions of the scopes that were met."""
+        """The revisions of the scopes that this transaction uses."""
         self._known: KnownScope | None = None
-        """The memory of the scope, while only one scope was met: a record does not
-        name its scope.
+        """The remembered scope. None once the transaction uses several scopes, since a
+        record does not show to which scope it belongs.
         """
         self._changed: dict[bytes, bytes | None] = {}
         """The records to send; None stands for a deletion."""
@@ -213,7 +217,7 @@ class WriteTransaction(Transaction):
         self._empty: dict[bytes, list[Range]] = {}
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the record at *key* as this transaction leaves it, or None."""
+        """Return the record at *key*, with this transaction's changes, or None."""
         self._meet(key)
         for changed in (self._changed, self._sent):
             if key in changed:
@@ -233,18 +237,18 @@ class WriteTransaction(Transaction):
         order: str,
         columns: str = "key, record",
     ) -> list[Any]:
-        """Return rows as `Transaction.page` does, with the changes made so far."""
+        """Return rows as `Transaction.page` does, with this transaction's changes."""
         self._meet(low)
         self._send()
         return super().page(low, high, limit, order, columns)
 
     def put(self, key: bytes, record: bytes | None) -> None:
-        """Put *record* at *key*; None: delete what is there."""
+        """Put *record* at *key*, or delete the record there if *record* is None."""
         self._meet(key)
         self._changed[key] = record
 
     def drop(self, low: bytes, high: bytes) -> None:
-        """Delete everything from *low* on, below *high*."""
+        """Delete the records from *low* (included) to *high* (excluded)."""
         self._meet(low)
         self._send()
         self.ask(_DROP, low, high)
@@ -254,16 +258,16 @@ class WriteTransaction(Transaction):
         self._known = None
 
     def expect_empty(self, label: bytes, ranges: list[Range]) -> None:
-        """Ask with the commit whether *ranges* were empty before this transaction.
+        """Let the commit check whether *ranges* were empty before this transaction.
 
         Args:
-            label: The label of the ranges, which replace earlier ones of the label.
+            label: The label of the ranges. They replace earlier ranges with the label.
             ranges: The ranges that the next transactions will read.
         """
         self._empty[label] = ranges
 
     def commit(self) -> None:
-        """Commit; the changes are on disk when this method returns."""
+        """Commit. The changes are on disk when this method returns."""
         if self._changed or self._has_sent:
             self._commit_changes()
         if self._known is not None:
@@ -305,8 +309,8 @@ class WriteTransaction(Transaction):
 
         Args:
             token: The new revision of the scopes.
-            number: The number of the slot with which the transaction lands; 0: the
-                transaction sends more before it lands.
+            number: The slot's number for this commit; 0 if the transaction continues
+                after this statement.
             revisions: The revisions that the scopes must have, by scope.
             ranges: The ranges of keys to check.
         """
@@ -337,9 +341,11 @@ class WriteTransaction(Transaction):
     # ------------------------------------------------------------ scopes
 
     def _meet(self, key: bytes) -> None:
-        """Lock or recall the scope of a record before a record of the scope is read.
+        """Lock the scope of a record before it is first used, or recall the scope if
+        this process remembers it.
 
-        Records of other kinds belong to a namespace, whose thread was met before.
+        Other kinds of records belong to a namespace, for whose thread this was called
+        before.
         """
         kind = key[:1]
         if kind not in (THREADS, STORE, CACHE):
@@ -366,7 +372,7 @@ class WriteTransaction(Transaction):
                 self._lock(scope)
 
     def _lock(self, scope: bytes) -> None:
-        """Lock a scope until the transaction ends: others wait."""
+        """Lock a scope until the transaction ends. Other transactions on it wait."""
         revision = self.ask(_LOCK, scope)[0][0]
         if self._revisions.setdefault(scope, revision) != revision:
             raise ConflictError

@@ -1,8 +1,8 @@
-"""Connections to a SQLite database, and SQLite's errors as ours.
+"""Connections to a SQLite database, and the translation of SQLite's errors into ours.
 
-Every connection has the same settings. ``journal_mode=WAL`` lets readers go on while a
-commit is written. With ``synchronous=FULL`` the log is synced at each commit: with
-``NORMAL``, which many programs use, a power cut loses acknowledged commits.
+Every connection has the same settings. ``journal_mode=WAL`` lets readers continue while
+a commit is written. With ``synchronous=FULL`` the log is synced at each commit. With
+``NORMAL``, which many programs use, a power cut would lose acknowledged commits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flowpregel.storage import TABLE_NAMES
 from flowpregel.storage.errors import LITTLE_ROOM, room_for
 
 APPLICATION_ID = 0x666C6F77
-"""The number, ``flow``, by which ``file`` and we recognize a store."""
+"""The application id of a store, ``flow``, which also the command ``file`` shows."""
 _SETTINGS = """
     PRAGMA synchronous = FULL;
     PRAGMA fullfsync = ON;
@@ -47,13 +47,13 @@ def connect(
     readonly: bool = False,
     immutable: bool = False,
 ) -> sqlite3.Connection:
-    """Return a connection to the database at *path*, which must be there.
+    """Return a connection to the database at *path*, which must exist.
 
     Args:
         path: The file.
         timeout: Seconds to wait for locks of other programs.
         readonly: Only read.
-        immutable: Take no locks: no process may write to the database.
+        immutable: Acquire no locks; no process may write to the database then.
     """
     mode = "ro" if readonly else "rw"
     uri = f"file:{quote(path)}?mode={mode}"
@@ -67,7 +67,8 @@ def connect(
         check_same_thread=False,
         cached_statements=_MOST_STATEMENTS,
     )
-    # A text where a record should be is refused by its checksum, not by its encoding.
+    # With `bytes`, a text in place of a record is refused by its checksum, and
+    # not because it cannot be decoded.
     connection.text_factory = bytes
     try:
         connection.executescript(_SETTINGS)
@@ -78,14 +79,14 @@ def connect(
 
 
 def make_tables(path: str) -> None:
-    """Make the tables of a store in the empty file at *path*."""
+    """Create the tables of a store in the empty file at *path*."""
     connection = connect(path, timeout=0.0)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         for name in TABLE_NAMES:
-            # Without a rowid the records lie in the tree of the keys: a commit changes
-            # one page for each record, not two.
+            # WITHOUT ROWID stores the records in the B-tree of the keys, so that a
+            # commit changes one page for each record instead of two.
             connection.execute(
                 f'CREATE TABLE "{name.decode()}" '
                 "(key BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID"
@@ -98,7 +99,7 @@ def check_application(connection: sqlite3.Connection, path: str) -> None:
     """Refuse a database of another program.
 
     Raises:
-        StoreVersionError: It is one.
+        StoreVersionError: The database was created by another program.
     """
     (number,) = connection.execute("PRAGMA application_id").fetchone()
     if number != APPLICATION_ID:
@@ -109,14 +110,14 @@ def check_application(connection: sqlite3.Connection, path: str) -> None:
 
 
 def damaged_pages(connection: sqlite3.Connection) -> list[str]:
-    """Return the problems of the pages of a database."""
+    """Return descriptions of a database's damaged pages."""
     rows = connection.execute("PRAGMA integrity_check").fetchall()
     return [text.decode() for (text,) in rows if text != b"ok"]
 
 
 @contextmanager
 def our_errors(path: str, timeout: float) -> Iterator[None]:
-    """Raise our error in place of one of SQLite's on the database at *path*.
+    """Translate SQLite's errors in the context into ours.
 
     Args:
         path: The file.
@@ -133,11 +134,11 @@ def of_sqlite(
     path: str,
     timeout: float,
 ) -> StoreError:
-    """Return our error for one that SQLite raised on the database at *path*."""
+    """Return our error for an error of SQLite on the database at *path*."""
     # The low byte is the kind of error, the rest its details.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     is_full = code == _FULL
-    if code == _IO_ERROR:  # a full disk may be found by a sync
+    if code == _IO_ERROR:  # a sync that meets a full disk reports this
         is_full = room_for(path) < LITTLE_ROOM
     if is_full:
         return StoreFullError(

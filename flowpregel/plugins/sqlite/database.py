@@ -1,4 +1,4 @@
-"""One opening of a SQLite store: its connections, transactions and header.
+"""An open SQLite store: its connections, transactions and header.
 
 ::
 
@@ -6,14 +6,14 @@
                    ├─► write(work)    group commit ► our flock ► one connection
                    └─► table(name)    see `tables`
 
-Writers of one process form groups: one transaction, and one sync, for all that wait
-(see `flowpregel.storage.group_commit`). Between processes our own lock comes first, as
-an error can name its holder; SQLite's lock then is free, unless another program writes
-to the database.
+The waiting writers of one process share one transaction and one sync (see
+`flowpregel.storage.group_commit`). Between processes, our own lock is acquired first,
+because an error can name its holder. SQLite's lock is then free, unless another program
+writes to the database.
 
-A commit whose sync failed is rolled back, but its pages may be in the log, and a reader
-after a crash would find them. So the next frames of the log are written at once, over
-those: by a transaction that changes nothing. If that fails too, the caller gets
+A commit whose sync failed is rolled back, but its pages may be in the log, where a
+reader would find them after a crash. So they are overwritten at once, by a transaction
+that writes the same header again. If that fails too, the caller gets
 `CommitUnknownError`.
 """
 
@@ -60,7 +60,9 @@ ENGINES = ("sqlite 3",)
 """The name of this engine in a header."""
 _MOST_IDLE = 4
 _TICK = 50_000_000
-"""Nanoseconds within which two commits may leave the same time on the file."""
+"""The time within which two commits may give the file the same modification time, in
+nanoseconds.
+"""
 _GET_HEADER = "SELECT record FROM meta WHERE key = ?"
 _PUT_HEADER = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 
@@ -69,14 +71,15 @@ class SQLiteDatabase:
     """A store in a SQLite database, for any OS thread and several processes.
 
     Args:
-        location: The URL or the path of the file; it is made if it is not there.
-        readonly: Only read; the file must be there.
+        location: The URL or the path of the file; it is created if it does not exist.
+        readonly: Only read; the file must exist.
         codec: The codec of values; None is `PythonCodec`.
         options: Rarely needed options.
 
     Raises:
         ConfigurationError: The URL names no file.
-        StoreError: It cannot be opened; the subclasses of the error are the reasons.
+        StoreError: The store cannot be opened; the subclass of the error gives the
+            reason.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class SQLiteDatabase:
         self._pid = os.getpid()
         self._is_open = True
         self._lock = threading.Lock()
-        """Guards the pool of connections."""
+        """The lock that guards the pool of connections."""
         self._idle: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
         self._file_lock: FileLock | None = None
@@ -116,7 +119,7 @@ class SQLiteDatabase:
 
     @held()
     def read(self, work: Callable[[Any], Any]) -> Any:
-        """Return ``work(transaction)`` of one snapshot."""
+        """Return ``work(transaction)``, where *work* reads one snapshot."""
         with our_errors(self.path, self._timeout), self._connection() as connection:
             connection.execute("BEGIN")
             try:
@@ -126,18 +129,21 @@ class SQLiteDatabase:
 
     @held()
     def write(self, work: Callable[[Any], Any]) -> Any:
-        """Return ``work(transaction)`` of one transaction, once it is on disk.
+        """Return ``work(transaction)``, once the transaction is on disk.
+
+        If this raises an error, nothing is stored.
 
         Raises:
             StoreBusyError: Another writer held the store for too long.
-            StoreFullError: There is no room; nothing of it was stored.
-            Exception: *work* raised it; nothing of it was stored.
+            StoreFullError: There is not enough space.
+            CommitUnknownError: It is unknown whether the changes are stored.
+            Exception: Any error that *work* raises.
         """
         self._writing()
         return self._commits.write(work, self._timeout)
 
     def sizes(self) -> tuple[int, int]:
-        """Return the bytes of the files, and 0: there is no map."""
+        """Return the size of the files in bytes, and 0, since there is no map."""
         size = os.path.getsize(self.path)
         with suppress(FileNotFoundError):
             size += os.path.getsize(self.path + files.WAL_SUFFIX)
@@ -146,7 +152,7 @@ class SQLiteDatabase:
     def change_counter(self) -> int:
         """Return a number that stays the same as long as nothing is committed.
 
-        For a moment after a commit it is a new one each time.
+        For 50 ms after a commit, each call returns a different number.
         """
         changed_at = os.stat(self.path).st_mtime_ns
         with suppress(FileNotFoundError):
@@ -157,10 +163,10 @@ class SQLiteDatabase:
 
     @held()
     def close(self) -> None:
-        """Close the connections; may be called again."""
+        """Close the connections. It is safe to call this more than once."""
         self._is_open = False
         if self._pid != os.getpid():
-            return  # they are the parent's
+            return  # the connections belong to the parent process
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -172,17 +178,17 @@ class SQLiteDatabase:
                 self._file_lock.close()
                 self._file_lock = None
 
-    # ------------------------------------------------------------ care
+    # ------------------------------------------------------------ maintenance
 
     @held()
     def unsound_pages(self) -> list[str]:
-        """Return the problems of the pages of the file."""
+        """Return descriptions of the file's damaged pages."""
         with our_errors(self.path, self._timeout), self._connection() as connection:
             return connections.damaged_pages(connection)
 
     @held()
     def backup(self, path: str) -> None:
-        """Copy the store at this moment into the new file *path*, without free pages.
+        """Copy a snapshot of the store into the new file *path*, without free pages.
 
         Raises:
             StoreError: There is a file at *path*.
@@ -199,7 +205,7 @@ class SQLiteDatabase:
 
     @held()
     def compact(self) -> None:
-        """Write the file again without free pages.
+        """Rewrite the file without free pages.
 
         Raises:
             StoreBusyError: Another program uses the database.
@@ -214,7 +220,7 @@ class SQLiteDatabase:
     # ------------------------------------------------------------ opening
 
     def _open(self) -> None:
-        """Check the files, make the store if need be, and check its header."""
+        """Check the files, create a store if there is none, and check the header."""
         if not self._options.allow_network:
             refuse_network(os.path.dirname(self.path), "SQLite")
         if not os.path.exists(self.path):
@@ -263,7 +269,9 @@ class SQLiteDatabase:
                 connection.close()
 
     def _first_connection(self) -> bytes:
-        """Make the writing, or the first reading, connection; return the header."""
+        """Open the connection that writes, or the first that reads if the store is only
+        read; return the header.
+        """
         connection = self._new_connection()
         if self.readonly:
             self._idle.append(connection)
@@ -271,7 +279,7 @@ class SQLiteDatabase:
             self._writer = connection
         connections.check_application(connection, self.path)
         if not self.readonly:
-            # A backup that was restored need not be in this mode.
+            # Set each time, because a restored backup may have another mode.
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
         row = connection.execute(_GET_HEADER, (HEADER,)).fetchone()
         return b"" if row is None else bytes(row[0])
@@ -301,10 +309,10 @@ class SQLiteDatabase:
 
     @contextmanager
     def _locked(self, timeout: float) -> Iterator[None]:
-        """Hold the lock that keeps other processes from writing."""
+        """Hold the lock that excludes writers of other processes."""
         self._writing()
         lock = self._file_lock
-        assert lock is not None  # a connection that writes comes with it
+        assert lock is not None  # it was opened before the connection that writes
         try:
             if not lock.acquire(timeout):
                 raise StoreBusyError(self.path, str(lock.holder()), timeout)
@@ -328,7 +336,7 @@ class SQLiteDatabase:
         return results
 
     def _commit(self, connection: sqlite3.Connection) -> None:
-        """Commit; after a failure make sure that nothing of it can be found later."""
+        """Commit. After a failure, make sure that no later reader finds the changes."""
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -342,7 +350,9 @@ class SQLiteDatabase:
             raise
 
     def _write_header_again(self, connection: sqlite3.Connection) -> None:
-        """Write the next frames of the log: over those of a commit that failed."""
+        """Write the header again, so that its frames in the log overwrite those of a
+        commit that failed.
+        """
         (record,) = connection.execute(_GET_HEADER, (HEADER,)).fetchone()
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -354,8 +364,8 @@ class SQLiteDatabase:
             raise
 
     def _refuse_another_file(self) -> None:
-        """Raise `StoreError` if another file has taken the place of the open one."""
-        with suppress(FileNotFoundError):  # its folder may be moved
+        """Raise `StoreError` if the open file was replaced by another file."""
+        with suppress(FileNotFoundError):  # the folder may have been moved
             if os.stat(self.path).st_ino != self._inode:
                 raise StoreError(
                     f"{self.path} is not the store that was opened: another file has "
@@ -366,7 +376,7 @@ class SQLiteDatabase:
     # ------------------------------------------------------------ connections
 
     def _check_usable(self) -> None:
-        """Raise `StoreError` if the store is closed, or is that of a fork's parent."""
+        """Raise `StoreError` if the store is closed, or was opened before a fork."""
         if self._pid != os.getpid():
             raise StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self._pid}); "
@@ -384,7 +394,7 @@ class SQLiteDatabase:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection that reads."""
+        """Take a connection for reading from the pool, until the context ends."""
         with self._lock:
             self._check_usable()
             connection = self._idle.pop() if self._idle else None
@@ -400,13 +410,14 @@ class SQLiteDatabase:
                 connection.close()
 
     def _new_connection(self) -> sqlite3.Connection:
-        """Return a new connection; of a store that is only read, one that reads."""
+        """Return a new connection, which can only read if the store is only read."""
         try:
             return connections.connect(
                 self.path, timeout=self._timeout, readonly=self.readonly
             )
         except sqlite3.OperationalError:
-            # SQLite needs to make the index of the log, unless nothing is written.
+            # SQLite must create the index of the log, which it cannot in a read-only
+            # folder. There, the file can be opened as immutable.
             is_frozen = not os.access(os.path.dirname(self.path), os.W_OK)
             if not self.readonly or not is_frozen:
                 raise
@@ -416,7 +427,7 @@ class SQLiteDatabase:
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    """Roll the transaction back, unless SQLite has done that after an error."""
+    """Roll the transaction back, unless SQLite has already done so after an error."""
     if connection.in_transaction:
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")

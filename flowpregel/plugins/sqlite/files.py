@@ -7,8 +7,8 @@
     runs.db-shm       SQLite's index of the log
     runs.db-locks/    our locks: of writers, of leases, of claims
 
-The database is made in a draft and renamed, so it is there as a whole or not at all.
-No module opens the database file but through SQLite: SQLite's locks are POSIX locks,
+The database is created in a draft and then renamed, so it is either complete or absent.
+Only SQLite may open the database file in this process: SQLite's locks are POSIX locks,
 which a process loses when it closes any descriptor of the file.
 """
 
@@ -32,15 +32,16 @@ _WRITE_LOCK = "write.lock"
 
 
 def path_in(location: str | os.PathLike[str]) -> str:
-    """Return the real path of the database that a URL, or a path, names.
+    """Return the path, without symbolic links, of the database that a URL or path
+    names.
 
     Example:
         >>> path_in("sqlite:////data/runs.db")
         '/data/runs.db'
 
     Raises:
-        ConfigurationError: It is no such URL.
-        StoreError: The path is that of a folder, or goes in circles.
+        ConfigurationError: *location* is not a URL of a SQLite file.
+        StoreError: The path is that of a folder, or its links form a cycle.
     """
     text = os.fspath(location)
     scheme, separator, rest = text.partition("://")
@@ -73,7 +74,7 @@ def url_of(path: str) -> str:
 
 
 def locks_of(path: str) -> str:
-    """Return the folder of the locks of the database at *path*."""
+    """Return the folder that contains the locks of the database at *path*."""
     return path + _LOCKS_SUFFIX
 
 
@@ -81,8 +82,9 @@ def refuse_others_files(path: str) -> None:
     """Refuse a database that other users may have written.
 
     Raises:
-        StoreForeignError: It, or its log, is another user's, or others may write it.
-        StoreError: Its log is a link.
+        StoreForeignError: The database or its log belongs to another user, or other
+            users can write to it.
+        StoreError: The log is a symbolic link.
     """
     log = path + WAL_SUFFIX
     if os.path.islink(log):
@@ -91,7 +93,7 @@ def refuse_others_files(path: str) -> None:
 
 
 def write_lock(path: str) -> FileLock:
-    """Return the lock of those who write the database at *path*, not yet taken."""
+    """Return the lock for writers of the database at *path*, not yet acquired."""
     folder = locks_of(path)
     with named(folder):
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -99,12 +101,13 @@ def write_lock(path: str) -> FileLock:
 
 
 def create_database(path: str, fill: Callable[[str], None]) -> bool:
-    """Make the database at *path* from a draft that *fill* fills, in one step.
+    """Create the database at *path* in one step, from a draft that *fill* fills.
 
-    The caller holds the lock of writers, so no other process makes it at once.
+    The caller holds the lock for writers, so no other process creates the database at
+    the same time.
 
     Returns:
-        False if it is there already.
+        False if there is a file at *path* already.
     """
     folder, name = os.path.split(path)
     with named(path), draft_in(folder, f".{name}.new.", ABANDONED) as draft:

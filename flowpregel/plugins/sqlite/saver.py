@@ -1,4 +1,4 @@
-"""The durable saver in a SQLite database: all checkpoints and writes in one file."""
+"""A durable saver that stores all checkpoints and writes in one SQLite database."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ __all__ = ["SQLiteSaver"]
 
 
 class SQLiteSaver(DurableSaver):
-    """Keeps checkpoints, pending writes and deltas in a SQLite database.
+    """A saver that stores checkpoints, pending writes and deltas in a SQLite database.
 
-    A superstep is one transaction: when `commit` returns, it is on disk, and after a
-    crash it is there as a whole or not at all. Several processes of one machine may use
-    the database at once.
+    A superstep is one transaction: once `commit` returns, the superstep is on disk, and
+    after a crash it is either complete or absent. Several processes of one machine may
+    use the database at once.
 
     Args:
-        location: The URL, ``sqlite:///runs.db``, or the path of the file; it is made if
-            it is not there (mode 0600).
-        readonly: Only read; no file is made or changed.
-        codec: The codec of values; by default any Python value, exactly.
+        location: The URL, such as ``sqlite:///runs.db``, or the path of the file; it is
+            created (mode 0600) if it does not exist.
+        readonly: Only read; no file is created or changed.
+        codec: The codec of values; the default encodes any Python value exactly.
         retention: The history to keep; by default all of it.
         options: Rarely needed options.
 
     Raises:
         ConfigurationError: The URL names no file.
-        StoreError: It cannot be opened; the subclasses of the error are the reasons.
+        StoreError: The store cannot be opened; the subclass of the error gives the
+            reason.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -74,32 +75,32 @@ class SQLiteSaver(DurableSaver):
         return store, _leases_of(store, self.options)
 
     def verify(self) -> Verification:
-        """Read everything, and return the damage.
+        """Read all records, and return the damage that was found.
 
-        It checks the checksum of every record, the parts of every checkpoint, and the
-        pages of the file. No value is decoded.
+        This checks the checksum of every record, that every checkpoint is complete, and
+        the pages of the file. No value is decoded.
         """
         verification = super().verify()
         problems = (*verification.problems, *self._store.unsound_pages())
         return replace(verification, problems=problems)
 
     def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the store at this moment into the new file *path*.
+        """Copy a snapshot of the store into the new file *path*.
 
-        Runs may continue at the same time. The copy is compacted, is a store by itself
-        with the same key, and appears only when it is whole and on disk.
+        Runs may continue at the same time. The copy is compacted, and is an independent
+        store with the same key. It appears only when it is complete and on disk.
 
         Args:
             path: The path of the copy, or its URL.
 
         Raises:
             StoreError: There is a file at *path*.
-            StoreFullError: There is no room.
+            StoreFullError: There is not enough space.
         """
         self._store.backup(files.path_in(path))
 
     def compact(self) -> None:
-        """Write the file again without free pages.
+        """Rewrite the file without free pages.
 
         Raises:
             StoreBusyError: Another program uses the database.
@@ -108,6 +109,6 @@ class SQLiteSaver(DurableSaver):
 
 
 def _leases_of(store: SQLiteDatabase, options: StoreOptions) -> LeaseFiles:
-    """Return the leases in a store: locks in files, beside the database."""
+    """Return the leases of a store, which are file locks beside the database."""
     folder = files.locks_of(store.path)
     return LeaseFiles(folder, store.table(b"live"), options.lock_timeout)

@@ -1,4 +1,4 @@
-"""The tables of a store in SQLite. A transaction is a connection that has begun one."""
+"""The tables of a store in SQLite. The connection itself serves as the transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowpregel.errors import ValueEncodingError
 from flowpregel.storage import Seal, Table, after
 
 _LARGEST = 999_000_000
-"""Bytes: SQLite's own limit for a record is a little above."""
+"""The most bytes of a record. SQLite's own limit is a little higher."""
 
 
 class SQLiteTable(Table):
@@ -85,7 +85,7 @@ class SQLiteTable(Table):
         try:
             yield from cursor
         finally:
-            # A statement that is not finished would keep its snapshot.
+            # An unfinished statement would keep its snapshot open.
             cursor.close()
 
     def keys(
