@@ -5,19 +5,20 @@
     function ──► syntax tree ──► names in it ──► helpers, classes, constants ──► their
     trees ...
 
-Each function, class and constant is a `Unit`. A unit is *filled* with its meaning once,
-in the order in which units are reached:
+Each function, class and constant is a `Unit`. Each unit is *filled* once with its
+meaning, in the order in which units are reached:
 
-* a function or class with the text of the syntax tree, and with the value of each name
-  in it that it does not bind itself;
-* a constant with its content (`ValueWriter`).
+* The meaning of a function or class is the text of the syntax tree, followed by the
+  values of those names in it that it does not bind itself.
+* The meaning of a constant is its content (`ValueWriter`).
 
-Attributes that were set in classes after their bodies had run are written when no unit
-is left to be filled, because only then is it known which of them functions set: those
-are state. Writing them may add units, which are filled in turn.
+Attributes that were set in a class after its body had run are written last, when all
+units are filled. Only then is it known which of these attributes functions set, which
+are therefore state and left out. Writing the others may add units, which are then
+filled too.
 
-The digest is that of all meanings in this order. A unit appears in the meaning of
-another as a link with its number, so the name of the module does not count.
+The digest is computed from all meanings, in this order. In the meaning of another unit,
+a unit appears as a link with its number, so the name of the module does not count.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class Constant(NamedTuple):
     """The meaning of a constant that may change in place."""
 
     value: Callable[[], Any]
-    """Returns the constant; None if it is gone."""
+    """A function that returns the constant, or None if it no longer exists."""
     meaning: str
 
 
 @dataclasses.dataclass(frozen=True)
 class CodeDigest:
-    """The meaning of a function, in short.
+    """The digest of the meaning of a function, and what it was computed from.
 
     Example:
         >>> from flowpregel._code.digest import code_digest
@@ -96,17 +97,17 @@ class CodeReader:
 
     Args:
         root: A function, method, partial, class, task or callable object.
-        through_tasks: Whether tasks and graphs count by their functions; otherwise they
+        through_tasks: True if tasks and graphs count by their functions, False if they
             count by name.
-        earlier: The digest that the new one replaces, if there is one. A constant that
-            is the same object as then has the meaning that it had then.
+        earlier: The digest that the new digest replaces, if any. A constant that is
+            still the same object keeps the meaning that it has in this digest.
     """
 
     def __init__(
         self, root: Any, *, through_tasks: bool, earlier: CodeDigest | None = None
     ) -> None:
         self._earlier: Mapping[str, Constant] = {}
-        # The values that a digest does not see are only found by reading again.
+        # To find the values that a digest cannot include, all must be read again.
         if earlier is not None and not earlier.unseen:
             self._earlier = earlier.constants
         self._root = values.peeled(root)
@@ -127,7 +128,9 @@ class CodeReader:
         self._rebound: set[str] = set()
         """The names that code binds while it runs, as `Definition.rebound` has them."""
         self._classes: list[tuple[Unit, type, Definition]] = []
-        """Classes whose attributes that were set later are still to be written."""
+        """Classes whose attributes that were set after the class body must still be
+        written.
+        """
         if self._units.of_definition(self._root) is None:
             name = f"{values.module_of(home)}:{values.qualname(home)}(...)"
             self._units.add(0, name, self._root)
@@ -163,7 +166,7 @@ class CodeReader:
         )
 
     def tasks(self) -> list[Any]:
-        """Return the tasks and graphs that `read` has come to."""
+        """Return the tasks and graphs that `read` has reached."""
         return self._writer.tasks
 
     def _fill(self, unit: Unit) -> None:
@@ -189,8 +192,8 @@ class CodeReader:
         if unit.source is not None or type(value) in values.ATOMS:
             return
         meaning = _meaning_of(unit)
-        # The units that a constant links to, such as functions in a table, must be
-        # reached again for the next digest.
+        # A constant with links is not remembered: the units that it links to, such as
+        # functions in a table, must be reached again for the next digest.
         if "->" not in meaning:
             self._constants[unit.name] = Constant(weak_reference_to(value), meaning)
 
@@ -313,7 +316,7 @@ class CodeReader:
             unit: The unit of the definition.
             definition: The definition.
             module: The name of the module.
-            cells: The values that it closes over, by name.
+            cells: The values that the definition closes over, by name.
         """
         unit.tokens.append(definition.meaning)
         unit.source = definition.source or None
@@ -337,7 +340,7 @@ class CodeReader:
             unit: The unit whose code refers to the value.
             value: The value of the first name of *path*.
             prefix: The beginning of the full name of *value*: ``module:``.
-            path: The name and the attributes that are taken of it.
+            path: The name, followed by the attributes that the code reads from it.
         """
         name = path[0]
         for position, attribute in enumerate(path[1:], 1):
@@ -356,7 +359,7 @@ class CodeReader:
 
     def _is_near_module(self, value: Any) -> bool:
         """Return whether the definitions in *value*, a module, are read."""
-        # Not `isinstance`, which runs code of the value's class.
+        # `isinstance` would run code of the value's class.
         if not issubclass(type(value), types.ModuleType):
             return False
         return self._modules.is_near(value.__name__)
@@ -380,7 +383,7 @@ def _text_digest(text: str) -> str:
 
 
 def _meaning_of(unit: Unit) -> str:
-    """Return the meaning of a unit; its length and digest if it is very long."""
+    """Return the meaning of a unit, or its length and digest if it is very long."""
     text = "".join(unit.tokens)
     if len(text) <= _LONGEST_MEANING:
         return text

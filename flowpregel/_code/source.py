@@ -27,24 +27,26 @@ _LAYOUT = frozenset(" \t\r\n\f#)]}")
 
 
 class Definition(NamedTuple):
-    """A function, lambda or class, as its source has it."""
+    """The definition of a function, lambda or class in its source."""
 
     meaning: str
-    """The text that `written` makes of it."""
+    """The text that `written` makes of the definition."""
     names: list[tuple[str, ...]]
-    """The global names in it, each with the attributes that are taken of it."""
+    """The global names in the definition, each with the attributes that the code reads
+    from it.
+    """
     source: str
-    """The source itself."""
+    """The source text of the definition."""
     filled: frozenset[str] = frozenset()
-    """The names of containers that it fills, as in ``rows.append(row)``."""
+    """The names of containers that the code fills, as in ``rows.append(row)``."""
     attributes: Mapping[str, Any] = MappingProxyType({})
     """The names that the body of a class binds: see `bound_by`."""
     rebound: frozenset[str] = frozenset()
-    """The names outside of the definition that it binds: ``"nonlocal n"``,
+    """The outer names that the code binds, such as ``"nonlocal n"`` and
     ``"settings.n"``.
 
-    Global names are among them only if there is no source: `SourceFile.rebound` has
-    those of a file.
+    Global names are included only if there is no source. `SourceFile.rebound` has the
+    global names that the functions of a file bind.
     """
 
 
@@ -75,7 +77,7 @@ def _rebound_in(source: str) -> frozenset[str]:
 def rebound_by(code: CodeType) -> frozenset[str]:
     """Return the names that code without a source binds outside of itself.
 
-    Attributes are left out: bytecode does not show whose they are.
+    Attributes are left out, since bytecode does not show to which object they belong.
     """
     rebound = set[str]()
     for instruction in dis.get_instructions(code):
@@ -95,7 +97,7 @@ class AttributesUsed(NamedTuple):
 
     names: frozenset[str]
     stored: frozenset[str]
-    """The names that it sets, or whose containers it fills."""
+    """The names of attributes that the method sets, or that are containers it fills."""
 
 
 def attributes_used(method: FunctionType) -> AttributesUsed:
@@ -109,7 +111,7 @@ def attributes_used(method: FunctionType) -> AttributesUsed:
     last = _last_line(code)
     text = "".join(lines[first:last])
     if not text:
-        # Without a source, each attribute that is named may be set.
+        # Without a source, any attribute in the code may be one that it sets.
         code_names = frozenset(code.co_names)
         return AttributesUsed(code_names, code_names)
     owner = code.co_varnames[0]
@@ -148,13 +150,15 @@ class SourceFile:
         self.lines = lines
         self._variables = variables
         self.rebound = _global_names_in(lines)
-        """The global names that a function rebinds: they are state, not constants."""
+        """The global names that functions rebind. They are state, not constants."""
         self._definitions: dict[CodeType | str, Definition | None] = {}
         self._starts = list(_starts(lines))
         self._whole: ast.Module | None = None
 
     def function(self, code: CodeType) -> Definition | None:
-        """Return the definition of the function of *code*; None if it is not here."""
+        """Return the definition of the function of *code*, or None if the file does not
+        have it.
+        """
         if code not in self._definitions:
             self._definitions[code] = self._find(
                 code.co_firstlineno,
@@ -163,8 +167,8 @@ class SourceFile:
         return self._definitions[code]
 
     def class_(self, name: str) -> Definition | None:
-        """Return the definition of the class with the qualified *name*; None if it is
-        not here.
+        """Return the definition of the class with the qualified *name*, or None if the
+        file does not have it.
         """
         if name not in self._definitions:
             self._definitions[name] = self._find(
@@ -174,8 +178,8 @@ class SourceFile:
         return self._definitions[name]
 
     def _line_of(self, name: str) -> int:
-        """Return the number of the last line that begins to define *name*; 0 if none
-        does.
+        """Return the number of the last line that begins a definition of *name*, or 0
+        if there is none.
         """
         head = re.compile(rf"\s*(class|def|async\s+def)\s+{name}\b")
         for index in reversed(range(len(self.lines))):
@@ -195,7 +199,7 @@ class SourceFile:
         return None
 
     def _definition_of(self, node: Any, offset: int) -> Definition:
-        """Return the definition of a node; its tree begins after *offset* lines."""
+        """Return the definition of a node, whose tree begins after *offset* lines."""
         first = _first_line(node)
         source = "".join(self.lines[offset + first - 1 : offset + node.end_lineno])
         filled: set[str] = set()
@@ -215,8 +219,9 @@ class SourceFile:
         return is_ours(self._variables.get(name))
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:
-        """Yield the statement at *line* with the number of lines before it; then the
-        whole file.
+        """Yield the tree of the statement at *line*, and then that of the whole file.
+
+        Each comes with the number of lines before the tree.
         """
         # no mutant: the whole file is right as well
         index = bisect_right(self._starts, line - 1)
@@ -247,13 +252,14 @@ def _first_line(node: Any) -> int:
 
 _files: dict[str, SourceFile] = {}
 _LOCK = threading.Lock()
-"""The lock of `linecache` and `ast.parse`, which may fail when two OS threads use them
-at the same time.
+"""The lock for `linecache` and `ast.parse`, which may fail if two OS threads use them
+at once.
 """
 
 
 def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
-    """Return a file; it is read again only if its size or modification time changed.
+    """Return a source file, which is read again only after its size or modification
+    time has changed.
 
     Args:
         name: The file name of a code object: a path, or a notebook's name for a cell.
@@ -271,7 +277,7 @@ def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
 def _starts(lines: Sequence[str]) -> Iterator[int]:
     """Yield the index of the first line of each statement of a module.
 
-    The first line of a definition is that of the first decorator.
+    The first line of a decorated definition is the line of the first decorator.
     """
     is_decorated = False
     for index, line in enumerate(lines):
@@ -287,7 +293,7 @@ def _parsed(lines: Sequence[str]) -> ast.Module | None:
         try:
             return ast.parse("".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None  # a part of a statement, or a file that was edited since
+            return None  # part of a statement, or the file was edited since
 
 
 def _class_in(tree: ast.AST, name: str, outer: str = "") -> ast.ClassDef | None:
@@ -336,7 +342,7 @@ def _is_function_of(node: Any, code: CodeType, line: int) -> bool:
 
 
 def _takes(arguments: ast.arguments, code: CodeType) -> bool:
-    """Return whether *code* has these parameters; otherwise the file has changed."""
+    """Return whether *code* has these parameters. If not, the file has changed."""
     names = [
         parameter.arg
         for parameter in (
@@ -358,18 +364,18 @@ def _takes(arguments: ast.arguments, code: CodeType) -> bool:
 def _lambda_at(
     lambdas: list[ast.Lambda], code: CodeType, offset: int
 ) -> ast.AST | None:
-    """Return the lambda whose body contains all columns of *code*, of several lambdas
-    on one line.
+    """Return the one of several lambdas on a line whose body contains all columns of
+    *code*.
     """
-    # Instructions that the compiler adds end at column 0. Python 3.12 adds all of the
-    # instructions of `lambda: 1`.
+    # Instructions that the compiler adds end at column 0, and are left out. In Python
+    # 3.12 these are all instructions of a lambda such as `lambda: 1`.
     positions: list[Any] = [position for position in code.co_positions() if position[3]]
     match = None
     for node in lambdas:
         if not _contains(node.body, positions, offset):
             continue
         if positions or _has_value(node.body, code):
-            match = node  # an inner lambda comes later
+            match = node  # keep the last match: inner lambdas come after outer ones
     return match
 
 
