@@ -34,14 +34,16 @@ from flowpregel.storage.codec import PythonCodec, rebuild_error
 from flowpregel.storage.plain_fields import fields_of
 
 _MOST_OBJECTS = 250_000
-"""The most texts, containers and objects of a readable value: some seconds of work."""
+"""The most texts, containers and objects in a value. More would take too long to read.
+"""
 
 
 class InertCodec(PythonCodec):
-    """Decodes values of `PythonCodec` without importing or calling what they name.
+    """A codec that decodes values of `PythonCodec` without importing or calling the
+    objects that they name.
 
-    A value that cannot be read is decoded as a text, so that it does not hide the
-    others.
+    A value that cannot be decoded becomes a text, so that the other values can still be
+    shown.
 
     Example:
         >>> codec = InertCodec()
@@ -75,8 +77,8 @@ class InertCodec(PythonCodec):
 def _harmless() -> re.Pattern[bytes]:
     """Return a pattern of pickles of texts, numbers, lists and tuples, each once.
 
-    No opcode that it matches names, calls, hashes or repeats anything. Most pickles in
-    a store match it, among them the largest.
+    None of the opcodes in the pattern names, calls, hashes or repeats an object. Most
+    pickles in a store match the pattern, among them the largest.
     """
     texts = b"|".join(rb"\x%02x.{%d}" % (size, size) for size in range(256))
     opcodes = (
@@ -91,12 +93,13 @@ def _harmless() -> re.Pattern[bytes]:
         rb"\x95.{8}",
     )
     opcode = b"|".join(opcodes)
-    # Possessive: the pattern reads each byte once.
+    # Possessive, so that the pattern reads each byte only once.
     return re.compile(rb"\x80.(?:" + opcode + rb")*+\.", re.DOTALL)
 
 
 class OpaqueKey:
-    """A key of a dict that is not a text: it differs from all others, unhashed.
+    """A placeholder for a dict key that is not a text. It is equal to no other key, and
+    the key itself is not hashed.
 
     Args:
         value: The key.
@@ -118,7 +121,7 @@ class OpaqueItems(list[Any]):
 
 
 def as_key(key: Any) -> Any:
-    """Return *key* if it is a text, or an `OpaqueKey` that stands for it in a dict."""
+    """Return *key* if it is a text, or else an `OpaqueKey` as its placeholder."""
     if type(key) is str:
         return key
     return OpaqueKey(key)
@@ -176,7 +179,7 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
     )
 
     def load_dict(self) -> None:
-        """Make a dict of the items behind the mark."""
+        """Make a dict of the items after the mark."""
         # `pop_mark` replaces the stack: it must run before anything is appended.
         items = self.pop_mark()
         self.append(_set_items({}, items))
@@ -189,7 +192,7 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         _set_items(target, (key, value))
 
     def load_setitems(self) -> None:
-        """Put the items behind the mark into a dict."""
+        """Put the items after the mark into a dict."""
         items = self.pop_mark()
         target = self.stack[-1]
         _set_items(target, items)
@@ -206,7 +209,7 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         self.append(OpaqueItems())
 
     def load_frozenset(self) -> None:
-        """Make a set of the items behind the mark."""
+        """Make a set of the items after the mark."""
         items = self.pop_mark()
         self.append(OpaqueItems(items))
 
@@ -270,7 +273,7 @@ class OpaqueObject:
     """
 
     factory: ClassVar[Callable[..., Any] | None] = None
-    """The harmless function that makes the real object; None: nothing makes it."""
+    """The harmless function that makes the real object, or None if there is none."""
     data: Mapping[str, Any] = {}
     """Fields that a preview leaves out: only a full view shows them."""
     args: list[Any]
@@ -290,7 +293,7 @@ class OpaqueObject:
         return instance
 
     def __call__(self, *args: Any) -> Any:
-        """Return an opaque object that stands for the result of this function."""
+        """Return a placeholder for the result of this function."""
         name = type(self).__name__
         if is_small(self):
             name = repr(self)
@@ -419,7 +422,7 @@ def _array_item(dtype: Any, data: bytes) -> Any:
 
 
 class _Zone(datetime.tzinfo):
-    """A time zone by its key: the real one would be read from a file."""
+    """A time zone with only a key, since the real zone would be read from a file."""
 
     def __init__(self, key: str, *_: Any) -> None:
         self.key = key
@@ -429,7 +432,7 @@ class _Zone(datetime.tzinfo):
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """Return a class that stands for an attribute of a class."""
+    """Return a placeholder for an attribute of a class."""
     qualified_name = f"{owner.__name__}.{name}"
     if qualified_name == "ZoneInfo._unpickle":
         return _Zone
@@ -437,7 +440,7 @@ def _attribute(owner: Any, name: str) -> Any:
 
 
 def _class_by_name(_: Any, name: str, *__: Any) -> type[OpaqueObject]:
-    """Return a class that stands for a class that cloudpickle carries by value."""
+    """Return a placeholder for a class that cloudpickle has pickled by value."""
     return opaque_class(name)
 
 

@@ -1,4 +1,4 @@
-"""Reader of the runs in a store: each time it reads only what has changed.
+"""A reader of the runs in a store, which each time reads only the changes.
 
 ::
 
@@ -9,19 +9,19 @@
                  │                                    │ after a mark
                  └─── read again, where they lie ─────┴──────► rows, for the caller
 
-Who remembers what:
+The reader's memory:
 
 * A `RunCursor` belongs to a thread's last run. Its log names each task that changed, by
   checkpoint and digest. A mark is a position in the log.
 * A `TaskCursor` belongs to a checkpoint. It holds the state and the checksum of each
-  task, and finds the tasks that changed. It is dropped once another checkpoint has
-  followed and all tasks have been read: they never change again.
+  task, and finds the tasks that changed. It is discarded once another checkpoint has
+  followed and all tasks have been read, since the tasks never change again.
 * A row is made from the task's record when the caller asks for it. No row is
 remembered.
 
-If a known task is gone, or a checkpoint does not continue the run, the log is useless:
-the reader starts a new `RunCursor`, whose marks differ from those of all others, so the
-caller's old mark is outside its log and the caller gets all rows again.
+If a known task is gone, or a checkpoint does not continue the run, the log is useless.
+The reader then starts a new `RunCursor`, whose marks differ from all earlier marks. So
+the caller's old mark is not in the new log, and the caller gets all rows again.
 """
 
 from __future__ import annotations
@@ -82,11 +82,13 @@ class RunCursor:
     log: bytearray = field(default_factory=bytearray)
     """The changes of tasks: the index of the checkpoint and the digest of the task."""
     behind: deque[tuple[int, bool]] = field(default_factory=deque)
-    """The checkpoints still to read, and whether another one has followed."""
+    """The checkpoints that must still be read, each with True if another checkpoint has
+    followed it.
+    """
     open_cursors: dict[int, TaskCursor] = field(default_factory=dict)
     """The tasks that can still change, by the index of their checkpoint."""
     was_behind: bool = False
-    """True if checkpoints were still to read when the last update began."""
+    """True if checkpoints had not been read yet when the last update began."""
     store_mark: int = -1
     """The store's mark at the last update."""
     is_held: bool = False
@@ -108,7 +110,7 @@ class RunCursor:
             self.log += digest
 
     def finish_first(self, *, is_last: bool) -> None:
-        """Take the first checkpoint off the queue; forget its tasks if *is_last*."""
+        """Remove the first checkpoint from the queue, and its tasks if *is_last*."""
         index, _ = self.behind.popleft()
         if is_last:
             del self.open_cursors[index]
@@ -162,7 +164,7 @@ class StoreReader:
     def mark(self) -> int:
         """Return a number that does not change until something is committed.
 
-        For a moment after a commit, each call returns another number. A call takes some
+        Just after a commit, each call returns a different number. A call takes some
         microseconds.
         """
         return int(self._store.change_counter())
@@ -246,7 +248,7 @@ class StoreReader:
         """Return the number of a checkpoint's tasks in each state."""
         tasks = checkpoint.tasks
         was_read = tasks.advance(self._most, is_held=is_held)
-        # Of a running run some tasks are enough: they do not decide its status.
+        # Some tasks of a running run are enough, since its status is known.
         while was_read and tasks.is_behind and not is_held:
             was_read = tasks.advance(self._most, is_held=is_held)
         if thread_id not in self._runs:
@@ -332,7 +334,7 @@ class StoreReader:
         """Return the cursor of a thread's last run, after an update."""
         run = self._runs.pop(thread_id, None)
         if run is None or not self._update(run, thread_id):
-            # A result was taken back, or another run has begun: read all again.
+            # A result was undone, or another run has begun: read everything again.
             namespaces = self._namespaces(thread_id)
             for namespace in namespaces.values():
                 self._newest.pop(namespace.prefix, None)
@@ -346,7 +348,7 @@ class StoreReader:
         return run
 
     def _update(self, run: RunCursor, thread_id: str) -> bool:
-        """Log some changes of *run*; return False if its log does not hold any more."""
+        """Add changes of *run* to the log; return False if the log is not valid."""
         run.was_behind = bool(run.behind)
         if not run.behind and not self._find_checkpoints(run, thread_id):
             return False
