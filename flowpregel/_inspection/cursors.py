@@ -178,7 +178,7 @@ class CheckpointView:
         self.tasks = TaskCursor(tasks, location)
 
     def metadata(self, name: str) -> Any:
-        """Return an item of the metadata, read inertly; None: it is missing."""
+        """Return an item of the metadata, read inertly, or None if it is missing."""
         data = self.record.metadata.get(name)
         if data is None:
             return None
@@ -210,7 +210,7 @@ class TaskCursor:
         self.location = location
         self._known = TaskTable()
         self._next_key: bytes | None = None
-        """The first key that the next read compares; None: the first key of all."""
+        """The key from which the next read begins, or None for the first key."""
         self.states: Counter[CallState] = Counter()
         self.changes = bytearray()
         """The digests of changed tasks, until the reader of the run clears them."""
@@ -265,7 +265,7 @@ class TaskCursor:
     ) -> tuple[list[_ChangedRecord], bytes | None]:
         """Return the changed records at the key *start* and after it.
 
-        The second value is the key from which to resume; None: there are no more.
+        The second value is the key from which to resume, or None at the end.
         """
         table = self._tasks.table
         changed: list[_ChangedRecord] = []

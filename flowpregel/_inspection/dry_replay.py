@@ -99,7 +99,7 @@ class DryRun:
 
 
 def _counts_text(counts: Mapping[str, int]) -> str:
-    """Return counts by name as text in parentheses; empty: there are none."""
+    """Return counts by name as text in parentheses, empty if there are none."""
     text = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     return text and f" ({text})"
 

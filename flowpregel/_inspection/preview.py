@@ -276,7 +276,7 @@ def _container_parts(
     *,
     full: bool,
 ) -> dict[Any, Any] | list[Any] | None:
-    """Return the items of a container or the fields of an object; None: it has none."""
+    """Return the items of a container or the fields of an object, if it has any."""
     if isinstance(value, BaseException):
         return {
             "type": type(value).__name__,

@@ -485,7 +485,7 @@ class StoreReader:
         call_id: str,
         at: str | None = None,
     ) -> str:
-        """Return the printed and logged text of a call; empty: it has none.
+        """Return the printed and logged text of a call, empty if there is none.
 
         The arguments are those of `call`.
         """

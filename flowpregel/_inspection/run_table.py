@@ -38,7 +38,7 @@ class TaskRecord:
     name: str
     """The name of the node, or of the called task."""
     seconds: float | None = None
-    """The duration of the last attempt; None: not known."""
+    """The duration of the last attempt, or None if it is unknown."""
     status: TaskStatus = "done"
     """The outcome: an *open* task has not ended, a *waiting* one needs an answer."""
     detail: str = ""
@@ -48,9 +48,9 @@ class TaskRecord:
     id: str = ""
     """The id of the task."""
     began: int | None = None
-    """Wall-clock nanoseconds at which the last attempt began; None: not known."""
+    """Wall-clock nanoseconds at which the last attempt began, if known."""
     executor: str = ""
-    """The executor, such as ``"processes"``; empty: not known."""
+    """The executor, such as ``"processes"``; empty if it is unknown."""
     pid: int = 0
     """The process that ran the task; 0: not known."""
     is_call: bool = False
@@ -225,7 +225,7 @@ def _width(text: str) -> int:
 
 
 def _duration_text(seconds: float | None) -> str:
-    """Return a duration as text; empty: not known."""
+    """Return a duration as text, empty if it is unknown."""
     if seconds is None:
         return ""
     return f"{seconds:.3f} s" if seconds < 10 else f"{seconds:.1f} s"

@@ -38,7 +38,7 @@ class InspectedGraph(Protocol):
 
     @property
     def saver(self) -> BaseCheckpointSaver | None:
-        """The graph's own saver; None: that of the outer graph."""
+        """The graph's own saver, or None if it uses the outer graph's saver."""
 
     def namespace_at(self, namespace: str) -> str:
         """Return the namespace of the checkpoints, for a task at *namespace*."""

@@ -52,7 +52,7 @@ class RunRow(NamedTuple):
     states: dict[CallState, int]
     """The numbers of tasks and calls of the present superstep, by their state."""
     host: str = ""
-    """The host on which the run is running now; empty: it is not running."""
+    """The host on which the run is running now; empty if it is not running."""
     pid: int = 0
     """The process in which the run is running now; 0: it is not running."""
 
@@ -62,7 +62,7 @@ class CallRow(NamedTuple):
 
     id: str
     name: str
-    """The node's name; empty: only the flow knows it."""
+    """The node's name; empty if it is not stored."""
     text: str
     """The call with short arguments, as ``parse('c.txt')``; empty: it is no call."""
     state: CallState
@@ -70,11 +70,11 @@ class CallRow(NamedTuple):
     checkpoint_id: str
     """The checkpoint that the task left something on."""
     namespace: str
-    """The namespace of the task's graph; empty: the outermost graph."""
+    """The namespace of the task's graph; empty for the outermost graph."""
     path: str
     """The position in the superstep: sorted by path, calls come after their caller."""
     caller: str
-    """The path of the task whose body made the call; empty: it is no call."""
+    """The path of the task whose body made the call; empty if it is no call."""
     error: str
     """The error that the task failed with, in one line."""
     questions: int
@@ -250,7 +250,7 @@ class TaskRecords:
         location: TaskLocation,
         task_id: str,
     ) -> dict[str, Any] | None:
-        """Return the stored arguments by position and name; None: none are stored."""
+        """Return the stored arguments by position and name, or None if none are."""
         key = beside(ARGUMENTS, location.key) + digest(task_id)
         (data,) = self._payloads([key])
         if data is None:
@@ -266,7 +266,7 @@ class TaskRecords:
         locations: Iterable[TaskLocation],
         call_id: str,
     ) -> str:
-        """Return the printed and logged text of a task; empty: it has none."""
+        """Return the printed and logged text of a task, empty if there is none."""
         keys = [
             beside(OUTPUT, location.key) + digest(call_id) for location in locations
         ]
@@ -313,7 +313,7 @@ class TaskRecords:
 
 
 def _error_line(error: Any) -> str:
-    """Return the error of a task in one line; empty: it has not failed."""
+    """Return the error of a task in one line, empty if it has not failed."""
     if not error:
         return ""
     if isinstance(error, str):

@@ -71,7 +71,7 @@ def _metadata(
     __: click.Parameter,
     pairs: tuple[str, ...],
 ) -> dict[str, Any] | None:
-    """Return the dict of all ``--metadata NAME=VALUE``; None: there are none."""
+    """Return the dict of all ``--metadata NAME=VALUE``, or None if there are none."""
     metadata: dict[str, Any] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
@@ -86,7 +86,7 @@ def _context(
     __: click.Parameter,
     value: str | None,
 ) -> Any:
-    """Return the value of ``--context``; None: there is no such option."""
+    """Return the value of ``--context``, or None if the option is not given."""
     if value is None:
         return None
     return load_json("--context", value)

@@ -49,7 +49,7 @@ class RunRequest:
     name: str | None
     """``MODULE:FLOW`` of the command line; None: the flow that the run recorded."""
     thread_id: str | None
-    """The id of the thread; None: nothing of the run is stored."""
+    """The id of the thread, or None if nothing of the run is stored."""
     options: Mapping[str, Any]
     """The ``store``, and the values of `RUN_OPTIONS`."""
 

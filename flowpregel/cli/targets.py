@@ -89,7 +89,7 @@ def _not_a_flow(
 
     Args:
         name: The module and the name, as the command line has it.
-        value: The value with this name; None: there is none.
+        value: The value with this name, or None if there is none.
         flows: The flows of the module, by the names of their variables.
     """
     kind = type(value).__name__
