@@ -1,6 +1,6 @@
-"""The writers of nodes: they write outputs, or other values, to channels.
+"""The writers of nodes, which write outputs or fixed values to channels.
 
-LangGraph has a module of this name.
+The module has the same name as LangGraph's.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class ChannelWriteEntry:
 
     Args:
         channel: The channel to write to.
-        value: What to write; by default the node's output.
-        skip_none: Whether to write nothing instead of None.
-        mapper: Makes the value to write from *value*.
+        value: The value to write; by default the node's output.
+        skip_none: Whether to write nothing if the value is None.
+        mapper: Converts the value before it is written.
 
     Example:
         >>> ChannelWriteEntry("length", mapper=len).writes_of("abc")
@@ -43,7 +43,7 @@ class ChannelWriteEntry:
             )
 
     def writes_of(self, output: Any) -> list[Write]:
-        """Return the write for a node's *output*: one, or none."""
+        """Return the write for a node's *output*, in a list that may be empty."""
         value = output if self.value is MISSING else self.value
         if self.mapper is not None:
             value = self.mapper(value)
@@ -51,11 +51,11 @@ class ChannelWriteEntry:
 
 
 class ChannelWrite:
-    """Writes a node's output to channels; the end of a pipe.
+    """A writer of a node's output to channels, which ends a pipe.
 
     Args:
-        writes: The entries, applied to the same output in this order. A `Send`
-            asks for a task.
+        writes: The entries, applied to the same output in this order. A `Send` requests
+            a task.
     """
 
     __slots__ = ("writes",)
@@ -73,7 +73,7 @@ class ChannelWrite:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The channels it writes to, for drawing and checking."""
+        """The names of the channels to write to, for drawings and checks."""
         return tuple(entry.channel for entry in self.writes)
 
     def __repr__(self) -> str:

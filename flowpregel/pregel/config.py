@@ -13,15 +13,15 @@ from flowpregel.checkpoint.layout import thread_name
 from flowpregel.errors import ConfigurationError
 
 Config: TypeAlias = Mapping[str, Any]
-"""A config as a user writes it."""
+"""A config in the form in which a user writes it."""
 
 DEFAULT_RECURSION_LIMIT = 10_000
 
 _CONFIGURABLE = ("thread_id", "checkpoint_id", "checkpoint_ns")
-"""The keywords that belong under ``configurable``."""
+"""The keywords that are stored under ``configurable``."""
 _TOP_LEVEL = ("recursion_limit", "max_concurrency", "tags", "metadata", "run_id")
 _HOOKS = ("callbacks", "run_name")
-"""The keys that are no keywords."""
+"""The keys of a config that cannot be passed as keywords."""
 
 
 class ConfigKeywords(TypedDict, total=False):
@@ -55,7 +55,7 @@ class ParsedConfig:
     callbacks: Sequence[Any] = ()
     """The handlers that are called when the run starts and ends."""
     run_config: Mapping[str, Any] = field(default_factory=dict)
-    """The config that the code of the run gets."""
+    """The config that is passed to the user's code in the run."""
 
     @property
     def address(self) -> Address:
@@ -81,7 +81,8 @@ def config_for(
 
     Args:
         address: The location of the checkpoint.
-        parents: The checkpoints of the outer graphs, by namespace; empty: not known.
+        parents: The checkpoints of the outer graphs, by namespace; empty if they are
+            not known.
     """
     configurable: dict[str, Any] = {
         "thread_id": address.thread_id,
@@ -100,11 +101,13 @@ def merged(
     *configs: Config | None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Return one config for several: later ones win; tags and callbacks add up.
+    """Return one config merged from several.
+
+    Later configs override earlier ones; tags and callbacks are added up.
 
     Args:
-        configs: LangGraph's dicts.
-        settings: `ConfigKeywords`, which win over all of them.
+        configs: Config dicts in LangGraph's form.
+        settings: The `ConfigKeywords`, which override all *configs*.
 
     Raises:
         ConfigurationError: A part of a config has a wrong type.
@@ -119,7 +122,7 @@ def merged(
 
 
 def _keywords_as_config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config that plain keywords stand for."""
+    """Return the config dict that is equivalent to plain keywords."""
     known = ConfigKeywords.__annotations__
     for key in settings:
         if key not in known:
@@ -138,13 +141,13 @@ def _with_addition(
     key: str,
     value: Any,
 ) -> Any:
-    """Return the value under *key* after *value* was added to that of *config*."""
+    """Return the value under *key* in *config*, updated with *value*."""
     if key in ("configurable", "metadata"):
         return {**config.get(key, {}), **_setting_of({key: value}, key)}
     if key == "tags":
         return [*config.get(key, ()), *_setting_of({key: value}, key)]
     if key == "callbacks":
-        # LangChain may pass a manager of callbacks.
+        # LangChain may pass a callback manager.
         handlers = getattr(value, "handlers", value)
         return [*config.get(key, ()), *handlers]
     return value
@@ -193,7 +196,7 @@ def parse(config: Config | None) -> ParsedConfig:
 
 
 def _thread_id_of(configurable: Mapping[str, Any]) -> str | None:
-    """Return the checked id of the thread; None: there is none."""
+    """Return the checked id of the thread, or None if the config has none."""
     thread_id = configurable.get("thread_id")
     if thread_id == "":
         raise ConfigurationError(
@@ -216,7 +219,8 @@ def configs_of(
     config: Config | Sequence[Config] | None,
     keywords: Mapping[str, Any],
 ) -> tuple[list[tuple[Any, Config | None]], int | None]:
-    """Return each input with its config, and the most runs at once, if there is a most.
+    """Return each input with its config, and the maximum number of runs at once, if
+    there is a limit.
 
     Raises:
         ValueError: The numbers of inputs and configs differ.
@@ -280,7 +284,7 @@ def _setting_of(
     key: str,
     default: Any = None,
 ) -> Any:
-    """Return the value under *key*, or *default* if there is none, or None."""
+    """Return the checked value under *key*, or *default* if there is no value."""
     value = values.get(key)
     if value is None:
         return default

@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
 START: Final = "__start__"
-"""The node that takes the input in: a graph begins there."""
+"""The name of the first node of a graph, which takes the input."""
 END: Final = "__end__"
-"""The end of a graph: nothing runs after it."""
+"""The name of the end of a graph, after which nothing runs."""
 RESERVED = SILENT_WRITES | {INPUT}
-"""The names of writes that are not to channels."""
+"""The reserved names of writes that do not go to a channel."""
 
 
 def keys_of(keys: str | Sequence[str]) -> Keys:
-    """Return one channel name, or several as a tuple."""
+    """Return a single channel name unchanged, or several names as a tuple."""
     return keys if isinstance(keys, str) else tuple(keys)
 
 
@@ -66,8 +66,9 @@ def keys_of(keys: str | Sequence[str]) -> Keys:
 class GraphDefinition:
     """Nodes, channels and defaults; `Pregel` documents the arguments.
 
-    A definition does not change: an attribute that is set on a `Pregel` makes a new
-    one. Only the dict of nodes may be filled in place, and `validate` called then.
+    A definition is immutable: if you set an attribute of a `Pregel`, the graph gets a
+    new definition. Only the dict of nodes may be changed in place; call `validate`
+    afterwards.
     """
 
     nodes: Mapping[str, PregelNode]
@@ -93,15 +94,17 @@ class GraphDefinition:
     run_options: Mapping[str, Any] = field(default_factory=dict)
     """The default options of runs, such as ``durability``."""
     once: RunIdentity | None = None
-    """The identity of a workflow's runs; None: the graph is no workflow."""
+    """The identity of a workflow's runs, or None if the graph is not a workflow."""
     input_type: Any = None
-    """The type of a run's input; None: that of the input channel."""
+    """The type of a run's input. None means the type of the input channel."""
     output_type: Any = None
-    """The type of a run's output; None: that of the output channel."""
+    """The type of a run's output. None means the type of the output channel."""
     shape_output: Callable[[Any], Any] | None = None
-    """Makes the values of the output channels an object of the output type."""
+    """Converts the values of the output channels to an object of the output type."""
     drawn_parts: Callable[[], tuple[Iterable[str], list[Edge]]] | None = None
-    """Returns the names of nodes, and edges, to draw; None: as channels lead."""
+    """Returns the node names and the edges to draw. With None, the drawing has an edge
+    wherever a channel leads from one node to another.
+    """
 
     def __post_init__(self) -> None:
         self._set({name: getattr(self, name) for name in _FORMS})
@@ -135,7 +138,7 @@ class GraphDefinition:
 
     @property
     def saver(self) -> BaseCheckpointSaver | None:
-        """The graph's own checkpointer; None: it has none."""
+        """The graph's own checkpointer, or None if the graph has none."""
         checkpointer: Any = self.checkpointer
         return None if isinstance(checkpointer, bool) else checkpointer
 
@@ -145,7 +148,8 @@ class GraphDefinition:
         """Check that nodes and channels fit together.
 
         Raises:
-            ConfigurationError: They do not; the message names the wrong part.
+            ConfigurationError: Nodes and channels do not fit together; the message
+                names the wrong part.
         """
         _check_channels(self.channels)
         _check_nodes(self.nodes, self.channels)
@@ -155,7 +159,7 @@ class GraphDefinition:
         self.forget_compiled()
 
     def _check_channel_names(self) -> None:
-        """Refuse a name of a channel that the graph does not have."""
+        """Refuse a channel name that the graph does not have."""
         for key, role in self._named_channels():
             if key not in self.channels:
                 known = ", ".join(repr(name) for name in self.channels if name != TASKS)
@@ -171,7 +175,9 @@ class GraphDefinition:
             )
 
     def _named_channels(self) -> Iterator[tuple[str, str]]:
-        """Yield each name of a channel in the definition, and the part that has it."""
+        """Yield each channel name that the definition refers to, and a text that says
+        which part refers to the channel.
+        """
         for name, node in self.nodes.items():
             for key in names(node.channels):
                 yield key, f"node {name!r} reads channel"
@@ -228,7 +234,7 @@ class GraphDefinition:
         return replace(program, migrate=self.migrate)
 
     def program_now(self) -> Program:
-        """Return the program with the cache keys that the present code gives its nodes.
+        """Return the program, with cache namespaces that match the nodes' present code.
 
         Raises:
             ConfigurationError: A cached node refers to code that cannot be digested.
@@ -277,8 +283,8 @@ class GraphDefinition:
         """Yield the path and the graph of each nested graph.
 
         Args:
-            namespace: Only the graph at this path, such as ``"outer|inner"``.
-            recurse: Whether to yield the graphs nested in them too.
+            namespace: The path, such as ``"outer|inner"``, of the only graph to yield.
+            recurse: Whether to yield the graphs nested in those graphs too.
         """
         is_deep = recurse or namespace is not None
         for path, graph in _nested_in(self, (self,), deep=is_deep):
@@ -288,20 +294,20 @@ class GraphDefinition:
     def namespace_at(self, namespace: str) -> str:
         """Return the namespace of the graph's checkpoints.
 
-        With ``checkpointer=True`` it is the same for all tasks of a node.
+        With ``checkpointer=True`` all tasks of a node share one namespace.
 
         Args:
-            namespace: The namespace of the task that the graph is.
+            namespace: The namespace of the task that runs the graph.
         """
         return without_ids(namespace) if self.checkpointer is True else namespace
 
     # ------------------------------------------------------------ shared results
 
     def open_cache(self, resources: ExitStack) -> BaseCache | None:
-        """Return the graph's cache, or else one in the store of the runs.
+        """Return the graph's cache or, without one, a cache in the runs' store.
 
         Args:
-            resources: Closes a cache that is opened only for now.
+            resources: The exit stack that closes a cache opened by this call.
         """
         cache: BaseCache | None = self.cache
         if cache is not None or self.saver is None:
@@ -336,18 +342,18 @@ class GraphDefinition:
 
 
 class CompiledGraph(Protocol):
-    """A graph that can be run: `Pregel`, for modules that it imports itself."""
+    """The interface of `Pregel`, for modules that the module of `Pregel` imports."""
 
     definition: GraphDefinition
     """The parts of the graph."""
 
 
 _CACHES: WeakKeyDictionary[InMemorySaver, InMemoryCache] = WeakKeyDictionary()
-"""The caches that the runs of each saver in memory share."""
+"""The cache that all runs with the same `InMemorySaver` share, by saver."""
 
 
 def _built_nodes(nodes: Mapping[str, Any]) -> Any:
-    """Return *nodes*, with those built that are given as builders."""
+    """Return *nodes* with each `NodeBuilder` replaced by the node that it builds."""
     return {
         name: node.build() if isinstance(node, NodeBuilder) else node
         for name, node in nodes.items()
@@ -355,7 +361,7 @@ def _built_nodes(nodes: Mapping[str, Any]) -> Any:
 
 
 def _with_tasks_channel(channels: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return *channels* with the channel of `Send`."""
+    """Return *channels* with the channel that `Send` objects are written to."""
     channels = dict(channels or {})
     tasks = channels.pop(TASKS, None)
     channels[TASKS] = Topic(object) if tasks is None else tasks
@@ -389,9 +395,9 @@ def _nested_in(
     *,
     deep: bool,
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the graphs in a graph, but none of the *outer* ones.
+    """Yield the path and the graph of each graph nested in *definition*.
 
-    Graphs may call each other.
+    The *outer* graphs are left out, because graphs may call each other.
     """
     for name, node in definition.nodes.items():
         graph = node.subgraph
@@ -406,7 +412,7 @@ def _nested_in(
 
 
 def _check_channels(channels: Mapping[str, Any]) -> None:
-    """Refuse a reserved name, and a value that is no channel."""
+    """Refuse a reserved name, and a value that is not a channel."""
     if not isinstance(channels[TASKS], Topic):
         raise ConfigurationError(f"channel {TASKS!r} is reserved and must be a Topic")
     for key, channel in channels.items():
@@ -423,7 +429,9 @@ def _check_nodes(
     nodes: Mapping[str, Any],
     channels: Mapping[str, Any],
 ) -> None:
-    """Refuse a reserved name, a value that is no node, and a wrong trigger."""
+    """Refuse a reserved name, a value that is not a node, and a trigger that is not a
+    channel.
+    """
     for name, node in nodes.items():
         if name in RESERVED:
             raise ConfigurationError(f"Node name {name!r} is reserved")

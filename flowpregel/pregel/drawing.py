@@ -1,7 +1,7 @@
-"""`Graph`: the nodes and edges of a program, as plain data that draws itself.
+"""`Graph`: the nodes and edges of a program as plain data, and the drawing of them.
 
-There are three drawings: Mermaid, Graphviz, and a list for a terminal. Graphs in the
-graph are boxes with their own start and end.
+There are three output formats: Mermaid, Graphviz, and a list for a terminal. Nested
+graphs are drawn as boxes with their own start and end.
 """
 
 from __future__ import annotations
@@ -51,14 +51,16 @@ _DOT_ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A way from one node to another."""
+    """A directed edge from one node to another."""
 
     source: str
     target: str
     data: str | None = None
-    """The label: the channel, or the answer that leads this way."""
+    """The label: the channel, or the answer of the source for which the run takes this
+    edge.
+    """
     conditional: bool = False
-    """Whether the source decides, each time, if it goes this way."""
+    """True if the source decides each time whether the run takes this edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +70,21 @@ class NodeShape:
     name: str
     """The label."""
     kind: Literal["node", "start", "end"] = "node"
-    """A node, or one of the two markers."""
+    """The kind: an ordinary node, or the start or end marker of a graph."""
     subgraph: Graph | None = None
-    """The nested graph, if the node is one and the drawing shows it."""
+    """The nested graph, if the node is a graph that the drawing shows."""
 
 
 class Part(NamedTuple):
-    """A node of a graph or of a graph in it, or the end of such a nested graph."""
+    """A node of a graph or of a nested graph, or the end of a nested graph."""
 
     depth: int
     id: str
-    """A node ``b`` of a nested graph ``a`` is ``a:b``."""
+    """The id of the node: node ``b`` of a nested graph ``a`` has the id ``a:b``."""
     title: str
-    """The name, after those of the outer graphs."""
+    """The name of the node, preceded by the ids of the nested graphs around it."""
     node: NodeShape | None
-    """None: the nested graph of this id ends here."""
+    """The node, or None if the nested graph with this id ends here."""
 
     @property
     def is_marker(self) -> bool:
@@ -94,14 +96,14 @@ class Part(NamedTuple):
 class Graph:
     """The nodes and edges of a program.
 
-    In a notebook it shows itself.
+    A notebook displays the graph as a drawing.
 
     Args:
         nodes: The nodes by their ids, in the order in which they are drawn.
         edges: The edges between them.
 
     Raises:
-        ConfigurationError: An edge starts or ends at a node that is not there.
+        ConfigurationError: An edge starts or ends at a node that does not exist.
 
     Example:
         >>> nodes = {name: NodeShape(name) for name in "abc"}
@@ -132,8 +134,8 @@ class Graph:
         prefix: str = "",
         depth: int = 1,
     ) -> Iterator[Part]:
-        """Yield the nodes in order, those of a nested graph after the node that it
-        is.
+        """Yield the nodes in order, and after a node that is a nested graph the nodes
+        in that graph.
         """
         for key, node in self.nodes.items():
             part = Part(
@@ -148,8 +150,8 @@ class Graph:
                 yield part._replace(node=None)
 
     def all_edges(self, prefix: str = "") -> Iterator[Edge]:
-        """Yield the edges between all drawn nodes; at a nested graph they are at its
-        markers.
+        """Yield the edges between all drawn nodes. An edge to or from a nested graph is
+        attached to that graph's markers.
         """
         for key, node in self.nodes.items():
             if node.subgraph is not None:
@@ -160,9 +162,7 @@ class Graph:
             yield replace(edge, source=source, target=target)
 
     def leaves(self) -> dict[str, NodeShape]:
-        """Return the nodes that are no graphs, by their ids, each with its full
-        name.
-        """
+        """Return the nodes that are not nested graphs, by id, with their full names."""
         return {
             part.id: replace(part.node, name=part.title)
             for part in self.parts()
@@ -173,7 +173,8 @@ class Graph:
         """Return the graph as a list: each node, and below it the edges that leave it.
 
         Args:
-            charset: Line-drawing characters, or nothing but ASCII.
+            charset: ``"unicode"`` for line-drawing characters, ``"ascii"`` for ASCII
+                only.
         """
         signs = _UNICODE_SIGNS if charset == "unicode" else _ASCII_SIGNS
         titles = {id_: _line(node.name) for id_, node in self.leaves().items()}
@@ -194,10 +195,11 @@ class Graph:
         print(self.draw_ascii())
 
     def draw_mermaid(self, *, direction: Direction = "TD") -> str:
-        """Return it in Mermaid's language; nested graphs are boxes around their nodes.
+        """Return the graph in Mermaid's language, with nested graphs as boxes.
 
         Args:
-            direction: Top down, left to right, bottom to top or right to left.
+            direction: The layout: top down, left to right, bottom to top or right to
+                left.
         """
         parts = list(self.parts())
         ids = _mermaid_ids(dict.fromkeys(part.id for part in parts))
@@ -217,7 +219,7 @@ class Graph:
         return "\n".join(lines) + "\n"
 
     def draw_dot(self) -> str:
-        """Return it in Graphviz's language."""
+        """Return the graph in Graphviz's language."""
         lines = [
             "digraph {",
             '  node [shape=box, style=rounded, fontname="Helvetica"];',
@@ -265,12 +267,15 @@ def _end_inside(
     id_: str,
     kind: Literal["start", "end"],
 ) -> str:
-    """Return the id at which an edge begins or ends: of a nested graph the marker.
+    """Return the id of the drawn node at which an edge begins or ends.
+
+    For a nested graph that is the start or end marker in the graph.
 
     Args:
         graph: The graph of the edge.
-        id_: The node at the end of the edge.
-        kind: The marker: an edge to a nested graph leads to the start.
+        id_: The node at which the edge begins or ends.
+        kind: The marker to use: ``"start"`` for an edge to a nested graph, ``"end"``
+            for an edge from it.
     """
     inner = graph.nodes[id_].subgraph
     if inner is None or not inner.nodes:
@@ -285,7 +290,7 @@ def _end_inside(
 
 
 class _Signs(NamedTuple):
-    """The signs of which edges are drawn."""
+    """The characters with which edges are drawn."""
 
     branch: str
     corner: str
@@ -319,7 +324,7 @@ def _arrow(
 
 
 def _line(text: str) -> str:
-    """Return *text* in one line."""
+    """Return *text* on one line."""
     return printable(" ".join(text.split("\n")))
 
 
@@ -358,8 +363,8 @@ def _mermaid_label(text: str) -> str:
 
 
 def _mermaid_ids(names: Collection[str]) -> dict[str, str]:
-    """Return ids that Mermaid takes: the names themselves where they are words to
-    it.
+    """Return an id that Mermaid accepts for each name: the name itself if it is a valid
+    id, and otherwise a generated id such as ``n0``.
     """
     words = {
         name
@@ -380,7 +385,7 @@ def _dot_node(part: Part) -> str:
         return "}"
     label = f"label={_quoted(node.name)}"
     if node.subgraph is not None:
-        # Graphviz draws a frame around a subgraph whose name begins with this word.
+        # Graphviz frames a subgraph only if its name begins with "cluster".
         name = _quoted(f"cluster {part.id}")
         indent = "  " * part.depth
         return f"subgraph {name} {{\n{indent}  {label};"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def dry_replay(run: GraphRun) -> DryRun:
-    """Return what *run* would do; no task runs, and nothing is written.
+    """Return a report of what *run* would do. No task runs, and nothing is written.
 
     Raises:
         FlowPregelError: The run cannot start.
@@ -60,7 +60,7 @@ def _unfinished_report(
     run: GraphRun,
     begun: Start,
 ) -> DryRun:
-    """Return the report of an unfinished run, by a dry replay."""
+    """Replay an unfinished run without running tasks, and return the report."""
     options = replace(
         run.options,
         adopts_input=begun.adopts_input,
@@ -86,7 +86,7 @@ def _dry_plan(
     begun: Start,
     options: Options,
 ) -> RunPlan:
-    """Return what the engine does for a dry replay."""
+    """Return the engine's plan for a dry replay."""
     definition = run.definition
     store = definition.store
     run_context = RunContext(
@@ -115,7 +115,7 @@ def _with_changes(
     changes: Sequence[CodeChange],
     saver: BaseCheckpointSaver | None,
 ) -> DryRun:
-    """Return *report* with changes in the code of nodes whose results are used."""
+    """Return *report* with the code changes of nodes whose stored results are used."""
     if not changes or saver is None:
         return report
     codes = {change.name: (change.recorded, change.now) for change in changes}
@@ -138,16 +138,16 @@ def check_runs(
     *,
     finished: bool = False,
 ) -> Iterator[tuple[str, DryRun]]:
-    """Yield the id and the report of each run that no process has now.
+    """Yield the id and the report of each run that no process is executing.
 
-    The flow of a run is imported before its records are read, because their classes may
-    be defined only then. If a flow cannot be imported, or a record not read, the report
-    has an error.
+    The flow of a run is imported before the run's records are read, because the import
+    may define the classes of the records. If a flow cannot be imported or a record
+    cannot be read, the report contains the error.
 
     Args:
         saver: The store of the runs.
-        flow_of: Returns the flow of a run, by its newest checkpoint; None leaves the
-            run out.
+        flow_of: Returns the flow of a run, given the run's newest checkpoint, or None
+            to leave the run out.
         finished: Whether to include finished runs whose flow can be imported.
     """
     for address in list(saver.namespaces()):
@@ -173,7 +173,7 @@ def _checked(
     *,
     finished: bool,
 ) -> DryRun | None:
-    """Return the report of a run; None: it is left out."""
+    """Return the report of a run, or None if the run is left out."""
     glance = saver.glance(thread_id)
     if glance is None or not (finished or glance.is_begun):
         return None
@@ -200,7 +200,8 @@ def owns(
     graph: Any,
     saved: Saved,
 ) -> bool:
-    """Return whether a run is one of *graph*; a run without a recorded flow may be.
+    """Return whether a run belongs to *graph*, or may belong because no flow was
+    recorded.
 
     Args:
         graph: A `Pregel`.

@@ -1,6 +1,6 @@
-"""Edits of a thread from outside: supersteps in which no task runs.
+"""Edits of a thread from outside a run: supersteps in which no task runs.
 
-The writes of an edit are those of a node, or of new input.
+The writes of an edit are made in the name of a node, or as new input.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from flowpregel.errors import (
 from flowpregel.pregel.definition import END
 
 COPY = "__copy__"
-"""The name of a node that stands for a copy of the checkpoint."""
+"""The special node name that requests a copy of the checkpoint."""
 _SOURCES: Mapping[str, records.Source] = {COPY: "fork", INPUT: "input"}
-"""The causes of checkpoints by special nodes."""
+"""The sources of checkpoints that updates with a special node name create."""
 
 
 class StateUpdate(NamedTuple):
@@ -55,7 +55,7 @@ class StateUpdate(NamedTuple):
 
     values: Any
     as_node: str | None = None
-    """The node that would have written the values; None: the last writer."""
+    """The node in whose name the values are written. None means the last writer."""
     task_id: str | None = None
 
 
@@ -69,9 +69,9 @@ def edited(
 
     Args:
         program: The program of the thread.
-        options: The place and the form of the checkpoints.
-        saved: The checkpoint to edit; None: the thread has none.
-        updates: At least one.
+        options: The location and the format of the checkpoints.
+        saved: The checkpoint to edit, or None if the thread has none.
+        updates: The updates, at least one.
 
     Raises:
         InvalidUpdateError: An update cannot be made; the message gives the reason.
@@ -97,7 +97,7 @@ def _drops_tasks(update: StateUpdate) -> bool:
 
 
 def _check_single(updates: Sequence[StateUpdate]) -> None:
-    """Refuse other updates beside one by a special node."""
+    """Refuse further updates in a superstep whose first update is special."""
     first = updates[0]
     is_special = first.as_node in (INPUT, COPY) or _drops_tasks(first)
     if is_special and len(updates) > 1:
@@ -116,12 +116,13 @@ def _saved_edit(
 
     Args:
         run: The run that has applied the edit.
-        source: The cause of the checkpoint.
+        source: The source to record in the checkpoint.
         is_first: Whether the thread had no checkpoint.
     """
     if source != "input" or not is_first:
         run.cursor.step += 1
-    # The person who edits a thread decides whether it resumes.
+    # Due tasks do not start by themselves: the user who edits a thread decides whether
+    # the thread resumes.
     due = next(due_nodes(run.program, run.state, run.state.updated), None)
     follows = NOTHING_DUE if due is None else PAUSED
     commit = run.save_checkpoint(source, follows)[0]
@@ -162,7 +163,8 @@ def _run_at(
     run.cursor.checkpoint_id = saved.checkpoint.id
     run.cursor.stored_id = saved.checkpoint.id
     run.cursor.step = saved.checkpoint.step
-    # The writes of a Command are pending: the edited checkpoint is the first with them.
+    # The writes of a Command were only pending, so the edit's checkpoint is the first
+    # one that contains them.
     run.state.unsaved = opened.applied
     return run, opened
 
@@ -176,7 +178,8 @@ def _copy(
         raise InvalidUpdateError("there is no checkpoint to copy on this thread")
     run.cursor.stored_id = saved.checkpoint.parent_id
     if not run.options.keeps_deltas:
-        # A saver may take unchanged channels from the parent, where they are older.
+        # A saver may read channels that are not in the update from the parent, which
+        # has older values.
         versions = saved.checkpoint.channel_versions
         channels = run.state.channels.keys() & versions.keys()
         run.state.unsaved = Update(0, sorted(channels))
@@ -196,7 +199,7 @@ def _take_input(
 
 
 def _end_tasks(run: Run, opened: OpenCheckpoint | None) -> None:
-    """Apply the writes of the finished tasks, and drop the other ones."""
+    """Apply the writes of the finished tasks, and drop the other tasks."""
     if opened is None:
         return
     for task in opened.tasks:
@@ -210,9 +213,10 @@ def _node_writes(
     opened: OpenCheckpoint | None,
     updates: Sequence[StateUpdate],
 ) -> list[TaskOutput]:
-    """Return the writes of the nodes that *updates* stand for.
+    """Return the writes that *updates* make in the names of nodes.
 
-    They are also saved as the writes of those nodes' tasks.
+    If the edited checkpoint is the thread's latest, the writes are also saved as the
+    writes of those nodes' tasks.
     """
     due_ids = _ids_by_node(opened)
     node_writes: list[TaskOutput] = []
@@ -243,7 +247,7 @@ def _node_writes(
 
 
 def _next_id(task_ids: deque[str]) -> str | None:
-    """Take the next of *task_ids*; None: there is none."""
+    """Remove and return the first of *task_ids*, or return None if there is none."""
     return task_ids.popleft() if task_ids else None
 
 
@@ -252,7 +256,7 @@ def _node_of(
     state: RunState,
     as_node: str | None,
 ) -> Node:
-    """Return the node that an update stands for."""
+    """Return the node in whose name an update writes."""
     name = _last_writer(program, state) if as_node is None else as_node
     if name is None:
         raise InvalidUpdateError(
@@ -284,7 +288,9 @@ def _last_writer(
     program: Program,
     state: RunState,
 ) -> str | None:
-    """Return the node that ran last; None if several nodes did, or none."""
+    """Return the name of the node that ran last, or None if several nodes ran last or
+    no node ran.
+    """
     if len(program.nodes) == 1:
         return next(iter(program.nodes))
     runs = [
@@ -308,14 +314,14 @@ def copy_updates(
     saved: Saved,
     items: Sequence[Any],
 ) -> Iterator[list[StateUpdate]]:
-    """Yield the superstep of updates on a copied checkpoint, if there are any.
+    """Yield one superstep with the updates of a copied checkpoint, if there are any.
 
-    Each update gets the id of a due task of the node.
+    Each update gets the id of a due task of the same node.
 
     Args:
         program: The program of the thread.
-        saved: The copy.
-        items: Pairs of values and a node.
+        saved: The copied checkpoint.
+        items: Pairs of values and a node name.
     """
     due_ids = _ids_by_node(open_checkpoint(program, saved))
     by_node: dict[str | None, list[StateUpdate]] = defaultdict(list)
@@ -333,7 +339,9 @@ def copy_updates(
 
 
 def _warn_of(emitted: Any) -> None:
-    """Warn of a notice that a writer emits; other items have no reader here."""
+    """Emit a warning for a notice of a writer. Other emitted items are dropped, since
+    an edit has no stream.
+    """
     if isinstance(emitted, Notice):
         warnings.warn(emitted.text, RunNotice, stacklevel=callers_level())
 

@@ -1,4 +1,4 @@
-"""The content digests of files, and the changes of files since a run took them."""
+"""The content digests of files, and the changes of files since a run used them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowpregel._core.files import FileContent, changed_files, file_content
 
 
 class _State(NamedTuple):
-    """The state of a file: if it is the same, so is the content."""
+    """The state of a file. If the state is unchanged, so is the content."""
 
     inode: int
     size: int
@@ -21,9 +21,9 @@ class _State(NamedTuple):
 
 
 _KNOWN: Final[dict[str, tuple[_State, str]]] = {}
-"""The state of each file that was read, by path, and the digest of the content."""
+"""The state and the content digest of each file that was read, by path."""
 _TICK: Final = 2_000_000_000
-"""The nanoseconds that the clock of a file system may stand still."""
+"""The resolution of a file system's modification times, at worst, in nanoseconds."""
 
 
 def content_digest(path: str) -> tuple[str, int]:
@@ -43,8 +43,8 @@ def content_digest(path: str) -> tuple[str, int]:
             changed_at=status.st_mtime_ns,
         )
         known_state, digest = _KNOWN.get(path, (None, ""))
-        # A file that was just written may be written again before the clock of the
-        # file system moves.
+        # A file that was just written may be written again without a change of the
+        # modification time.
         age = time.time_ns() - state.changed_at
         if known_state != state or age < _TICK:
             content = hashlib.file_digest(file, "blake2b")
@@ -54,11 +54,12 @@ def content_digest(path: str) -> tuple[str, int]:
 
 
 def changes_since(recorded: Iterable[FileContent]) -> list[str]:
-    """Return a text for each of these files that has other content now.
+    """Return a text for each of the recorded files whose content has changed.
 
-    A file that cannot be read is left out: it has no content to compare, and no other
-    result could be made of it. A path that was recorded with several contents, because
-    the run itself wrote to it, is unchanged if it has one of them.
+    A file that cannot be read is left out, because it has no content to compare, and no
+    new result could be computed from it. If a path was recorded with several contents,
+    because the run itself wrote to the file, each of these contents counts as
+    unchanged.
     """
     contents: dict[str, list[FileContent]] = {}
     for content in recorded:

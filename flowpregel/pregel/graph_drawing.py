@@ -24,7 +24,8 @@ class GraphDrawing:
         """Return the nodes and edges of the graph.
 
         Args:
-            xray: Whether to draw the graphs that are nodes too; a number is how deep.
+            xray: Whether to draw nested graphs too. A number limits the depth of
+                nesting.
         """
         definition = self.definition
         if definition.drawn_parts is not None:
@@ -35,10 +36,10 @@ class GraphDrawing:
         return graph_of(nodes, edges, self._nested(xray))
 
     def _nested(self, xray: bool | int) -> dict[str, Graph]:
-        """Return the drawings of the graphs that are nodes, by the names of these."""
+        """Return the drawings of nested graphs, by the names of their nodes."""
         definition = self.definition
         if xray is True:
-            # Graphs may call each other: a drawing ends where the nesting does.
+            # Graphs may call each other, so the depth of the drawing must be limited.
             paths = [path for path, _ in definition.subgraphs(recurse=True)]
             depths = [path.count("|") for path in paths]
             xray = 1 + max(depths, default=0)
@@ -57,12 +58,12 @@ def graph_of(
 ) -> Graph:
     """Return the graph of *nodes* and *edges*.
 
-    It has a start and an end if an edge leads there.
+    The graph has a start or an end marker if an edge leads from or to the marker.
 
     Args:
         nodes: The names of the nodes.
-        edges: The edges between them, `START` and `END`.
-        nested: The drawings of nodes that are graphs, if they are shown.
+        edges: The edges between the nodes, `START` and `END`.
+        nested: The drawings of the nested graphs to show, by node name.
     """
     shapes: dict[str, NodeShape] = {}
     if any(edge.source == START for edge in edges):
@@ -75,7 +76,7 @@ def graph_of(
 
 
 def _edges_of(definition: GraphDefinition) -> list[Edge]:
-    """Return the edges of a graph, which are its channels.
+    """Return the edges of a graph, derived from its channels.
 
     An edge leads from a node that writes to a channel to each node that the channel
     triggers, and has the channel's name as the label. Edges lead from the start to the
@@ -99,7 +100,7 @@ def _channel_edges(
     channels: Iterable[str],
     readers: Mapping[str, list[str]],
 ) -> Iterator[Edge]:
-    """Yield one edge to each node that these channels trigger."""
+    """Yield one edge from *source* to each node that *channels* trigger."""
     labels: dict[str, list[str]] = {}
     for channel in sorted(channels):
         for reader in readers.get(channel, ()):

@@ -15,14 +15,14 @@ def add_hint(
     run: Any,
     error: BaseException,
 ) -> None:
-    """Add a note to the error that ends a run: how to resume it, if that makes sense.
+    """Add a note to the error that ends a run, which explains how to resume the run.
 
-    A stopped run can be run again. A run without an id gets a note with the generated
-    id under which its calls are stored: the user does not know it.
+    A run that was stopped gets such a note. So does a run without an id: its calls are
+    stored under a generated id, which the user does not know.
 
     Args:
         run: The `GraphRun`.
-        error: The error that ends it.
+        error: The error that ends the run.
     """
     thread_id = run.config.thread_id
     if run.saver is None or thread_id is None or isinstance(error, GeneratorExit):
@@ -40,7 +40,9 @@ def add_hint(
 
 
 def _unnamed_note(run: Any) -> str:
-    """Return the note with the generated id of a run; empty: no calls are stored."""
+    """Return a note with the generated id of a run, or an empty text if no calls are
+    stored.
+    """
     calls = _finished_calls(run)
     if not calls:
         return ""
@@ -60,13 +62,13 @@ def _finished_calls(run: Any) -> int:
         with held():
             saved = saver.load(run.config.address, lazy_results=True)
     except FlowPregelError:
-        # The run has raised the error of the store itself.
+        # The run itself has already raised the store's error.
         return 0
     return 0 if saved is None else _calls_on(saved)
 
 
 def _calls_on(saved: Saved) -> int:
-    """Return the number of calls that have returned on a checkpoint."""
+    """Return the number of calls whose results are stored at a checkpoint."""
     lazy_results = saved.lazy_results
     lazy_calls = 0 if lazy_results is None else lazy_results.count()
     returned = [write for write in saved.writes if write.channel == RETURN]

@@ -1,8 +1,8 @@
-"""The handlers of a run, which are called when it starts and ends.
+"""The handlers of a run, which are called when the run starts and ends.
 
-They are the handlers in ``config["callbacks"]``, with LangChain's methods, and the
-hooks of a workflow (`EndHooks`), which are called once for each end of a run. A handler
-needs only the methods that it uses.
+The handlers are those in ``config["callbacks"]``, which have the methods of LangChain's
+handlers, and the hooks of a workflow (`EndHooks`), which are called once for each end
+of a run. A handler may lack methods that it does not use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RunEnd:
     flow: str
     """The name of the workflow."""
     id: str | None
-    """The id of the run; None: the run is not stored."""
+    """The id of the run, or None if the run is not stored."""
     result: Any = None
     """The result of the workflow."""
     error: Exception | None = None
@@ -54,9 +54,9 @@ def run_hooks(
 ) -> Iterator[None]:
     """Call the handlers of a run before it starts and when it has ended.
 
-    They are called in the process of the program, for the outermost run alone. An error
-    of a handler is logged. The run holds its thread until the handlers have returned:
-    if the program dies in between, the next run calls them.
+    The handlers are called in the coordinator, and only for the outermost run. An error
+    of a handler is logged. The run keeps its thread's lease until the handlers have
+    returned: if the program dies before, the next run calls the handlers.
 
     Args:
         run: The `GraphRun`.

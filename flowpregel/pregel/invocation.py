@@ -19,7 +19,9 @@ from flowpregel.pregel.progress import progress_is_on
 from flowpregel.runtime import RunControl
 
 STOP_GRACE: Final = 20.0
-"""Seconds for tasks to end in time: most schedulers allow 30 before they kill."""
+"""Seconds for tasks to end after a request to stop. Most schedulers allow 30 seconds
+before they kill a process.
+"""
 
 
 class RunKeywords(ConfigKeywords, total=False):
@@ -63,9 +65,9 @@ class InvocationOptions:
     subgraphs: bool = False
     fail_fast: bool = False
     stop_after: float | None = None
-    """Seconds after which the run ends in time."""
+    """Seconds after which the run is asked to stop."""
     stop_grace: float = STOP_GRACE
-    """Seconds that running tasks then have."""
+    """Seconds that running tasks have to end after a request to stop."""
     durability: Literal["sync", "async", "exit"] = "async"
     on_code_change: Literal["keep", "rerun", "error"] = "keep"
     on_unreadable: Literal["error", "rerun"] = "error"
@@ -77,7 +79,7 @@ class InvocationOptions:
 
 OPTION_NAMES: Final = frozenset(field.name for field in fields(InvocationOptions))
 WHOLE_OUTPUT: Final = (None, "values")
-"""The stream modes with which `Pregel.invoke` returns the output, and no list."""
+"""The stream modes with which `Pregel.invoke` returns the output instead of a list."""
 
 _CHOICES: Final[Mapping[str, tuple[tuple[str | None, ...], str]]] = {
     "durability": (("async", "sync", "exit"), "'sync', 'async' or 'exit'"),
@@ -88,7 +90,7 @@ _CHOICES: Final[Mapping[str, tuple[tuple[str | None, ...], str]]] = {
     "resume": ((None, "auto"), "'auto', or leave it out"),
     "version": (("v1", "v2"), "'v1' or 'v2'"),
 }
-"""The values of options that are words, and a text that lists them."""
+"""The allowed words for each option, and the text that lists them in messages."""
 
 
 def options_of(
@@ -101,8 +103,9 @@ def options_of(
 
     Args:
         definition: The parts of the graph, its defaults among them.
-        keywords: The keywords of the run; config keywords are passed over.
-        streams: Whether `Pregel.stream` was called: its items show all channels.
+        keywords: The keywords of the run; config keywords are ignored.
+        streams: Whether `Pregel.stream` was called, whose items show all stream
+            channels by default.
 
     Raises:
         ConfigurationError: A value is not allowed.
@@ -141,7 +144,7 @@ def _in_seconds(
     name: str,
     duration: Any,
 ) -> float:
-    """Return the seconds of the option *name*."""
+    """Return the duration given for the option *name*, in seconds."""
     seconds = duration
     if isinstance(duration, timedelta):
         seconds = duration.total_seconds()
@@ -206,7 +209,7 @@ def check_choices(options: Mapping[str, Any]) -> None:
     """Refuse an option whose value is not among the allowed words.
 
     Raises:
-        ConfigurationError: There is such an option; the message lists the words.
+        ConfigurationError: An option has another value; the message lists the words.
     """
     for name, (choices, hint) in _CHOICES.items():
         if name in options and options[name] not in choices:
@@ -217,7 +220,10 @@ def context_of(
     schema: type[Any] | None,
     context: Any,
 ) -> Any:
-    """Return *context* as an object of the schema, if that makes objects of dicts.
+    """Return *context* as an object of the schema.
+
+    The context is returned unchanged unless it is a dict and the schema is a dataclass
+    or a pydantic model.
 
     Raises:
         ConfigurationError: The context does not fit the schema.
@@ -239,7 +245,9 @@ def options_for_saver(
     options: Options,
     saver: BaseCheckpointSaver,
 ) -> Options:
-    """Return *options* with what *saver* can store, and the versions it makes."""
+    """Return *options* adapted to the features of *saver*, and to the channel versions
+    that the saver creates.
+    """
     options = replace(
         options,
         keeps_deltas=saver.keeps_deltas,

@@ -1,15 +1,14 @@
-"""The terminal on which runs show their progress: the views of all of them, below what
-is printed.
+"""The live views of all runs on a terminal, below the program's printed output.
 
-rich's `Live` takes what the program prints, and puts it above the views, which are
-drawn again below. There is one such display for a terminal, so runs side by side share
+rich's `Live` captures the program's output and prints it above the views, which are
+drawn again below. A terminal can have only one such display, so concurrent runs share
 it::
 
     a run ----> LiveView --+
     a run ----> LiveView --+--> TerminalScreen ----> Live ----> stderr
     print() ---------------------------------------> FileProxy --+
 
-Only imported where rich is installed: it comes with the extra ``cli``.
+This module needs rich, which the extra ``cli`` installs.
 """
 
 from __future__ import annotations
@@ -30,16 +29,15 @@ from flowpregel._text import printable
 from flowpregel.pregel.progress import ProgressView
 
 _PERIOD = 0.2
-"""Seconds between two drawings, of which none is asked for by a line that is
-printed.
-"""
+"""Seconds between two drawings that no printed line causes."""
 
 
 class SteadyConsole(Console):
-    """A console that draws one picture after the other, whichever OS threads print.
+    """A console that lets only one OS thread draw at a time.
 
-    rich computes how many lines to go back when it renders, and writes later: two
-    threads whose pictures differ in height would leave a part of one of them behind.
+    rich computes the number of lines to move up when it renders, and writes later. If
+    two OS threads drew pictures of different heights, a part of one picture would stay
+    on the terminal.
     """
 
     def __init__(self) -> None:
@@ -70,28 +68,28 @@ class TerminalScreen:
         self._lock = threading.RLock()
         self._views: list[LiveView] = []
         self._display: Live | None = None
-        """None: there are no views."""
+        """The display of the views, or None if there are no views."""
 
     @property
     def console(self) -> Console | None:
-        """The console that prints above the views; None: there are none."""
+        """The console that prints above the views, or None if there are no views."""
         return None if self._display is None else self._display.console
 
     def add(self, view: LiveView) -> None:
-        """Show *view* below those that are there."""
+        """Show *view* below the other views."""
         with held(), self._lock:
             self._views.append(view)
             if self._display is None:
                 self._display = self._start()
 
     def remove(self, view: LiveView) -> None:
-        """Leave the last picture of *view* where it is, and draw it no more."""
+        """Stop drawing *view*, and leave its last picture on the terminal."""
         with held(), self._lock:
             if view not in self._views or self._display is None:
                 return
             with self._display.console as console:
                 if self._views == [view]:
-                    self._display.stop()  # it draws a last time, and leaves that
+                    self._display.stop()  # draws a last time
                     self._display = None
                     self._views.clear()
                 else:
@@ -99,14 +97,14 @@ class TerminalScreen:
                     console.print(_lines_for_rich([view]))
 
     def _start(self) -> Live:
-        """Return a display that is drawn now, and from now on by an OS thread of its
-        own.
+        """Return a new display, which is drawn at once and then repeatedly by a new OS
+        thread.
         """
         display = Live(
             console=SteadyConsole(),
             get_renderable=lambda: _lines_for_rich([*self._views]),
             auto_refresh=False,  # rich's own thread takes its locks in another order
-            # What is printed into a file, or a pipe, stays there.
+            # Output that goes to a file or a pipe must not go to the terminal.
             redirect_stdout=sys.stdout.isatty(),
         )
         with display.console:
@@ -120,7 +118,7 @@ class TerminalScreen:
         return display
 
     def _refresh(self, display: Live) -> None:
-        """Draw a display again and again, until it is stopped."""
+        """Draw a display repeatedly until it is stopped."""
         while True:
             time.sleep(_PERIOD)
             with display.console:
@@ -137,7 +135,7 @@ class LiveView(ProgressView):
 
     Args:
         name: The name of the graph.
-        clock: Returns seconds that only grow.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -146,18 +144,18 @@ class LiveView(ProgressView):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name, clock=clock)
-        self._show = lambda _: None  # the screen draws it
+        self._show = lambda _: None  # `TerminalScreen` draws the view
         self._is_shown = False
 
     def see(self, item: Item) -> None:
-        """Take in an event of the run's stream."""
+        """Process an event of the run's stream."""
         if not self._is_shown:
             self._is_shown = True
             SCREEN.add(self)
         super().see(item)
 
     def close(self) -> None:
-        """Show how the run ended."""
+        """Draw the view a last time, and remove it from the screen."""
         SCREEN.remove(self)
 
     def current_lines(self) -> list[str]:
@@ -166,6 +164,6 @@ class LiveView(ProgressView):
 
 
 def _lines_for_rich(views: list[LiveView]) -> Text:
-    """Return the lines of *views* for rich, which cuts what is too long."""
+    """Return the lines of *views* as a rich text whose long lines are truncated."""
     lines = [line for view in views for line in view.current_lines()]
     return Text(printable("\n".join(lines)), no_wrap=True, overflow="ellipsis")

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
-    """Return the saver that a user's ``checkpointer=`` stands for.
+    """Return the saver for the value that a user passed as ``checkpointer=``.
 
-    A path or URL opens the store there. A checkpointer of another library is adapted
-    by its plug-in.
+    For a path or URL, the store at that location is opened. A checkpointer of another
+    library is adapted by that library's plug-in.
 
     Raises:
         ConfigurationError: The value cannot be a checkpointer.
@@ -57,7 +57,8 @@ def location_text(value: str | os.PathLike[str]) -> str:
 
 
 def as_cache(value: Any) -> BaseCache | None:
-    """Return the cache that a user's ``cache=`` stands for; a path or URL opens one.
+    """Return the cache for the value that a user passed as ``cache=``. For a path or
+    URL, the cache at that location is opened.
 
     Raises:
         ConfigurationError: The value cannot be a cache.
@@ -73,13 +74,13 @@ def as_cache(value: Any) -> BaseCache | None:
 
 
 def cache_at(location: str, options: StoreOptions | None = None) -> BaseCache | None:
-    """Open the cache at a path or URL; None: that kind of store has no cache."""
+    """Open the cache at a path or URL. Return None if that kind of store has none."""
     return store_plugin_at(location).open_cache(location, options=options)
 
 
 def as_store(value: Any) -> Any:
-    """Return the long-term store that a user's ``store=`` stands for; a path or URL
-    opens one.
+    """Return the long-term store for the value that a user passed as ``store=``. For a
+    path or URL, the store at that location is opened.
 
     Raises:
         ConfigurationError: The kind of store at the URL has no long-term store.
@@ -100,7 +101,7 @@ def as_store(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """The identity of a run by `Flow.run`, which runs each input once.
+    """The identity of a workflow's runs, with the user's options for one run.
 
     Example:
         >>> RunIdentity(flow="study:flow", adopts=("old",)).owns("study:old")
@@ -110,27 +111,27 @@ class RunIdentity:
     flow: str
     """The module and the name of the workflow."""
     folder: str = ""
-    """The folder that its module is imported from; empty: not known."""
+    """The folder that the workflow's module is imported from; empty if unknown."""
     adopts: tuple[str, ...] = ()
     """The earlier names of the workflow."""
     adopt: bool = False
-    """True: the run is resumed with the present input, even if that has changed."""
+    """True if the run resumes with the present input, even if the input has changed."""
 
     again: bool = False
-    """True: a new run starts in any case; what is kept stays in the history."""
+    """True if a new run always starts; a stored run stays in the history."""
     completed: Callable[[Any], Any] | None = field(
         default=None, repr=False, compare=False
     )
-    """Spells an input that was recorded by the parameters of now, with their
+    """Converts a recorded input to the workflow's present parameters, with their
     defaults.
     """
 
     def owns(self, recorded: str) -> bool:
-        """Return whether a run that was recorded as one of *recorded* is one of this
-        workflow.
+        """Return whether a run that was recorded for the workflow *recorded* belongs to
+        this workflow.
         """
-        # `python pkg/study.py` knows the module as `study`, everyone else as
-        # `pkg.study`.
+        # The module's name is `study` in `python pkg/study.py`, and `pkg.study` for
+        # every other program.
         same = f".{self.flow}".endswith(f".{recorded}") or recorded.endswith(
             f".{self.flow}"
         )
@@ -138,13 +139,15 @@ class RunIdentity:
 
 
 def flow_labels(flow: str, folder: str) -> dict[str, str]:
-    """Return what metadata keep of whose run it is: how the flow is imported."""
+    """Return the metadata that identify the flow of a run and the folder from which the
+    flow is imported.
+    """
     return {FLOW: flow, **({FOLDER: folder} if folder else {})}
 
 
 def folder_of(module: str, file: str | None) -> str:
-    """Return the folder that *module* is imported from, if it has a *file*; else
-    nothing.
+    """Return the folder that *module* is imported from, or an empty text if the module
+    has no *file*.
 
     Example:
         >>> folder_of("pkg.study", "/jobs/pkg/study.py")
@@ -158,10 +161,11 @@ def folder_of(module: str, file: str | None) -> str:
 
 
 def imported_as(module: str) -> tuple[str, str | None]:
-    """Return the name under which other programs import a module, and its file, if it
-    has one.
+    """Return the name under which other programs import a module, and the module's
+    file, if it has one.
 
-    Both are those of a script too, which knows itself as ``__main__``.
+    For a script, which runs as ``__main__``, the name is the one under which other
+    programs would import the script.
     """
     is_script = module.startswith("__main__")
     imported = sys.modules.get("__main__" if is_script else module)
@@ -173,11 +177,12 @@ def imported_as(module: str) -> tuple[str, str | None]:
 
 
 def labels_of_graph(graph: Any) -> dict[str, str]:
-    """Return the labels of a graph: of the workflow, or of the variable that holds it.
+    """Return metadata that identify a graph: its workflow, or the global variable that
+    refers to the graph.
 
-    The search for the variable covers the modules of the functions that called this
-    one: the module that runs a graph has made it, or has imported it. Other graphs have
-    no labels.
+    The variable is searched in the modules of all functions on the call stack, because
+    a module that runs a graph has created or imported the graph. If there is no such
+    variable, the result is empty.
     """
     once: RunIdentity | None = graph.once
     if once is not None:
@@ -188,14 +193,14 @@ def labels_of_graph(graph: Any) -> dict[str, str]:
                 continue
             known, file = imported_as(module)
             if not file:
-                # What a notebook or a prompt defines, no other program can import.
+                # No other program can import a graph from a notebook or a prompt.
                 return {}
             return flow_labels(f"{known}:{name}", folder_of(known, file))
     return {}
 
 
 def _callers_modules() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the names and the variables of the users' modules that led here."""
+    """Yield the name and the variables of each user module on the call stack."""
     frame, seen = inspect.currentframe(), set[str]()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -206,7 +211,7 @@ def _callers_modules() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def node_of(flow: str) -> str:
-    """Return the name of the node that is the body of a workflow: the last part of the
+    """Return the name of a workflow's body node, which is the last part of the
     workflow's name.
     """
     return flow.rpartition(":")[2].rpartition(".")[2]

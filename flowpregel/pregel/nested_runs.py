@@ -52,7 +52,8 @@ def call_nested(
                 f"{name} belongs to the outermost run, not to a graph called in it"
             )
     settings = {key: keywords[key] for key in keywords.keys() - OPTION_NAMES}
-    # Hidden: as LangGraph's, streams show the graph's events and not the call itself.
+    # Hidden, because streams show the graph's events instead of the call, as in
+    # LangGraph.
     node = Node(
         name=definition.name,
         graph=graph,
@@ -73,7 +74,7 @@ def nested_run(
 
     Args:
         graph: The nested graph.
-        task: The task of the outer graph that is the nested run.
+        task: The task of the outer graph that runs the nested graph.
         step: The superstep of the task.
         outer: The context of the outer run.
     """
@@ -118,7 +119,7 @@ def _nested_options(
     step: StepContext,
     outer: RunContext,
 ) -> Options:
-    """Return the options of a nested run, without those that its saver decides."""
+    """Return the options of a nested run, except those that depend on the saver."""
     is_addressed = config.checkpoint_map.get(namespace) is not None
     before = None
     if not is_addressed:
@@ -160,7 +161,7 @@ def _is_on_another_thread(
 ) -> bool:
     """Return whether a called graph runs on another thread than its caller.
 
-    A graph without a saver of its own keeps its state with the caller's.
+    A graph without its own saver stores its state on the caller's thread.
     """
     if definition.saver is None:
         return False
@@ -179,10 +180,11 @@ def _own_thread_run(
     task: Task,
     outer: RunContext,
 ) -> tuple[Steps, RunContext]:
-    """Return the run of a called graph on another thread than its caller.
+    """Return the steps and the context of a called graph that runs on another thread
+    than its caller.
 
-    It is an outermost run without an engine of its own, and a question ends it for the
-    caller.
+    The called run is planned like an outermost run, but uses the engine of the outer
+    run. An interrupt ends the called run, and the caller gets the output up to then.
     """
     labels = {key: outer.config.get(key) for key in ("tags", "metadata")}
     durability = "sync"
@@ -221,7 +223,7 @@ def _inherited(
 
     Args:
         definition: The parts of the nested graph.
-        task: The task that is the nested run.
+        task: The task that runs the nested graph.
         outer: The context of the outer run.
         run_context: The context of the nested run so far.
     """

@@ -1,5 +1,5 @@
-"""`PregelNode`, two ways to make one (`NodeBuilder`, `Channel` pipes), and the graphs
-it calls.
+"""`PregelNode`, two ways to build one (`NodeBuilder` and `Channel` pipes), and the
+search for the graphs that a node calls.
 """
 
 from __future__ import annotations
@@ -26,25 +26,29 @@ from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPoli
 from flowpregel.pregel._write import ChannelWrite, ChannelWriteEntry
 
 TAG_HIDDEN: Final = "langsmith:hidden"
-"""Marks a node that streams and breakpoints pass over."""
+"""The tag of a node that streams and breakpoints skip."""
 TAG_NOSTREAM: Final = "nostream"
-"""Marks what LangChain's models should not stream; kept for programs that move over."""
+"""LangChain's tag for models whose output must not be streamed, defined for programs
+that come from LangGraph.
+"""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PregelNode:
-    """A function, the channels that trigger it, those it reads, and its writers.
+    """A function, the channels that trigger it, the channels it reads, and its writers.
 
     Args:
-        channels: One name: the node gets the bare value. Several: a dict.
-        triggers: The channels whose change makes it run.
-        mapper: Turns what was read into the node's input.
-        writers: Each takes the node's output, and returns writes.
-        bound: What to call: a callable, or anything with ``invoke`` or
-            ``ainvoke``; None passes the input on.
+        channels: The channels to read. With one name the node gets the bare value,
+            with several names a dict.
+        triggers: The channels whose change makes the node run.
+        mapper: Converts the values of the channels to the node's input.
+        writers: Functions that take the node's output and return writes.
+        bound: The function to call: a callable, or an object with ``invoke`` or
+            ``ainvoke``. With None, the output of the node is its input.
         tags, metadata: Shown in streams.
-        retry_policy, cache_policy, timeout: How it is tried, shared and bounded.
-        executor: Where it runs; None is the graph's default.
+        retry_policy, cache_policy, timeout: The policies for retries, shared results
+            and time limits.
+        executor: The executor that runs the node; None means the graph's default.
         isolation: ``"fresh"`` gives each attempt a worker process of its own.
     """
 
@@ -61,13 +65,13 @@ class PregelNode:
     executor: Any = None
     isolation: Literal["fresh"] | None = None
     reads: Sequence[str] = ()
-    """Channels that its writers may read again."""
+    """The channels that the node's writers may read again."""
     then: Sequence[Any] = ()
     """The callables after *bound*; each takes the output of the previous one."""
     error_handler: str | None = None
-    """The node that is given its failure."""
+    """The node that handles a failure of this node."""
     role: Literal["body"] | None = None
-    """Set for a node that calls tasks and waits for them."""
+    """``"body"`` for a node that calls tasks and waits for them."""
 
     def __post_init__(self) -> None:
         self.channels = (
@@ -94,7 +98,9 @@ class PregelNode:
 
     @property
     def subgraph(self) -> Any:
-        """The graph that the node is, or the first one that the code names; or None."""
+        """The graph that this node runs: the node itself, or the first graph that the
+        node's code names. None if there is no such graph.
+        """
         for step in self.steps:
             graphs = [step] if is_graph(step) else graphs_named_by(step)
             for graph in graphs:
@@ -130,7 +136,7 @@ class PregelNode:
         input: Any,
         config: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return what it calls makes of *input*, outside of a run; nothing is
+        """Return the output of the node for *input*, outside of a run. Nothing is
         written.
         """
         if is_graph(self.bound):
@@ -142,7 +148,7 @@ class PregelNode:
         input: Any,
         config: Mapping[str, Any] | None = None,
     ) -> Any:
-        """`invoke`, with the async forms of what it calls."""
+        """`invoke`, with the async forms of the callables."""
         if is_graph(self.bound):
             return await self.bound.ainvoke(input, config)
         return _outcome_result(await aperform(self._job(input, config), RunClient()))
@@ -187,11 +193,11 @@ class PregelNode:
     ) -> Node:
         """Return the node for the core, without the namespace of shared results.
 
-        `shared_space` returns that.
+        `shared_space` returns that namespace.
 
         Args:
             name: The name of the node.
-            retry, cache: The policies of the graph, for a node without any.
+            retry, cache: The policies of the graph, used if the node has none.
             contexts: The `Context` channels of the graph.
 
         Raises:
@@ -246,7 +252,7 @@ def policies_of(
     """Return one, several or no policies as a tuple.
 
     Raises:
-        ConfigurationError: One is something else.
+        ConfigurationError: A value is not a `RetryPolicy`.
     """
     if policy is None:
         return ()
@@ -260,10 +266,10 @@ def policies_of(
 
 
 def checked_cache_policy(policy: CachePolicy | None) -> CachePolicy | None:
-    """Return *policy*, if it is one.
+    """Return *policy* after a type check.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: *policy* is neither a `CachePolicy` nor None.
     """
     if policy is not None and not isinstance(policy, CachePolicy):
         raise ConfigurationError(f"cache_policy={policy!r}; use CachePolicy(ttl=60)")
@@ -286,7 +292,7 @@ class NodeBuilder(PregelNode):
         """Be triggered by *channel* alone, and get its bare value.
 
         Raises:
-            ConfigurationError: The node is subscribed to something already.
+            ConfigurationError: The node already has channels or triggers.
         """
         if self.channels or self.triggers:
             raise ConfigurationError(
@@ -301,7 +307,7 @@ class NodeBuilder(PregelNode):
         *channels: str,
         read: bool = True,
     ) -> Self:
-        """Be triggered by *channels*; *read*: get their values in a dict too."""
+        """Be triggered by *channels* and, with *read*, get their values in a dict."""
         if read:
             self.read_from(*channels)
         return self._set(triggers=dict.fromkeys((*self.triggers, *channels)))
@@ -321,7 +327,7 @@ class NodeBuilder(PregelNode):
         return self._set(channels=dict.fromkeys((*self.channels, *channels)))
 
     def do(self, node: Any) -> Self:
-        """Call *node*; called again, with the output of the one before."""
+        """Add *node* to the callables; each takes the output of the previous one."""
         return self._set(**self._with_step(node))
 
     def write_to(
@@ -346,7 +352,7 @@ class NodeBuilder(PregelNode):
         )
 
     def add_retry_policies(self, *policies: RetryPolicy) -> Self:
-        """Try the node again by these; the first that matches an error decides."""
+        """Retry the node by *policies*; the first that matches an error decides."""
         return self._set(retry_policy=(*policies_of(self.retry_policy), *policies))
 
     def add_cache_policy(self, policy: CachePolicy) -> Self:
@@ -354,7 +360,7 @@ class NodeBuilder(PregelNode):
         return self._set(cache_policy=policy)
 
     def set_timeout(self, timeout: float | timedelta | TimeoutPolicy | None) -> Self:
-        """Bound how long an attempt may take (seconds, or a policy)."""
+        """Limit the duration of an attempt (seconds, or a policy)."""
         return self._set(timeout=timeout)
 
     def run_on(self, executor: Any) -> Self:
@@ -372,7 +378,7 @@ class NodeBuilder(PregelNode):
 
 
 class Channel:
-    """Begins and ends a pipe: ``Channel.subscribe_to("a") | fn |
+    """The two ends of a pipe: ``Channel.subscribe_to("a") | fn |
     Channel.write_to("b")``.
     """
 
@@ -385,7 +391,8 @@ class Channel:
         """Return a node that *channels* trigger.
 
         Args:
-            channels: One name: the node gets its bare value. A list: a dict.
+            channels: The channels to read. With one name the node gets the bare value,
+                with a list of names a dict.
             tags: Shown in streams.
         """
         return PregelNode(channels=channels, triggers=names(channels), tags=tags or ())
@@ -415,7 +422,7 @@ class Channel:
         return ChannelWrite(entries)
 
 
-# ---------------------------------------------------------------- what it calls
+# ---------------------------------------------------------------- called graphs
 
 
 def is_graph(target: Any) -> bool:
@@ -426,10 +433,11 @@ def is_graph(target: Any) -> bool:
 def graphs_named_by(target: Any) -> Iterator[Any]:
     """Yield the compiled graphs that the code of *target* names, in order.
 
-    The names are those of closures, of the module, and of attributes of modules.
+    A name may be a closure variable, a global variable of the function's module, or an
+    attribute of a module.
 
     Args:
-        target: A function, perhaps wrapped; anything else names none.
+        target: A function, which may be wrapped. Other objects name no graphs.
     """
     function = inspect.unwrap(target_of_partial(target))
     function = getattr(function, "__func__", function)
@@ -439,7 +447,7 @@ def graphs_named_by(target: Any) -> Iterator[Any]:
         for name, cell in zip(
             code.co_freevars, function.__closure__ or (), strict=True
         ):
-            with suppress(ValueError):  # a name that has no value yet
+            with suppress(ValueError):  # the variable has no value yet
                 known[name] = cell.cell_contents
         yield from _graphs_in(code, known)
 

@@ -1,7 +1,7 @@
-"""The outer runs of the running code.
+"""The outer runs around the running code.
 
-A run that starts another run on its own thread would wait for the lease that it holds
-itself, and so for its own end.
+They are tracked to prevent a deadlock: a run that starts another run on its own thread
+would wait for the lease that it has itself, and so for its own end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowpregel.errors import ConfigurationError
 RunKey: TypeAlias = tuple[Any, ...]
 """The store, the thread and the namespace of a run.
 
-The store is given by the location, or by the number of the object.
+The store is identified by its path or, without a path, by the ``id()`` of the saver.
 """
 is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
 """True in the code of a dry replay, which starts no other run."""
@@ -29,14 +29,14 @@ def refuse_inside_itself(
     saver: Any,
     address: tuple[str, str],
 ) -> None:
-    """Refuse a run that the code of the same run starts.
+    """Refuse to start a run from the code of the same run.
 
     Args:
         saver: The saver of the run.
-        address: The thread and the namespace.
+        address: The thread and the namespace of the run.
 
     Raises:
-        ConfigurationError: One of the outer runs has this address.
+        ConfigurationError: One of the outer runs has the same store and address.
     """
     key = _run_key(saver, address)
     if key in _outer_runs():
@@ -63,7 +63,7 @@ def outer_runs_of_tasks() -> tuple[RunKey, ...]:
 
 
 def _outer_runs() -> frozenset[RunKey]:
-    """Return the outer runs of the running code."""
+    """Return the outer runs around the running code."""
     scope = current.get()
     if scope is None:
         return _OUTER_RUNS.get()

@@ -1,4 +1,4 @@
-"""`Pregel`: a compiled graph, to be run, inspected and edited.
+"""`Pregel`: a compiled graph that can be run, inspected and edited.
 
 ::
 
@@ -73,7 +73,7 @@ Value = TypeVar("Value")
 
 
 class DefinitionAttribute(Generic[Value]):
-    """An attribute of a graph that its definition holds."""
+    """An attribute of a graph, stored in the graph's definition."""
 
     def __set_name__(
         self,
@@ -142,7 +142,7 @@ def _off_loop(
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Value:
-        # Looked up by name: a subclass may override the method.
+        # The method is looked up by name because a subclass may override it.
         bound = getattr(args[0], method.__name__)
         result: Value = await elsewhere(bound, *args[1:], **kwargs)
         return result
@@ -154,35 +154,38 @@ def _off_loop(
 class Pregel:
     """Nodes and channels, run in supersteps.
 
-    In each superstep the nodes that are due run side by side; the other nodes see their
-    writes in the next superstep. The run ends when no node is due.
+    In each superstep, all nodes that are due run in parallel. Their writes become
+    visible in the next superstep. The run ends when no node is due.
 
     Args:
         nodes: The nodes by name: `PregelNode`, `NodeBuilder` or `Channel` pipes.
-        channels: The channels by name; managed values such as `RemainingSteps` too.
+        channels: The channels and the managed values (such as `RemainingSteps`) by
+            name.
         auto_validate: Whether to check at once that nodes and channels fit together.
         stream_mode: The default mode of `stream`.
-        output_channels: The channel that a run returns, or several for a dict.
-        stream_channels: The channels of states and streams; by default all.
+        output_channels: The channel whose value a run returns. With several channels,
+            a run returns a dict.
+        stream_channels: The channels shown in states and streams; by default all
+            channels.
         interrupt_after_nodes, interrupt_before_nodes: The nodes at which runs stop
             until they are resumed, or ``"*"``.
         input_channels: The channels that take the input of a run.
-        step_timeout: The most seconds of a superstep.
+        step_timeout: The maximum duration of a superstep in seconds.
         debug: Whether to print updates and values.
         checkpointer: Stores the state of threads: a saver, or the path of an LMDB
-            folder. For a nested graph: None is the saver of the outer graph, True the
-            same with one history per thread, False none.
+            folder. For a nested graph, None means the saver of the outer graph, True
+            means the same saver with one history per thread, and False means no saver.
         store: A long-term store for data that outlives threads.
         cache: Shares results between runs, for nodes with a cache policy.
-        retry_policy, cache_policy: The policies of nodes that have none.
-        context_schema: The class that the ``context`` dict of a run becomes.
-        config: The defaults of every run.
+        retry_policy, cache_policy: The policies of nodes without their own policies.
+        context_schema: The class to which the ``context`` dict of a run is converted.
+        config: The default config of every run.
         name: The name in drawings and messages.
         executor: Runs the nodes: ``"processes"``, ``"threads"``, ``"inline"``, or an
             executor.
-        migrate: A function that takes the values of a checkpoint, perhaps of an older
-            program, and returns those for this one. It is called at every read, with
-            values that were migrated before too.
+        migrate: A function that takes the channel values of a checkpoint, which an
+            older program may have stored, and returns the values for this program. It
+            is called at every read, even for values that were migrated before.
 
     Raises:
         ConfigurationError: Nodes and channels do not fit together.
@@ -203,7 +206,9 @@ class Pregel:
     """
 
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
-    """LangGraph's programs write ``CompiledStateGraph[State]`` in annotations."""
+    """Support for annotations such as ``CompiledStateGraph[State]``, as in LangGraph's
+    programs.
+    """
 
     definition: GraphDefinition
     """The nodes, channels and defaults, and the compiled program."""
@@ -250,7 +255,7 @@ class Pregel:
         self.compose(definition)
 
     def compose(self, definition: GraphDefinition) -> None:
-        """Make the graph one of *definition*."""
+        """Set the definition of the graph, and rebuild the parts that depend on it."""
         self.definition = definition
         self.threads = GraphThreads(definition)
         self.drawing = GraphDrawing(definition)
@@ -269,7 +274,8 @@ class Pregel:
         """Check that nodes and channels fit together, and return the graph.
 
         Raises:
-            ConfigurationError: They do not; the message names the wrong part.
+            ConfigurationError: Nodes and channels do not fit together; the message
+                names the wrong part.
         """
         self.definition.validate()
         return self
@@ -281,7 +287,8 @@ class Pregel:
             ConfigurationError: A graph has no such attribute.
         """
         clone = shallow_copy(self)
-        # A definition of its own: it compiles the program with the present code.
+        # The copy gets a new definition, which compiles the program from the present
+        # code.
         clone.compose(self.definition.changed())
         for name, value in (update or {}).items():
             if name not in _ATTRIBUTES and name not in clone.__dict__:
@@ -318,33 +325,34 @@ class Pregel:
         Args:
             input: The values of the input channels: a dict, or the bare value of a
                 single channel. None resumes the thread where it stopped; a `Command`
-                answers an interrupt, writes, or goes to a node.
-            config: LangGraph's config dict; the same as keywords is
-                ``thread_id=``, ``checkpoint_id=``, ``run_id=``,
+                answers an interrupt, writes to channels, or jumps to a node.
+            config: LangGraph's config dict. You can also pass its values as the
+                keywords ``thread_id=``, ``checkpoint_id=``, ``run_id=``,
                 ``recursion_limit=``, ``max_concurrency=``, ``tags=``,
                 ``metadata=``, ``configurable=``.
             keywords: The options of `stream`: ``context``, ``stream_mode``,
                 ``output_keys``, ``interrupt_before``, ``interrupt_after``,
                 ``durability``, ``control``, ``print_mode``. ``resume="auto"`` resumes
-                the thread's unfinished run, which must have been given equal input, or
-                starts one if there is none. A ``run_id`` names a run: given again, it
-                resumes the run or returns the run's result. ``on_code_change`` is the
-                treatment of a recorded result that other code made: ``"keep"`` it
-                (default, with a notice), ``"rerun"`` the call, or ``"error"``.
-                ``fail_fast=True`` starts no call of a body that has failed.
-                ``progress=True`` shows a live view on stderr. ``version="v2"`` returns
-                a `GraphOutput`, with interrupts beside the value.
+                the thread's unfinished run, which must have been started with equal
+                input, or starts a run if no unfinished one exists. A ``run_id`` names a
+                run: a second call with the same ``run_id`` resumes the run or returns
+                the run's result. ``on_code_change`` decides about a recorded result
+                that different code computed: ``"keep"`` it (default, with a notice),
+                ``"rerun"`` the call, or raise an ``"error"``. With ``fail_fast=True``,
+                no further calls start once the body has failed. ``progress=True`` shows
+                a live view on stderr. ``version="v2"`` returns a `GraphOutput`, which
+                has the interrupts in addition to the value.
 
         Returns:
             The output, with ``__interrupt__`` if the run waits for answers; or a list
             of the items of a stream mode.
 
         Raises:
-            EmptyInputError: There is nothing to run on.
+            EmptyInputError: There is no input to run on.
             GraphRecursionError: The run used up its supersteps.
-            InputMismatchError: The run to resume was started with other input.
-            ReplayMismatchError: A resumed body made another call than before.
-            Exception: A task raised it, and is not retried.
+            InputMismatchError: The run to resume was started with different input.
+            ReplayMismatchError: A resumed body made a different call than before.
+            Exception: The exception of a task that is not retried.
 
         Example:
             >>> app.invoke({"a": "foo"}, thread_id="1")  # doctest: +SKIP
@@ -403,22 +411,23 @@ class Pregel:
     ) -> Iterator[Any]:
         """Run the graph, and yield events while they happen.
 
-        A reader that stops early ends the run: running tasks are cancelled where
-        possible, finished work is stored, and ``invoke(None)`` resumes.
+        If the reader stops early, the run ends: running tasks are cancelled where
+        possible, finished work is stored, and ``invoke(None)`` resumes the run.
 
         Args:
             input, config: As `invoke` takes them.
             keywords: ``stream_mode`` (``values``, ``updates``, ``custom``,
                 ``messages``, ``progress``, ``checkpoints``, ``tasks``, ``debug``, or a
-                list of them), ``subgraphs=True`` for the events of nested graphs too,
-                ``output_keys``, ``interrupt_before``, ``interrupt_after``,
-                ``durability``, ``context``, ``control``, ``print_mode``, and the
-                settings. ``version="v2"`` yields dicts with ``type``, ``ns`` and
+                list of them), ``subgraphs=True`` to include the events of nested
+                graphs, ``output_keys``, ``interrupt_before``, ``interrupt_after``,
+                ``durability``, ``context``, ``control``, ``print_mode``, and the config
+                keywords. ``version="v2"`` yields dicts with ``type``, ``ns`` and
                 ``data``.
 
         Yields:
-            Payloads; with a list of modes ``(mode, payload)``; with
-            ``subgraphs=True`` the namespace comes first.
+            The payload of each event, or ``(mode, payload)`` if *stream_mode* is a
+            list. With ``subgraphs=True`` each item is a tuple that begins with the
+            namespace.
         """
         return GraphRun(
             self,
@@ -451,12 +460,13 @@ class Pregel:
         return_exceptions: bool = False,
         **keywords: Unpack[RunKeywords],
     ) -> list[Any]:
-        """Run the graph on each of *inputs*, side by side, and return the outputs.
+        """Run the graph on all *inputs* in parallel, and return the outputs.
 
         Args:
             inputs: The input of each run; the outputs have the same order.
-            config: One config for all runs, or one for each.
-            return_exceptions: Whether to return the error of a run in its place.
+            config: One config for all runs, or a list with one config for each run.
+            return_exceptions: Whether to return the exception of a failed run in place
+                of the run's output, instead of raising it.
             keywords: As `invoke` takes them.
         """
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
@@ -498,7 +508,8 @@ class Pregel:
         input: Any,
         config: Config | None = None,
     ) -> Any:
-        """Return the result of `invoke`, for LangChain's chains, which take functions.
+        """Return the result of `invoke`, so that LangChain can use the graph as a
+        function.
 
         Args:
             input, config: As `invoke` takes them.
@@ -511,8 +522,8 @@ class Pregel:
         step: StepContext,
         outer: RunContext,
     ) -> tuple[Steps, RunContext]:
-        """Return the run of the graph that *task* of another graph is; see
-        `nested_runs`.
+        """Return the steps and the context of this graph's run as *task* of an outer
+        graph; see `nested_runs`.
         """
         return nested_run(
             self,
@@ -530,10 +541,11 @@ class Pregel:
         subgraphs: bool = False,
         **settings: Any,
     ) -> StateSnapshot:
-        """Return the state of a thread: the present one, or that of a checkpoint.
+        """Return the present state of a thread, or the state at a checkpoint.
 
         The present state includes the output of finished tasks. With a
-        ``checkpoint_id`` it is the state at the beginning of that superstep.
+        ``checkpoint_id``, the result is the state at the beginning of that checkpoint's
+        superstep.
 
         Args:
             config: Names the thread; or pass ``thread_id=`` (and ``checkpoint_id=``).
@@ -557,9 +569,9 @@ class Pregel:
 
         Args:
             config: Names the thread; or pass ``thread_id=``.
-            filter: Only checkpoints whose metadata has these values.
-            before: Only checkpoints before the one that this config names.
-            limit: The most states.
+            filter: Metadata values that a checkpoint must have to be included.
+            before: The config of a checkpoint; only earlier checkpoints are included.
+            limit: The maximum number of states.
         """
         history = self.threads.history(
             self._merged(config, settings), filter=filter, before=before, limit=limit
@@ -587,14 +599,14 @@ class Pregel:
         task_id: str | None = None,
         **settings: Any,
     ) -> dict[str, Any]:
-        """Write to a thread's state as if a node had, and return the new config.
+        """Write to a thread's state in the name of a node, and return the new config.
 
         Args:
             config: Names the thread, and perhaps a checkpoint to branch from.
             values: The output of the node.
-            as_node: The node; by default the one that wrote last. ``"__input__"``
-                stands for new input, ``"__end__"`` with None drops the tasks that are
-                due, ``"__copy__"`` copies the checkpoint.
+            as_node: The node; by default the node that wrote last. ``"__input__"``
+                makes *values* new input, ``"__end__"`` with None drops the tasks that
+                are due, ``"__copy__"`` copies the checkpoint.
             task_id: The task to which the write is attributed.
 
         Raises:
@@ -632,15 +644,15 @@ class Pregel:
     ) -> RunDrawing:
         """Return the tasks of a thread's last run, with their durations and errors.
 
-        The result shows itself as a table, ``draw_ascii()``; ``tasks`` has the data.
-        The run may still be running, in this process or another.
+        Printed, the result is a table (``draw_ascii()``); its ``tasks`` attribute has
+        the data. The run may still be running, in this process or another.
 
         Args:
             config: Names the thread, and perhaps the last checkpoint to include; or
                 pass ``thread_id=``.
-            xray: Whether to include the tasks of graphs that are nodes; a number is how
-                deep.
-            limit: The most supersteps, the newest ones.
+            xray: Whether to include the tasks of nested graphs. A number limits the
+                depth of nesting.
+            limit: The maximum number of supersteps; the newest are included.
 
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
@@ -669,11 +681,12 @@ class Pregel:
     ) -> Graph:
         """Return a drawing of the graph: ``draw_mermaid()``, ``draw_ascii()``.
 
-        In a notebook it shows itself.
+        A notebook displays the result as a drawing.
 
         Args:
-            config: Not used; LangGraph's programs pass it.
-            xray: Whether to draw the graphs that are nodes too; a number is how deep.
+            config: Not used; accepted because LangGraph's programs pass it.
+            xray: Whether to draw nested graphs too. A number limits the depth of
+                nesting.
         """
         return self.drawing.graph(xray=xray)
 
@@ -683,14 +696,16 @@ class Pregel:
         namespace: str | None = None,
         recurse: bool = False,
     ) -> Iterator[tuple[str, Any]]:
-        """Yield (namespace, graph) of the graphs that are nodes, or that nodes call.
+        """Yield (namespace, graph) for each graph that is a node or that a node calls.
 
-        A function calls a graph if its code names one; of several, the first counts.
-        Graphs with ``checkpointer=False`` are left out.
+        A node counts as calling a graph if the code of the function names the graph. If
+        the code names several graphs, the first is yielded. Graphs with
+        ``checkpointer=False`` are left out.
 
         Args:
-            namespace: Only the graph of this namespace, such as ``"outer|inner"``.
-            recurse: Whether to yield the graphs nested in them too.
+            namespace: The namespace, such as ``"outer|inner"``, of the only graph to
+                yield.
+            recurse: Whether to yield the graphs nested in those graphs too.
         """
         return self.definition.subgraphs(namespace=namespace, recurse=recurse)
 
@@ -713,37 +728,39 @@ class Pregel:
 
     @property
     def saver(self) -> BaseCheckpointSaver | None:
-        """The graph's own checkpointer; None: it has none."""
+        """The graph's own checkpointer, or None if the graph has none."""
         return self.definition.saver
 
     def namespace_at(self, namespace: str) -> str:
-        """Return the namespace of the checkpoints, for a task at *namespace*."""
+        """Return the namespace of the graph's checkpoints when a task at *namespace*
+        runs the graph.
+        """
         return self.definition.namespace_at(namespace)
 
     @property
     def stream_channels_list(self) -> list[str]:
-        """The channels that ``tasks`` and ``checkpoints`` show."""
+        """The channels that the stream modes ``tasks`` and ``checkpoints`` show."""
         return list(names(self.definition.stream_channels_asis))
 
     @property
     def stream_channels_asis(self) -> Keys:
-        """The same channels, one name or several; by default all channels."""
+        """The streamed channels, as one name or several; by default all channels."""
         return self.definition.stream_channels_asis
 
     # ------------------------------------------------------------ input and output
 
     def completed(self, run_input: Any) -> Any:
-        """Return the input of a run with defaults for what it leaves out."""
+        """Return the input of a run, with defaults for missing parameters."""
         return run_input
 
     @property
     def InputType(self) -> Any:
-        """The type of a run's input; None if it has several channels."""
+        """The type of a run's input, or None if there are several input channels."""
         return self.schemas.input_type
 
     @property
     def OutputType(self) -> Any:
-        """The type of a run's output; None if it has several channels."""
+        """The type of a run's output, or None if there are several output channels."""
         return self.schemas.output_type
 
     def get_input_jsonschema(
@@ -753,7 +770,7 @@ class Pregel:
         """Return the JSON Schema of a run's input.
 
         Args:
-            config: Not used; LangGraph's programs pass it.
+            config: Not used; accepted because LangGraph's programs pass it.
 
         Example:
             >>> app.get_input_jsonschema()  # doctest: +SKIP
@@ -769,15 +786,19 @@ class Pregel:
         return self.schemas.output_json()
 
     def get_context_jsonschema(self) -> dict[str, Any] | None:
-        """Return the JSON Schema of a run's context; None if it has none."""
+        """Return the JSON Schema of a run's context, or None if it has no schema."""
         return self.schemas.context_json()
 
     def get_input_schema(self, config: Mapping[str, Any] | None = None) -> Any:
-        """Return a pydantic model of a run's input; without pydantic, its type."""
+        """Return a pydantic model of a run's input, or the input's type if pydantic is
+        not installed.
+        """
         return self.schemas.input_model()
 
     def get_output_schema(self, config: Mapping[str, Any] | None = None) -> Any:
-        """Return a pydantic model of a run's output; without pydantic, its type."""
+        """Return a pydantic model of a run's output, or the output's type if pydantic
+        is not installed.
+        """
         return self.schemas.output_model()
 
     input_schema = property(get_input_schema)

@@ -1,8 +1,8 @@
 """The live view of a run: finished tasks by name, their rate, and the remaining time.
 
-On a terminal the view stands below the printed output (see `live_view.py`). In a
-notebook one output is updated. Anywhere else a line is added from time to time. The
-view goes to stderr, so the output of the program is not changed.
+On a terminal the view stays below the printed output (see `live_view.py`). In a
+notebook, one output is updated. Anywhere else, a line is printed from time to time. The
+view goes to stderr, so that it does not mix with the program's output.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from flowpregel._text import in_one_line
 MODES = ("tasks", "updates", "recorded", "progress")
 """The stream modes that a view reads."""
 _MOST_REPORTS = 6
-"""The most tasks of a name whose reports get a line each."""
+"""The maximum number of tasks of one name whose reports are shown, a line each."""
 _LONGEST = 60
-"""The most characters of a shown message."""
+"""The maximum length of a shown message in characters."""
 progress_is_on: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
 
 
@@ -48,9 +48,10 @@ class ProgressView:
 
     Args:
         name: The name of the graph.
-        out: The stream to write to; by default stderr, with a line from time to time. A
-            terminal that is passed is overwritten: nothing else may write to it.
-        clock: Returns seconds that only grow.
+        out: The stream to write to. By default the view prints a line to stderr from
+            time to time. If you pass a terminal, the view overwrites its own lines, so
+            nothing else may write to that terminal.
+        clock: Returns monotonic seconds.
         workers: Returns the number of workers and their memory, as text.
     """
 
@@ -68,19 +69,18 @@ class ProgressView:
         self._began = clock()
         self._last_shown = self._began
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """The number of started, done, failed and asking tasks, by name.
-
-        Tasks of an earlier run are counted as done before.
+        """The number of tasks in each state, by task name: started, done, failed,
+        asking, or done before (in an earlier run).
         """
         self._reports: dict[str, dict[str, Any]] = {}
-        """The last reports of running tasks, by their ids."""
+        """The last report of each running task, by task id."""
         self._show, self._period = _display(self._out, overwrites=out is not None)
         if self._period < 1:
-            # An overwritten view is shown from the first event.
+            # A view that is overwritten is shown from the first event on.
             self._last_shown = float("-inf")
 
     def see(self, item: Item) -> None:
-        """Take in an event of the run's stream."""
+        """Process an event of the run's stream."""
         _, mode, payload = item
         if mode == "tasks":
             self._count_task(payload)
@@ -112,13 +112,13 @@ class ProgressView:
         self._counts[payload["name"]][state] += 1
 
     def close(self) -> None:
-        """Show how the run ended."""
+        """Show the final counts of the run."""
         self._show(self.lines(self._clock()))
 
     def lines(self, now: float) -> list[str]:
         """Return the lines of the view at *now*."""
         seconds = max(now - self._began, 1e-9)
-        # Copied: rich may call this on an OS thread of its own.
+        # Copied, because rich may call this method on another OS thread.
         reports = list(self._reports.values())
         counts = list(self._counts.items())
         run_reports = [report for report in reports if report["name"] == self._name]
@@ -144,7 +144,7 @@ class ProgressView:
     ) -> str:
         """Return the progress that the run itself reports, and its remaining time."""
         counts = sum(self._counts.values(), Counter[str]())
-        # The results of an earlier run took no time.
+        # Results of an earlier run took no time in this run.
         share = counts["done"] / max(counts["done"] + counts["before"], 1)
         done = report["done"] * share
         if not (done and report["total"]):
@@ -164,8 +164,8 @@ def _count_texts(
     Args:
         count: The number of tasks in each state.
         seconds: The duration of the run so far.
-        with_time: Whether to estimate the remaining time. A run that reports its own
-            progress may start more tasks.
+        with_time: Whether to estimate the remaining time. The estimate would be wrong
+            for a run that reports its own progress, which may start more tasks.
     """
     before = count["before"]
     done = count["done"]
@@ -217,7 +217,9 @@ def _amount(number: float) -> str:
 
 
 def workers_text() -> str:
-    """Return the number of workers and their memory as text; empty: no workers."""
+    """Return the number of workers and their memory as text, or an empty text if there
+    are no workers.
+    """
     usage = sys.modules.get("flowpregel.executors.processes.coordinator.executor")
     if usage is None:
         return ""
@@ -229,7 +231,7 @@ def workers_text() -> str:
 
 
 def is_notebook() -> bool:
-    """Return whether the program is a notebook's."""
+    """Return whether the program runs in a notebook."""
     shell = sys.modules.get("IPython")
     if shell is None:
         return False

@@ -1,4 +1,4 @@
-"""LangGraph's import path of the types of graphs and streams, for annotations."""
+"""The protocol types of graphs and streams, at LangGraph's import path."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["PregelProtocol", "StreamProtocol"]
 
 
 class StreamProtocol(Protocol):
-    """A reader of a run's events: called with (namespace, mode, payload)."""
+    """A reader of a run's events, which is called with (namespace, mode, payload)."""
 
     modes: set[str]
-    """The stream modes that it reads."""
+    """The stream modes that the reader receives."""
 
     def __call__(self, chunk: tuple[tuple[str, ...], str, Any], /) -> None:
-        """Take in an event."""
+        """Process an event."""

@@ -1,4 +1,4 @@
-"""The recorded input of a run, compared with the input that it is asked for with."""
+"""The comparison of a run's recorded input with the input of a new request."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.naming import RunIdentity
 
 FILES = "input_files"
-"""The key of metadata with the path, digest and size of each file in an input."""
+"""The metadata key for the path, digest and size of each file in an input."""
 DIGEST = "input_digest"
-"""The key of metadata with the digest of an input."""
+"""The metadata key for the digest of an input."""
 
 
 def labels_of_input(run_input: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def recorded_digest(
     program: Program,
     opened: OpenCheckpoint,
 ) -> str | None:
-    """Return the digest of the input with which a run began; None: not known."""
+    """Return the digest of the input with which a run began, or None if unknown."""
     recorded: str | None = opened.saved.checkpoint.metadata.get(DIGEST)
     if recorded is not None and opened.applied is None:
         return recorded
@@ -49,7 +49,7 @@ def _input_channel(
     program: Program,
     opened: OpenCheckpoint,
 ) -> BaseChannel[Any, Any] | None:
-    """Return the channel that still holds the input of a run; None: there is none."""
+    """Return the channel that still contains the input of a run, or None."""
     keys = program.input_channels
     if not isinstance(keys, str):
         return None
@@ -63,7 +63,8 @@ def matches_earlier_class(
     run_input: Any,
     recorded: str | None,
 ) -> bool:
-    """Return whether an input is the recorded one, but for new fields with defaults.
+    """Return whether an input equals the recorded input except for new fields that have
+    their default values.
 
     Args:
         run_input: The input.
@@ -80,9 +81,10 @@ def has_new_parameters(
     once: RunIdentity,
     labels: Mapping[str, Any],
 ) -> bool:
-    """Return whether an input differs only by new parameters with defaults.
+    """Return whether an input differs from the recorded input only by new parameters
+    with defaults.
 
-    A workflow that has gained such parameters takes the same call as another input.
+    After a workflow has gained such parameters, an unchanged call gives another input.
 
     Args:
         program: The program of the run.
@@ -103,7 +105,7 @@ def has_new_parameters(
     try:
         completed = once.completed(channel.get())
     except TypeError:
-        # The workflow does not take the recorded input any more.
+        # The workflow no longer accepts the recorded input.
         return False
     digest = digest_of(completed, "the input", strict=False)
     return bool(digest == labels[DIGEST])
@@ -114,10 +116,10 @@ def input_difference(
     opened: OpenCheckpoint,
     labels: Mapping[str, Any],
 ) -> str:
-    """Return a text on how an input differs from the recorded one.
+    """Return a text that describes how an input differs from the recorded input.
 
     Args:
-        recorded: The digest of the recorded input; None: not known.
+        recorded: The digest of the recorded input, or None if unknown.
         opened: The last checkpoint of the run.
         labels: The metadata of the input, as `labels_of_input` returns them.
     """
@@ -133,9 +135,9 @@ def input_of_run(
     saver: BaseCheckpointSaver,
     opened: OpenCheckpoint,
 ) -> OpenCheckpoint:
-    """Return the checkpoint that holds the input of a run.
+    """Return the checkpoint that contains the input of a run.
 
-    If it was deleted, the result is *opened*, the last checkpoint of the run.
+    If that checkpoint was deleted, the result is *opened*, the run's last checkpoint.
     """
     saved: Saved | None = opened.saved
     while saved is not None and saved.checkpoint.source != "input":
@@ -148,9 +150,9 @@ def input_of_run(
 
 
 def without_end(first: OpenCheckpoint) -> Saved:
-    """Return the checkpoint of a run's input, without the ends of bodies.
+    """Return the checkpoint of a run's input without the writes of finished bodies.
 
-    The answers to questions stay.
+    The recorded answers to interrupts are kept.
     """
     bodies = {task.id for task in first.tasks}
     answers = (records.RESUME, records.ASKED)

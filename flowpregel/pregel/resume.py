@@ -1,17 +1,18 @@
-"""The start of a run: new, from where an earlier run stopped, or at the end of one.
+"""The start of a run: from new input, from the point at which an earlier run stopped,
+or from the result of a finished run.
 
 ===================  ======================  ==========================================
-asked for            the thread's last run    then
+request              the thread's last run    effect
 ===================  ======================  ==========================================
 input                any                     a new run starts
 None, Command        unfinished              that run resumes
-resume="auto"        unfinished              it resumes, if the input is the same
+resume="auto"        unfinished              that run resumes, if the input is the same
 resume="auto"        finished, or none       a new run starts
-run_id=              has this id             it resumes, or its result is returned
+run_id=              has this id             that run resumes, or returns its result
 run_id=              has another id          an earlier run's result, or a new run
 ===================  ======================  ==========================================
 
-`Flow.run` asks that a run of this input *has been run once*:
+`Flow.run` ensures that the workflow *has been run once* with this input:
 
 ===================  ======================================  ==========================
 stored under its id  the same input                          another input
@@ -21,13 +22,13 @@ an unfinished run    it resumes                              `InputMismatchError
 a failed run         it resumes: failed tasks run again      ``adopt`` it resumes with
 a finished run       its result is returned                  the new input
 a run of another     `FlowMismatchError`, unless ``adopts``  the same
-flow                 names it
+flow                 names that flow
 ===================  ======================================  ==========================
 
-Any input is the same as None: the run that is stored under the id resumes. An input
-that lacks only new parameters with defaults is the same too. With ``again`` a new run
-starts in any case, and the stored one stays in the history. `stored_results` describes
-results that other code made.
+The input None matches any stored input: the run that is stored under the id resumes. A
+stored input that lacks only new parameters with defaults counts as the same too. With
+``again`` a new run always starts, and the stored run stays in the history. The module
+`stored_results` describes the treatment of results that different code computed.
 """
 
 from __future__ import annotations
@@ -70,23 +71,29 @@ class Start:
     """The start of a run: input, program, and stored state."""
 
     input: Any
-    """The input of the run; None: it resumes."""
+    """The input of the run, or None if the run resumes."""
     run_id: str | None = None
-    """The id of the run; None: it gets a new one."""
+    """The id of the run, or None if the run gets a new id."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Metadata of the run, beside those that the user sets."""
+    """Metadata of the run, in addition to the metadata that the user sets."""
     loaded: tuple[Saved | None] | None = None
-    """The checkpoint from which the run starts; None: it was not read."""
+    """The checkpoint from which the run starts, or None in a tuple if the run starts
+    without a checkpoint. None if no checkpoint was read.
+    """
     finished: Saved | None = None
     """The last checkpoint of a finished run, whose result is returned."""
     replayed_before: str | None = None
-    """The checkpoint before which nested graphs start, in a replay of the past."""
+    """The id of a checkpoint, if an earlier checkpoint is replayed: nested graphs then
+    start from their states before that checkpoint.
+    """
     program: Program
     """The program, with the names that the workflow had when the run began."""
     address: Address | None = None
     """The checkpoint to replay, if the user has not named it."""
     after: str | None = None
-    """The last checkpoint of an earlier run; those of this run have greater ids."""
+    """The id of an earlier run's last checkpoint. The checkpoints of this run get
+    greater ids.
+    """
     stored: StoredResults | None = None
     """The stored results that the run uses, compared with the present code."""
     adopts_input: bool = False
@@ -107,14 +114,15 @@ def start_of(
     resume: Literal["auto"] | RunIdentity | None,
     options: Options,
 ) -> Start:
-    """Return how a run starts; its thread is read only if that matters.
+    """Return the start of a run. The thread is read only if the start depends on it.
 
     Raises:
-        InputMismatchError: The run was started with other input.
+        InputMismatchError: The run was started with different input.
         FlowMismatchError: The stored run belongs to another workflow.
-        CodeChangedError: A stored result is of other code, which is not allowed.
+        CodeChangedError: Different code computed a stored result, and the options do
+            not allow that.
         ConfigurationError: ``resume="auto"`` has no input to start with, or a later run
-            has replaced an unfinished one.
+            has replaced the unfinished run, or the graph has no checkpointer.
     """
     start = Start(input=run_input, run_id=config.run_id, program=program)
     is_new = not _resumes(run_input)
@@ -144,7 +152,9 @@ def start_of(
 
 
 def _resumed(start: Start, saved: Saved) -> Start:
-    """Return how a run resumes an unfinished one, if it has no id."""
+    """Return *start* with the id and the metadata of the unfinished run that it
+    resumes, unless the user has named a run.
+    """
     is_unnamed = start.run_id is None
     if is_unnamed and open_checkpoint(start.program, saved).tasks:
         return _as_before(start, saved)
@@ -168,7 +178,7 @@ def _branched(
     start: Start,
     address: Address,
 ) -> Start:
-    """Return how a run starts from a checkpoint that the user named."""
+    """Return the start of a run from a checkpoint that the user named."""
     if start.input is None:
         return _replayed(saver, start, address)
     is_command = isinstance(start.input, Command)
@@ -182,13 +192,13 @@ def _replayed(
     start: Start,
     address: Address,
 ) -> Start:
-    """Return how a run starts that resumes from an earlier checkpoint."""
+    """Return the start of a run that replays the thread from the given checkpoint."""
     saved = saver.load(address, lazy_results=True)
     if saved is None:
         return replace(start, loaded=(None,))
     checkpoint = saved.checkpoint
     before = checkpoint.id
-    # An edit is a new branch: its parent has the time from which the branch starts.
+    # An edit begins a new branch, which starts at the time of the edit's parent.
     if checkpoint.source in ("update", "fork") and checkpoint.parent_id:
         before = checkpoint.parent_id
     return replace(start, loaded=(saved,), replayed_before=before)
@@ -199,7 +209,7 @@ def _started_again(
     start: Start,
     address: Address,
 ) -> Start:
-    """Return how a run with input starts that may have been started before."""
+    """Return the start of a run with input, which may have been started before."""
     program = start.program
     saved = _earlier_run(saver, start, address)
     opened = None if saved is None else open_checkpoint(program, saved)
@@ -259,13 +269,17 @@ def _compared(
     address: Address,
     options: Options,
 ) -> Start:
-    """Return *start*, or how the run starts if the code of finished nodes changed."""
+    """Return *start* with its stored results compared with the present code.
+
+    If code has changed and the options demand it, the returned start runs the affected
+    nodes again.
+    """
     saved = start.finished or start.last
     if saved is None or not (start.finished or _resumes(start.input)):
         return start
     opened = open_checkpoint(start.program, saved)
     if _has_body(task.node for task in opened.tasks):
-        # The calls of a body are compared when the body makes them.
+        # A body's calls are compared only when the body makes them.
         return start
     if start.finished is not None and _has_body(start.program.nodes.values()):
         return _finished(
@@ -277,7 +291,8 @@ def _compared(
     stored = compare_stored_results(start.program, saver, saved)
     result_name = f"the results of thread {address.thread_id!r}"
     is_rerun = stored.is_rerun(options, result_name)
-    # The question of an answer is in the stored state, and an earlier run is over.
+    # A Command answers a question of the stored state, so the state must not change;
+    # and a run before the thread's last one is over.
     may_rerun = saved.is_latest and not isinstance(start.input, Command)
     if is_rerun and may_rerun and stored.first_checkpoint is not None:
         first = replace(address, checkpoint_id=stored.first_checkpoint)
@@ -303,9 +318,10 @@ def _finished(
     opened: OpenCheckpoint,
     options: Options,
 ) -> Start:
-    """Return how a finished workflow starts: at its result, or from its input.
+    """Return the start of a run that has finished: at its result, or from its input.
 
-    It restarts from its input if code or files have changed and the policy says so.
+    The run restarts from its input if code or files have changed and the policy demands
+    it.
     """
     program = start.program
     saved = opened.saved
@@ -317,7 +333,8 @@ def _finished(
     if unreadable is not None:
         check_policy(options.on_unreadable, unreadable)
         is_rerun = True
-    # Tasks that the body does not name are compared only when the body calls them.
+    # Tasks that the body's code does not name can be compared only when the body calls
+    # them.
     if options.on_code_change != "keep" and stored.unknown:
         is_rerun = True
     if saved.is_latest and is_rerun:
@@ -344,7 +361,9 @@ def _from_scratch(
     saved: Saved,
     metadata: Mapping[str, Any],
 ) -> Start:
-    """Return how a run starts as if none were stored; the history stays."""
+    """Return the start of a new run that ignores the stored run, which stays in the
+    history.
+    """
     if start.input is None:
         raise ConfigurationError(
             f"thread {saved.address.thread_id!r} cannot start again without input: "
@@ -364,11 +383,11 @@ def _from_scratch(
 
 @dataclass(frozen=True, slots=True)
 class _RunOnce:
-    """Decides how a run of a workflow starts that must have been run once.
+    """Decides how `Flow.run` starts, so that the workflow runs once under an id.
 
     Args:
         saver: The saver of the run.
-        once: The identity of the workflow, and the user's wishes.
+        once: The identity of the workflow, and the options ``adopt`` and ``again``.
         options: The options of the run.
         address: The thread of the run.
     """
@@ -383,11 +402,11 @@ class _RunOnce:
         start: Start,
         saved: Saved | None,
     ) -> Start:
-        """Return how the run starts.
+        """Return the start of the run.
 
         Args:
-            start: The input of the run.
-            saved: The thread's newest checkpoint; None: there is none.
+            start: The start so far, with the input of the run.
+            saved: The thread's newest checkpoint, or None if the thread has none.
         """
         once = self.once
         metadata = flow_labels(once.flow, once.folder)
@@ -414,7 +433,7 @@ class _RunOnce:
         start: Start,
         saved: Saved,
     ) -> Start:
-        """Return how a run starts whose thread has a stored run of the workflow."""
+        """Return the start of the run on a thread that has a run of the workflow."""
         program = start.program
         with_present_input = with_input(
             saved,
@@ -446,7 +465,9 @@ class _RunOnce:
         start: Start,
         opened: OpenCheckpoint,
     ) -> str | None:
-        """Return how the input differs from the recorded one; None: it is the same."""
+        """Return the difference between the input and the recorded input as text, or
+        None if the inputs are the same.
+        """
         program = start.program
         metadata = start.metadata
         digest = recorded_digest(program, opened)
@@ -472,15 +493,15 @@ class _RunOnce:
         start: Start,
         opened: OpenCheckpoint,
     ) -> Start:
-        """Return how a run resumes with another input than it began with."""
+        """Return the start of a stored run that resumes with a new input."""
         first = opened
         if not opened.tasks:
             first = input_of_run(start.program, self.saver, opened)
         if not first.tasks:
-            # Its calls were not stored.
+            # The stored run has no recorded calls to resume from.
             return replace(start, run_id=None)
-        # The run itself writes the input, on the checkpoint it started from: call ids
-        # depend on that checkpoint.
+        # The input is written by the run itself, on the checkpoint from which the run
+        # once started, because call ids depend on that checkpoint.
         channel = str(start.program.input_channels)
         begun = with_input(
             without_end(first),
@@ -515,7 +536,7 @@ def stored_result(
     saved: Saved,
     options: Options,
 ) -> Steps:
-    """Return the steps of a finished run: they emit its result."""
+    """Return the steps for a run that has already finished; they emit its result."""
     saved = readable(saved, options.on_unreadable)
     channels = open_checkpoint(program, saved).state.channels
     values = read(channels, options.output_channels)

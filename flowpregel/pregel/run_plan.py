@@ -1,4 +1,6 @@
-"""The plan of an outermost run: its thread leased, its start found, its steps made."""
+"""The plan of an outermost run: the thread is leased, the start is determined, and the
+steps are created.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ class PlannedRun(Protocol):
 
 
 def plan_of(run: PlannedRun) -> RunPlan:
-    """Return what the engine does for a run, and lease the run's thread."""
+    """Lease the thread of a run, and return the engine's plan for the run."""
     options = run.options
     lease: Lease | None = None
     with ExitStack() as resources:
@@ -89,7 +91,7 @@ def _leased(
     saver: BaseCheckpointSaver,
     resources: ExitStack,
 ) -> Lease:
-    """Return the lease of a run's thread, which *resources* release."""
+    """Lease a run's thread, and register the release of the lease in *resources*."""
     address = run.config.address
     outer_runs.refuse_inside_itself(saver, (address.thread_id, address.namespace))
     resources.callback(fault, "lease.released.after")
@@ -138,7 +140,7 @@ def _context_of(
     start: Start,
     run_id: str,
 ) -> RunContext:
-    """Return the context that the engine gives the tasks of a run."""
+    """Return the context that the engine passes to the tasks of a run."""
     definition = run.definition
     variables: Context = copy_context()
     if options.messages:
@@ -178,10 +180,11 @@ def _steps_of(
     options: Options,
     saver: BaseCheckpointSaver | None,
 ) -> Steps:
-    """Return the steps of a run, after the notices on the stored results that it uses.
+    """Return the steps of a run, preceded by notices on the stored results that the run
+    uses.
 
     Args:
-        start: How the run starts.
+        start: The start of the run.
         options: The options of the run.
         saver: The saver of the run, if it has one.
     """
@@ -201,7 +204,7 @@ def _steps_of(
 
 
 def _after_notices(notices: Sequence[Any], steps: Steps) -> Steps:
-    """Emit *notices*, those that are not empty, and yield *steps* after them."""
+    """Emit the *notices* that are not empty, and then yield *steps*."""
     for notice in notices:
         if notice:
             yield Emit("notices", notice)

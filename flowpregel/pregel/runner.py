@@ -1,4 +1,4 @@
-"""One outermost run of a graph: it is checked, planned, driven and read.
+"""One outermost run of a graph, from the checked request to the output.
 
 ::
 
@@ -41,7 +41,7 @@ from flowpregel.pregel.stream_items import StreamItems, message_stream
 from flowpregel.runtime import RunControl
 
 _PAUSE = 0.05
-"""Seconds after which an async run checks again whether its thread is free."""
+"""Seconds between two attempts of an async run to lease a busy thread."""
 
 
 class GraphRun:
@@ -64,7 +64,7 @@ class GraphRun:
     is_unnamed = False
     """True if the user does not know the id of the run's thread."""
     _stopped: Stopped | None = None
-    """A request to stop that came before the run began."""
+    """The last request to stop, which may arrive before the run begins."""
 
     def __init__(
         self,
@@ -83,14 +83,14 @@ class GraphRun:
         invocation = options_of(definition, keywords, streams=streams)
         self.config = _config_of(graph, config, keywords)
         self.labels = {} if self.saver is None else labels_of_graph(graph)
-        """Metadata with which another program can import the graph."""
+        """The metadata with which another program can import the graph."""
         self.context = context_of(definition.context_schema, invocation.context)
         self.control: RunControl | None = invocation.control
         self.resume: Literal["auto"] | RunIdentity | None = invocation.resume
         self.on_conflict: OnConflict = invocation.on_conflict
         self.stop_after = invocation.stop_after
         self.subgraphs = invocation.subgraphs
-        """True if nested graphs stream too."""
+        """True if the stream includes the events of nested graphs."""
         self._form = StreamItems(
             definition,
             invocation,
@@ -99,7 +99,7 @@ class GraphRun:
             streams=streams,
         )
         self.options = self._core_options(invocation)
-        """The options for the core, without those that the saver decides."""
+        """The options for the core, without the options that depend on the saver."""
 
     def _core_options(self, invocation: InvocationOptions) -> Options:
         modes = self._form.read_modes()
@@ -124,12 +124,12 @@ class GraphRun:
         )
 
     def _drain_reason(self) -> str | None:
-        """Return why the run should stop at the next barrier; None: it should not."""
+        """Return the reason to stop at the next barrier, or None to continue."""
         return None if self.control is None else self.control.drain_reason
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The stream modes that the user reads; empty: only the output."""
+        """The stream modes that the user reads; empty if only the output is read."""
         return self._form.modes
 
     # ------------------------------------------------------------ requests to stop
@@ -137,14 +137,14 @@ class GraphRun:
     def cancel(self) -> None:
         """Ask the run to stop at once.
 
-        Any OS thread may call it, also before the run has begun.
+        The method may be called on any OS thread, and before the run has begun.
         """
         self._stop(Stopped("the run was cancelled"))
 
     def end(self, reason: str) -> bool:
-        """Ask the run to end in time, and return whether it has begun.
+        """Ask the run to stop gracefully, and return whether the run has begun.
 
-        Its running tasks get a notice.
+        Running tasks get a notice and the grace period.
         """
         self._stop(Stopped(reason, kill=False))
         return hasattr(self, "engine")
@@ -185,12 +185,14 @@ class GraphRun:
             yield from drive(self.engine)
 
     def _open_view(self) -> Any:
-        """Return a context at whose end the live view shows how the run ended."""
+        """Return a context manager that shows the end of the run in the live view."""
         view = self._form.view
         return nullcontext() if view is None else closing(view)
 
     def _hooks(self, plan: RunPlan) -> Any:
-        """Return a context that calls the run's handlers at its start and end."""
+        """Return a context manager that calls the run's callback handlers at the start
+        and the end of the run.
+        """
         return run_hooks(self, plan) if self.config.callbacks else nullcontext()
 
     # ------------------------------------------------------------ on an event loop
@@ -204,7 +206,7 @@ class GraphRun:
         with UsersFrames(), self._hints(), ending(self.end), ExitStack() as contexts:
             try:
                 while True:
-                    # Signals wait until the reader's code runs.
+                    # Python signal handlers are delayed until the reader's code runs.
                     with held_on_loop(loop, self._wake):
                         if events is None:
                             engine = await self._begun(loop, contexts)
@@ -236,7 +238,8 @@ class GraphRun:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         is_elsewhere = self.saver is not None and self.saver.needs_loop
-        # A run that waits must not block the loop, on which the other run may depend.
+        # A waiting run must not block the event loop: the run that has the thread may
+        # need the same loop.
         waits = self.on_conflict == "wait"
         if waits:
             self.on_conflict = "raise"
@@ -252,13 +255,13 @@ class GraphRun:
                 await asyncio.sleep(_PAUSE)
 
     def _wake(self) -> None:
-        """Wake a run that waits on an event loop; a signal's handler calls it."""
+        """Wake a run that waits on an event loop; called by a signal handler."""
         if hasattr(self, "engine"):
             self.engine.wake()
 
     @contextmanager
     def _hints(self) -> Iterator[None]:
-        """Add a hint to a raised error: how to resume the run."""
+        """Add a hint to a raised error that explains how to resume the run."""
         try:
             yield
         except BaseException as error:
@@ -271,7 +274,7 @@ class GraphRun:
         """Return the output of a run whose items have been read.
 
         Args:
-            result: The result of another engine that has run it.
+            result: The result, if another engine has executed the run.
         """
         if result is None:
             result = self.engine.result
@@ -284,7 +287,7 @@ def _saver_of(graph: CompiledGraph) -> BaseCheckpointSaver | None:
 
     Raises:
         ConfigurationError: The graph only runs inside another graph.
-        GraphInterrupt: A dry replay would start a run.
+        GraphInterrupt: The call is made in a dry replay, which starts no run.
     """
     if is_dry.get():
         raise GraphInterrupt
@@ -316,6 +319,6 @@ def _config_of(
     )
     if not parsed.namespace:
         return parsed
-    # A nested graph finds its checkpoint, when it is called, in the map.
+    # A nested graph finds its checkpoint in the map when the graph is called.
     checkpoint_id = parsed.checkpoint_map.get("")
     return replace(parsed, namespace="", checkpoint_id=checkpoint_id)

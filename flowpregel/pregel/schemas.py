@@ -22,7 +22,7 @@ class GraphSchemas:
 
     @property
     def input_type(self) -> Any:
-        """The type of a run's input; None if there are several input channels."""
+        """The type of a run's input, or None if there are several input channels."""
         definition = self.definition
         keys = definition.input_channels
         if definition.input_type is not None:
@@ -31,7 +31,7 @@ class GraphSchemas:
 
     @property
     def output_type(self) -> Any:
-        """The type of a run's output; None if there are several output channels."""
+        """The type of a run's output, or None if there are several output channels."""
         definition = self.definition
         keys = definition.output_channels
         if definition.output_type is not None:
@@ -39,11 +39,15 @@ class GraphSchemas:
         return definition.channels[keys].ValueType if isinstance(keys, str) else None
 
     def input_model(self) -> Any:
-        """Return a pydantic model of a run's input; without pydantic, its type."""
+        """Return a pydantic model of a run's input, or the input's type if pydantic is
+        not installed.
+        """
         return model_of(self._input(), f"{self.definition.name}Input")
 
     def output_model(self) -> Any:
-        """Return a pydantic model of a run's output; without pydantic, its type."""
+        """Return a pydantic model of a run's output, or the output's type if pydantic
+        is not installed.
+        """
         return model_of(self._output(), f"{self.definition.name}Output")
 
     def input_json(self) -> dict[str, Any]:
@@ -55,7 +59,7 @@ class GraphSchemas:
         return json_schema_of(self._output(), f"{self.definition.name}Output")
 
     def context_json(self) -> dict[str, Any] | None:
-        """Return the JSON Schema of a run's context; None: it has none."""
+        """Return the JSON Schema of a run's context, or None if it has no schema."""
         schema = self.definition.context_schema
         if schema is None:
             return None
@@ -75,7 +79,7 @@ class GraphSchemas:
         keys: Sequence[str],
         attribute: str,
     ) -> Any:
-        """Return a class with one optional key for each of these channels."""
+        """Return a `TypedDict` class with an optional key for each channel of *keys*."""
         channels = self.definition.channels
         types = {key: getattr(channels[key], attribute) for key in keys}
         return TypedDict("Values", types, total=False)  # type: ignore[operator]

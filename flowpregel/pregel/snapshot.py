@@ -40,7 +40,8 @@ class PregelTask(NamedTuple):
     error: Any = None
     interrupts: tuple[Interrupt, ...] = ()
     state: Any = None
-    """The state of the graph that the task is or calls, or the config of that state."""
+    """The state of the graph that the task runs or calls, or the config of the state.
+    """
     result: Any = None
 
 
@@ -59,7 +60,7 @@ class StateSnapshot(NamedTuple):
     parent_config: dict[str, Any] | None
     tasks: tuple[PregelTask, ...]
     interrupts: tuple[Interrupt, ...]
-    """The questions that wait for an answer, or that this superstep asked."""
+    """The interrupts that wait for an answer, or that happened in this superstep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +70,21 @@ class GraphOutput:
     value: Any
     """The values of the output channels."""
     interrupts: tuple[Interrupt, ...] = ()
-    """The questions that wait for an answer; empty if the run is done."""
+    """The interrupts that wait for an answer; empty if the run is finished."""
 
     def __iter__(self) -> Iterator[Any]:
         """Yield value and interrupts, for unpacking."""
         return iter((self.value, self.interrupts))
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value under *key*, for programs that expect a plain output."""
+        """Return the value under *key*, for programs that expect an output dict."""
         if key == records.INTERRUPT:
             return self.interrupts
         value = self.value
         return value[key] if isinstance(value, Mapping) else getattr(value, key)
 
     def __contains__(self, key: object) -> bool:
-        """Return whether a plain output would have *key*."""
+        """Return whether an output dict would have *key*."""
         if key == records.INTERRUPT:
             return bool(self.interrupts)
         value = self.value
@@ -172,14 +173,15 @@ def _snapshot_task(
     live: bool,
     state: Any,
 ) -> PregelTask:
-    """Return a task as a snapshot shows it.
+    """Return the form of a task in a snapshot.
 
     Args:
         program: The program of the thread.
         task: The task.
         pending: The saved writes of the task.
         live: Whether to leave out answered questions.
-        state: The state of the graph that the task is, or the config of that state.
+        state: The state of the graph that the task runs or calls, or the config of the
+            state.
     """
     channels = program.stream_channels
     events = StreamEvents(frozenset(), program.output_channels, channels)
@@ -210,7 +212,7 @@ def _nested_state(
     *,
     deep: bool,
 ) -> Any:
-    """Return the state of the graph that *task* is or calls, or the config of it.
+    """Return the state of the graph that *task* runs or calls, or the state's config.
 
     Args:
         saver: The saver of the outer graph.
@@ -257,9 +259,11 @@ def empty_snapshot(config: dict[str, Any]) -> StateSnapshot:
 # ---------------------------------------------------------------- history
 
 _STEP: Final = 64
-"""Supersteps between two values from which states are folded."""
+"""The number of supersteps between two values from which states are folded."""
 _FEWEST: Final = 4 * _STEP
-"""The fewest deltas for which a value is made and copied; folding fewer is cheaper."""
+"""The minimum number of deltas for which a value is computed and copied. To fold fewer
+deltas again is cheaper.
+"""
 
 
 class _DeltaSeed(NamedTuple):
@@ -275,17 +279,17 @@ def with_near_seeds(
     program: Program,
     history: Iterable[Saved],
 ) -> Iterator[Saved]:
-    """Yield *history*, newest first, as if DeltaChannels had snapshots in it.
+    """Yield *history*, newest first, as if it contained snapshots of DeltaChannels.
 
-    Deltas that a state shares with older ones are folded once. Each state continues
-    from a copy of the result, so a change of one state does not reach another.
+    Deltas that several states share are folded once. Each state continues from a copy
+    of the folded value, so a change of one state does not affect another.
     """
     seeds: dict[str, _DeltaSeed] = {}
     for saved in history:
         deltas = dict(saved.deltas)
         for name, delta_history in saved.deltas.items():
-            # A user's reducer or class that fails here fails again where a state is
-            # read.
+            # If a user's reducer or class fails here, it fails again when a state is
+            # read, which reports the error.
             with suppress(Exception):
                 declared = program.channels.get(name)
                 deltas[name] = _nearer(
@@ -303,13 +307,13 @@ def _nearer(
     history: DeltaHistory,
     seeds: dict[str, _DeltaSeed],
 ) -> DeltaHistory:
-    """Return *history*, or one that leads to the same value from a nearer seed.
+    """Return *history*, or an equivalent history that starts from a nearer seed.
 
     Args:
         declared: The channel, as its program declares it.
         name: The name of the channel.
         history: The stored history of the channel.
-        seeds: The values so far, by channel.
+        seeds: The seeds so far, by channel.
     """
     writes = history.writes
     if not isinstance(writes, ReplayedWrites) or not isinstance(declared, DeltaChannel):
@@ -333,6 +337,6 @@ def _continues_seed(
     writes: ReplayedWrites,
     seed: _DeltaSeed,
 ) -> bool:
-    """Return whether *writes* begin with those of a seed."""
+    """Return whether *writes* begin with the writes that a seed contains."""
     is_same = writes.stored is seed.writes.stored
     return is_same and len(writes) >= len(seed.writes)

@@ -1,16 +1,19 @@
-"""Stored results that a run uses without running tasks, compared with the present code.
+"""The comparison of stored results, which a run uses without running their tasks, with
+the present code.
 
 ==================  ======================================  ============================
-``on_code_change``  a finished run is asked for again       an unfinished run resumes
+``on_code_change``  a finished run is requested again       an unfinished run resumes
 ==================  ======================================  ============================
 ``"keep"``          its result is returned, and a notice    results are used; a notice
-``"rerun"``         it restarts from its input: calls of    it resumes at the checkpoint
-                    other code run, and so does its body    where the first one started
+``"rerun"``         the run restarts from its input: its    the run resumes at the
+                    body runs, and so do calls whose code   checkpoint where the first
+                    has changed                             changed node started
 ``"error"``         `CodeChangedError`                      `CodeChangedError`
 ==================  ======================================  ============================
 
-A file whose content has changed since a call took it counts like changed code, but the
-error is `InputMismatchError`. A run that adopts its input adopts the file too.
+If a call took a file whose content has changed since, that counts like changed code,
+but the error is `InputMismatchError`. A run with ``adopt=True`` accepts the new content
+too.
 """
 
 from __future__ import annotations
@@ -42,20 +45,22 @@ class StoredResults:
     saved: Saved
     """The checkpoint."""
     changes: Sequence[CodeChange]
-    """The nodes, and the tasks that they called, whose code has changed since."""
+    """The changes in the code of the nodes and of the tasks that the nodes called."""
     unknown: frozenset[str]
-    """The names of called tasks that are not compared, as no node names them."""
+    """The names of called tasks that cannot be compared, because no node's code names
+    them.
+    """
     first_checkpoint: str | None
     """The id of the checkpoint from which the first changed node started."""
     changed_files: Sequence[str] = ()
-    """A text for each file that the calls of the nodes took and that has changed."""
+    """A text for each changed file among the files that the nodes' calls took."""
 
     def is_rerun(
         self,
         options: Options,
         result_name: str,
     ) -> bool:
-        """Return whether results of other code, or of other files, are replaced.
+        """Return whether results are recomputed because code or files have changed.
 
         Args:
             options: The options of the run. The ``on_code_change`` of a task overrides
@@ -63,7 +68,8 @@ class StoredResults:
             result_name: The name of the result, for the error.
 
         Raises:
-            CodeChangedError: A result is of other code, and the policy is ``"error"``.
+            CodeChangedError: The code of a result has changed, and the policy is
+                ``"error"``.
             InputMismatchError: A file has changed, and the policy is ``"error"``.
         """
         policy = options.on_code_change
@@ -86,9 +92,9 @@ class StoredResults:
         return any((change.policy or policy) == "rerun" for change in self.changes)
 
     def notice(self, saver: BaseCheckpointSaver) -> str:
-        """Return the notice that the result of a run is of other code or other files.
+        """Return a notice that code or files have changed since the result was stored.
 
-        Empty: neither has changed.
+        The notice is empty if neither has changed.
         """
         if not (self.changes or self.changed_files):
             return ""
@@ -107,7 +113,9 @@ class StoredResults:
         return f"{text}: {difference}" if difference else text
 
     def node_notices(self) -> list[OtherCodeNotice | str]:
-        """Return the notices that nodes have results of other code or other files."""
+        """Return a notice for each node or file that has changed since its result was
+        stored.
+        """
         notices: list[OtherCodeNotice | str] = []
         for change in self.changes:
             notice = OtherCodeNotice(
@@ -164,8 +172,8 @@ def difference_in(
     recorded: str,
     now: str,
 ) -> str:
-    """Return the first line that differs in the sources of two digests.
+    """Return the first line that differs between the sources of two digests.
 
-    Empty: one of the sources is not known.
+    The result is empty if one of the sources is unknown.
     """
     return first_difference(saver.source_of(recorded), SOURCES.get(now, ""))

@@ -1,4 +1,4 @@
-"""The items of a run's stream, in the form that its reader wants."""
+"""The items of a run's stream, in the form that the reader requested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flowpregel.pregel.views import view_of
 
 
 def message_stream(metadata: Mapping[str, Any]) -> Any:
-    """Return what makes the items of mode ``messages``.
+    """Return the object that creates the items of stream mode ``messages``.
 
     Args:
         metadata: The metadata of the run.
@@ -37,12 +37,13 @@ def message_stream(metadata: Mapping[str, Any]) -> Any:
 
 
 class StreamItems:
-    """Gives the events of a run the form that its reader wants, and prints them.
+    """Converts the events of a run to the form that the reader requested, and prints
+    the events of print modes.
 
     Args:
         definition: The parts of the graph.
         invocation: The options of the run.
-        mode: The stream mode that the user passed; None: the graph's default.
+        mode: The stream mode that the user passed, or None for the graph's default.
         saver: The store of earlier code, for notices.
         streams: Whether `Pregel.stream` was called.
     """
@@ -62,7 +63,7 @@ class StreamItems:
         self._with_namespace = invocation.subgraphs
         self._with_mode = not isinstance(mode, str | None)
         self.modes: tuple[str, ...] = ()
-        """The stream modes that the user reads; empty: only the output."""
+        """The stream modes that the user reads; empty if only the output is read."""
         if streams or mode not in WHOLE_OUTPUT:
             self.modes = names(invocation.stream_mode)
         self._printed = names(invocation.print_mode)
@@ -79,7 +80,7 @@ class StreamItems:
         return frozenset(modes)
 
     def items(self, event: Item) -> Iterator[Any]:
-        """Yield an event in its form, if the user reads its mode."""
+        """Yield *event* in the requested form, if the user reads the event's mode."""
         namespace, mode, payload = event
         if self.view is not None:
             self.view.see(event)

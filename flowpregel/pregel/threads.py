@@ -29,7 +29,7 @@ class OpenThread(NamedTuple):
     """A thread of a graph, or of a graph nested in it."""
 
     definition: GraphDefinition
-    """The parts of the graph whose thread it is."""
+    """The parts of the graph that the thread belongs to."""
     saver: BaseCheckpointSaver
     """The saver of the thread."""
     config: ParsedConfig
@@ -40,7 +40,7 @@ class OpenThread(NamedTuple):
 class GraphThreads:
     """Reads and edits the threads of a graph.
 
-    The methods take merged configs: see `config.merged`.
+    The methods take configs that `config.merged` has merged.
 
     Args:
         definition: The parts of the graph.
@@ -224,7 +224,7 @@ def _options_of_edit(
 
     Args:
         thread: The edited thread.
-        saved: The edited checkpoint; None: the thread has none.
+        saved: The edited checkpoint, or None if the thread has none.
         fence: The fence of the thread's lease.
     """
     address = thread.config.address

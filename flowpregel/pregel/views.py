@@ -1,4 +1,6 @@
-"""The choice of a run's live view, by the kind of stderr and whether rich is there."""
+"""The choice of a run's live view, which depends on stderr and on whether rich is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,15 @@ def view_of(
     name: str,
     clock: Callable[[], float] = time.monotonic,
 ) -> ProgressView:
-    """Return the view of a run: drawn on a terminal, or a line from time to time.
+    """Return the view of a run: a `LiveView` on a terminal, or else a view that prints
+    a line from time to time.
 
-    Without rich a terminal gets lines too: an overwriting view would erase the printed
-    output of the program.
+    Without rich, lines are printed on a terminal too, because a view that overwrites
+    its lines would erase the printed output of the program.
 
     Args:
         name: The name of the graph.
-        clock: Returns seconds that only grow.
+        clock: Returns monotonic seconds.
     """
     if sys.stderr.isatty() and not is_notebook():
         try:
