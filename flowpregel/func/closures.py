@@ -1,10 +1,10 @@
-"""Snapshots of closures: a call of a local task uses the names of the body at the time
-of the call.
+"""Snapshots of closures: a call of a local task uses the values that the body's
+variables have at the time of the call.
 
-A closure reads a name when it runs. A task runs some time after its call, and the body
-may have rebound the name by then: ``for factor in factors: scaled(x)``. A worker
-process uses the value that was packed with the call; on OS threads and inline the task
-must use the same one.
+A closure reads a variable when the closure runs. A task runs some time after its call,
+and the body may have rebound the variable by then: ``for factor in factors:
+scaled(x)``. A worker process uses the value that was pickled with the call. On OS
+threads and inline, the task must use the same value.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from flowpregel.executors.processes.wire.references import cell_content, is_empt
 
 
 class NodeSnapshots:
-    """The node of a task, with the values that its function closes over at each call.
+    """Creates the nodes for the calls of a closure, each with a snapshot of the
+    closure's variables.
 
     Args:
-        node: The node of the task, which calls its function: a closure.
+        node: The node of the task, whose function is a closure.
     """
 
     def __init__(self, node: Node) -> None:
@@ -34,8 +35,8 @@ class NodeSnapshots:
         self._last: tuple[Node, tuple[tuple[CellType, Any], ...]] | None = None
 
     def take(self) -> Node:
-        """Return the node for a call that is made now: the last one unless a name was
-        rebound.
+        """Return the node for a call that is made now. If no variable was rebound since
+        the previous call, it is the same node.
         """
         if self._last is not None:
             node, contents = self._last
@@ -57,9 +58,7 @@ class NodeSnapshots:
 
 
 def _closures_in(target: Any) -> Iterator[FunctionType]:
-    """Yield *target*, and the closures that it closes over, directly or through
-    others.
-    """
+    """Yield *target* and the closures that it closes over, directly or indirectly."""
     seen: dict[int, FunctionType] = {}
     pending = [target]
     while pending:
@@ -75,10 +74,10 @@ def _closures_in(target: Any) -> Iterator[FunctionType]:
 
 
 def snapshot(functions: list[FunctionType]) -> FunctionType:
-    """Return a copy of the first of *functions* that later bindings do not reach.
+    """Return a copy of the first of *functions* that is not affected by later bindings.
 
-    A name that one of the functions binds (``nonlocal``) remains the name of the body,
-    since in this process a task may change it on purpose.
+    A variable that one of the functions binds (``nonlocal``) is still shared with the
+    body, since in this process a task may change the variable on purpose.
 
     Args:
         functions: A closure, and the closures that it refers to, which are copied too.
@@ -117,7 +116,7 @@ def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionT
     copy.__qualname__ = function.__qualname__
     copy.__module__ = function.__module__
     copy.__doc__ = function.__doc__
-    # The same dict: a function may keep its state in attributes.
+    # The same dict, because a function may store state in its attributes.
     copy.__dict__ = function.__dict__
     return copy
 
@@ -133,7 +132,7 @@ def _cells_bound_by(function: FunctionType) -> Iterator[CellType]:
 
 @lru_cache(512)
 def _names_bound_by(code: CodeType) -> frozenset[str]:
-    """Return the names of the surrounding functions that *code*, or code inside it,
+    """Return the variables of enclosing functions that *code*, or code nested in it,
     binds.
     """
     names = {

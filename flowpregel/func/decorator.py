@@ -1,5 +1,5 @@
-"""`task` makes a function a task; `map` calls any function with many items, in one
-line.
+"""`task`, which makes a function a task, and `map`, which calls any function for many
+items in one line.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ _OF_THE_RUN = ("adopt", "again", "on_conflict")
 
 
 class TaskDecorator(Protocol):
-    """The type of `task`, and of the decorator that it returns without a function.
+    """The type of `task`, and of the decorator that `task` returns if it is called
+    without a function.
 
-    The overloads take the parameters that a run fills in out of the signature; the
+    The overloads remove the parameters that a run fills in from the signature; the
     module `signatures` explains how.
     """
 
@@ -155,15 +156,16 @@ if TYPE_CHECKING:
 else:
 
     def task(func: Any = None, /, **options: Any) -> Any:
-        """Make a function a task: a call that is recorded, and may run in another
+        """Make a function a task, whose calls are recorded and may run in another
         process.
 
-        Inside a run a call returns a future at once; ``.result()`` waits for it in
-        sync code, ``await`` in async code. A call whose result was recorded is not
-        made again when its run is resumed.
+        Inside a run, a call returns a future at once. Wait for the result with
+        ``.result()`` in sync code, or with ``await`` in async code. A call whose result
+        was recorded is not made again when the run is resumed.
 
         Args:
-            func: A function, a method, an async function, a partial, any callable.
+            func: A function, a method, an async function, a partial, or another
+                callable.
             options: The fields of `TaskOptions`, such as ``name``, ``retry_policy``,
                 ``timeout``, ``cache``, ``cpus`` and ``memory``.
 
@@ -195,28 +197,29 @@ def map(
     errors: Literal["raise", "return"] = "raise",
     **options: Any,
 ) -> list[R]:
-    """Call *function* with each item, in worker processes, and return the results in
+    """Call *function* for each item in worker processes, and return the results in
     order.
 
-    Each call that ends is recorded. After a crash, a kill or a failure the same line
-    resumes the run without repeating the calls that have ended. Once all calls have
-    ended it returns the recorded results.
+    Each call is recorded when it ends. After a crash, a kill or a failure, the same
+    call of `map` resumes the run without repeating calls that have ended. Once all
+    calls have ended, `map` returns the recorded results.
 
     Args:
         function: A function of one item. It needs no decorator.
-        items: Any iterable that ends.
+        items: Any finite iterable.
         store: The store of the results: the path of a folder, or a saver.
         id: The name of these items in the store.
         chunksize: The number of items in one call; more than 1 is for short calls.
-        errors: ``"return"``: the result of a call that failed is its exception.
-        options: ``progress``: whether to show a live view (default), or a function that
-            wraps the stream of results, such as ``tqdm`` or ``rich.progress.track``.
-            ``adopt=True``: resume with other items under the same id. ``on_conflict``:
-            as for `Flow.run`. All others are those of `task`: ``timeout``,
-            ``retry_policy``, ``executor``, ...
+        errors: With ``"return"``, the result of a failed call is the exception.
+        options: ``progress`` is whether to show a live view (default), or a function
+            that wraps the stream of results, such as ``tqdm`` or
+            ``rich.progress.track``. ``adopt=True`` resumes with other items under the
+            same id. ``again`` and ``on_conflict`` are as for `Flow.run`. All other
+            options are those of `task`: ``timeout``, ``retry_policy``, ``executor``,
+            ...
 
     Raises:
-        ConfigurationError: *items* is no iterable, or *store* is None.
+        ConfigurationError: *items* is not an iterable, or *store* is None.
         InputMismatchError: The id was used for other items, and ``adopt`` is not set.
         FlowMismatchError: The id was used for another function.
         Exception: The exception that the function raised.
@@ -250,10 +253,11 @@ def map(
         items = [*track(results, total=len(arguments))]
         return entrypoint.final(value=items, save=None)
 
-    # The run belongs to the function, wherever `map` is called from.
+    # The run is identified by the function, not by the module that calls `map`.
     body.__module__ = definition_of(called.func)[0]
     body.__name__ = body.__qualname__ = f"map {called.name}"
-    # The items themselves are kept only with calls that fail.
+    # The input has only a digest of the items: the items themselves are stored only
+    # with failed calls.
     digest = digest_of(arguments, "the items", strict=False)
     text = f"{len(arguments):,} items, {digest}"
     with UsersFrames(), views.progress() if show is True else nullcontext():

@@ -1,4 +1,4 @@
-"""`entrypoint`: a function that calls tasks, compiled to a `Pregel` of one node."""
+"""`entrypoint`: compiles a function that calls tasks to a `Pregel` with one node."""
 
 from __future__ import annotations
 
@@ -92,40 +92,41 @@ class EntrypointOptions:
 
 
 class entrypoint(EntrypointOptions):
-    """Make a function a workflow: it calls tasks and waits for them, and can be
+    """Make a function a workflow, which calls tasks, waits for them, and can be
     resumed.
 
     `Flow.run` takes the function's own arguments. For `invoke` and the other methods of
-    LangGraph the input is the value of the one parameter, or a dict of the values of
-    several. The function may also have these parameters, filled in by name:
-    ``previous`` (the value that the thread's last run returned or saved), ``config``,
-    ``runtime``, ``context``, ``store``, ``writer``.
+    LangGraph, the input is the value of the function's only parameter, or a dict of the
+    values of several parameters. The function may also have these parameters, which the
+    run fills in by name: ``previous`` (the value that the thread's last run returned or
+    saved), ``config``, ``runtime``, ``context``, ``store``, ``writer``.
 
-    The body runs in this process, in an OS thread for itself (``async def``: on the
-    event loop). When a run is resumed the body runs again from the beginning, and
-    calls of tasks that had finished return their recorded results.
+    The function is the body of the workflow. It runs in this process, on a separate OS
+    thread, or on the event loop if it is an ``async def``. When a run is resumed, the
+    body runs again from the beginning, and calls of tasks that had finished return
+    their recorded results.
 
     Args:
-        checkpointer: The saver that keeps runs, or the path of an LMDB folder.
+        checkpointer: The saver that stores runs, or the path of an LMDB folder.
         store: A long-term store for values that outlive threads.
         cache: The cache that shares results between runs, for tasks with a cache
             policy.
-        context_schema: The class that a run's ``context`` dict becomes.
-        cache_policy: The policy by which the whole workflow's result is shared.
-        retry_policy: The policy by which the body is tried again. Tasks have their own
-            policies.
+        context_schema: The class to which a run's ``context`` dict is converted.
+        cache_policy: The policy for sharing the result of the whole workflow.
+        retry_policy: The policy for retries of the body. Tasks have their own policies.
         timeout: Seconds that an async body may take, or a policy.
         executor: The default executor of tasks: ``"processes"``, ``"threads"``,
             ``"inline"``, or an executor.
-        adopts: The former name of the function, or several: runs of that name can be
-            resumed.
-        on_end: A function that is called with a `RunEnd`, once, when a run is done; in
-            this process.
+        adopts: The former name of the function, or several names. Runs of workflows
+            with these names can be resumed.
+        on_end: A function that is called once in this process, with a `RunEnd`, when a
+            run has succeeded.
         on_failure: A function that is called in the same way when a run has failed. If
-            the process of a run died, the next process that resumes the run calls it.
+            the process of a run died, the next process that resumes the run calls the
+            function.
         durability, max_concurrency, context: The defaults for each run; see
             `Flow.run`.
-        metadata, tags: Added to those of each run.
+        metadata, tags: Added to the metadata and tags of each run.
 
     Raises:
         ConfigurationError: The function cannot be a workflow; the message gives the
@@ -146,7 +147,8 @@ class entrypoint(EntrypointOptions):
 
     @dataclass(frozen=True, slots=True)
     class final(Generic[ValueT, SaveT]):
-        """A return value of a workflow that saves another value for the next run.
+        """A return value of a workflow, with a different value to save for the next
+        run.
 
         Args:
             value: The value that the run returns.
@@ -181,7 +183,9 @@ class entrypoint(EntrypointOptions):
         context: Any = None,
     ) -> entrypoint: ...
     def __new__(cls, *args: Any, **options: Any) -> Any:
-        """Return a decorator; without parentheses, the workflow of a function."""
+        """Return a decorator, or the workflow itself for ``@entrypoint`` without
+        parentheses.
+        """
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
@@ -216,7 +220,7 @@ class entrypoint(EntrypointOptions):
             run_identity_of(func, name, names(self.adopts)),
             nodes={name: self._body_node(func, parameters)},
             channels={
-                # Not guarded: an adopted input replaces the earlier one.
+                # Not guarded, because an adopted input replaces the earlier input.
                 START: EphemeralValue(input_type, guard=False),
                 END: LastValue(returned),
                 PREVIOUS: LastValue(saved),
@@ -240,7 +244,9 @@ class entrypoint(EntrypointOptions):
     def _body_node(
         self, func: Callable[..., Any], parameters: FlowParameters
     ) -> PregelNode:
-        """Return the node that calls *func*, and writes its result and its state."""
+        """Return the node that calls *func*, and writes the result and the value saved
+        for the next run.
+        """
         writes = [
             ChannelWriteEntry(END, mapper=_final_value),
             ChannelWriteEntry(PREVIOUS, mapper=_save_of),
@@ -312,8 +318,11 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
 
 
 def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
-    """Return the types of a body's input (its *only* parameter), its result and its
-    saved value.
+    """Return the types of a body's input, result and saved value.
+
+    Args:
+        func: The body.
+        only: The name of the body's only parameter, or None if there are several.
     """
     hints = hints_of(func)
     input_type = dict if only is None else hints.get(only, Any)

@@ -146,14 +146,14 @@ class RunMethod(Protocol[P, R_co]):
     """A method that takes the arguments of a workflow's function and the options of a
     run.
 
-    Type checkers check all arguments if there are no options, and otherwise those by
-    position. They do not check arguments by name beside an ``id``: a ParamSpec cannot
-    be joined with further keywords (PEP 612). `Flow.with_options` takes the ``id``
-    apart from the arguments.
+    In a call without options, type checkers check all arguments. In a call with
+    options, they check only positional arguments, because a ParamSpec cannot be
+    combined with further keywords (PEP 612). To have all arguments checked, pass the
+    ``id`` to `Flow.with_options` instead.
     """
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Stand for the workflow's function, whose parameters select an overload."""
+        """Mirror the workflow's function, whose parameters select an overload."""
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
@@ -220,7 +220,7 @@ class RunMethod(Protocol[P, R_co]):
 
 
 class Flow(Pregel, Generic[P, R]):
-    """A workflow: `entrypoint` makes it of a function.
+    """A workflow, which `entrypoint` makes from a function.
 
     ``flow.run(...)`` takes the function's own arguments, and ensures that the workflow
     has run once: under an ``id`` it starts the run, resumes it, or returns the recorded
@@ -250,8 +250,8 @@ class Flow(Pregel, Generic[P, R]):
         self._signature = parameters.signature_with(options)
 
     def completed(self, run_input: Any) -> Any:
-        """Return *run_input* as `run` would record it: with the defaults of the
-        function, if it has several parameters.
+        """Return *run_input* in the form that `run` records. If the function has
+        several parameters, their defaults are included.
 
         Args:
             run_input: A value, or a dict of the values of several parameters.
@@ -272,38 +272,40 @@ class Flow(Pregel, Generic[P, R]):
         Args:
             args, kwargs: The arguments of the function.
             id: The name of the run in the checkpointer. Called again with the same id,
-                `run` resumes the run, or returns its recorded result. None: the run
-                gets a new id; if it does not finish, the exception gives that id.
-            adopt: Whether a run that was started with other arguments continues with
-                these, without repeating calls that are recorded; otherwise it is an
-                error.
+                `run` resumes the run, or returns the recorded result. With None, the
+                run gets a new id; if the run does not finish, the exception names that
+                id.
+            adopt: Whether a run that was started with different arguments resumes with
+                the new arguments, without repeating recorded calls. By default,
+                different arguments are an error.
             again: Whether to start over even if there is a recorded run, which stays in
                 the history.
-            on_code_change: The treatment of a recorded result that other code made,
-                including the result of a finished run: ``"keep"`` it (default, with a
-                notice), ``"rerun"`` the call, or ``"error"``.
+            on_code_change: The treatment of a recorded result that different code
+                computed, including the result of a finished run: ``"keep"`` it
+                (default, with a notice), ``"rerun"`` the call, or raise an ``"error"``.
             on_unreadable: The treatment of a recorded result that cannot be read back
                 because its class is gone: raise the ``"error"`` (default), or
                 ``"rerun"`` the call.
             on_unmatched: The treatment, after an edit, of the first call of a task that
                 matches none of the task's recorded calls: ``"run"`` it, with a notice
                 before (default), or raise the ``"error"``.
-            on_conflict: If another process has the run now: ``"wait"`` for its result
-                (default), ``"raise"``, or ``"takeover"``.
+            on_conflict: The action if another process is executing the run: ``"wait"``
+                for the result (default), ``"raise"``, or ``"takeover"``.
             fail_fast: Whether to skip calls that wait for their turn once the
                 workflow's function has raised (default). Calls that are running then
                 finish, and their results are kept.
             stop_after: Seconds, or a timedelta, after which the run stops: no more
                 calls are started, and ``runtime.stopping`` becomes true in running
                 ones.
-            stop_grace: Seconds that running calls have then to save and to return (20).
-                They have as much after SIGTERM. After a failure of the workflow's
-                function the time counts from the end of the last call that ended.
+            stop_grace: Seconds that running calls then have to save their work and
+                return (20 by default). The same limit applies after SIGTERM. After a
+                failure of the workflow's function, the time counts from the end of the
+                call that ended last.
             progress: Whether to show a live view on stderr.
             durability: The time at which a result is on disk: ``"sync"``, ``"async"``
                 (default) or ``"exit"``.
-            max_concurrency: The most tasks at once.
-            metadata, tags: Kept with the run's checkpoints.
+            max_concurrency: The maximum number of tasks that run at once.
+            metadata, tags: Stored with the run's checkpoints.
             context: The ``context`` of tasks.
 
         If a parameter of the function has the name of an option, the argument is for
@@ -311,17 +313,18 @@ class Flow(Pregel, Generic[P, R]):
 
         Raises:
             TypeError: The function does not take these arguments.
-            ConfigurationError: There is an id, and no checkpointer to keep the run.
+            ConfigurationError: An *id* is given, but there is no checkpointer to store
+                the run.
             InputMismatchError: The run was started with other arguments.
             UnmatchedCallsError: None of the recorded calls of a task matches, and
                 *on_unmatched* is ``"error"``.
-            CodeChangedError: A recorded result is of other code, and *on_code_change*
-                is ``"error"``.
+            CodeChangedError: Different code computed a recorded result, and
+                *on_code_change* is ``"error"``.
             FlowMismatchError: The id names a run of another workflow.
-            ThreadBusyError: Another process has the run, and *on_conflict* is
+            ThreadBusyError: Another process is executing the run, and *on_conflict* is
                 ``"raise"``.
             UnansweredError: The run waits for an answer.
-            RunStopped: The run has stopped in time; call `run` again to resume it.
+            RunStopped: The run has stopped on request; call `run` again to resume it.
             Exception: The exception that the function raised.
 
         Example:
@@ -361,9 +364,10 @@ class Flow(Pregel, Generic[P, R]):
 
     @property
     def start(self) -> RunMethod[P, RunHandle[R]]:
-        """Start `run` on an OS thread of its own, and return a handle at once.
+        """Start `run` on a new OS thread, and return a handle at once.
 
-        The thread ends with the program. Start the run again to resume it.
+        The OS thread does not outlive the program. If the program ends first, call
+        `start` again to resume the run.
 
         Example:
             >>> handle = study.start([1, 2, 3], id="study-1")  # doctest: +SKIP
@@ -377,8 +381,8 @@ class Flow(Pregel, Generic[P, R]):
         return self._signed(start, return_annotation=RunHandle)
 
     def _signed(self, method: Any, **changes: Any) -> RunMethod[P, Any]:
-        """Return *method* with the docs of the property that returns it, and the
-        signature of the workflow.
+        """Return *method* with the docstring of the property, and the signature of the
+        workflow.
         """
         method.__doc__ = getattr(type(self), method.__name__).__doc__
         method.__qualname__ = f"{self.name}.{method.__name__}"
@@ -389,12 +393,13 @@ class Flow(Pregel, Generic[P, R]):
     def with_options(self, **options: Unpack[FlowOptions]) -> Self:
         """Return the same workflow with options for the runs; this one is not changed.
 
-        Type checkers then check all arguments of the function, including those by name.
-        An option is accepted here even if a parameter of the function has its name.
+        Type checkers then check all arguments of the function, including keyword
+        arguments. An option is accepted here even if the function has a parameter of
+        the same name.
 
         Args:
-            options: The options of `run`, including ``id``: the defaults for `run`,
-                `arun`, `start` and `plan`.
+            options: The options of `run`, including ``id``. They become the defaults of
+                `run`, `arun`, `start` and `plan`.
 
         Raises:
             TypeError: There is no such option.
@@ -416,8 +421,8 @@ class Flow(Pregel, Generic[P, R]):
         return self.copy({"preset_options": presets})
 
     def plan(self, *args: Any, **kwargs: Any) -> DryRun:
-        """Return the plan of `run` with these arguments: the calls that the record
-        answers, and those that would run.
+        """Return the plan of `run` with these arguments: the calls with recorded
+        results, and the calls that would run.
 
         The body is replayed with the recorded results. No task runs, and nothing is
         written.
@@ -435,11 +440,10 @@ class Flow(Pregel, Generic[P, R]):
         return dry_replay(self._planned(args, kwargs))
 
     def signal(self, id: str, name: str, value: Any = None) -> None:
-        """Send *value* to a run, for its call of `signal` with that *name*; from any
-        process.
+        """Send *value* to a run's call of `signal` with this *name*, from any process.
 
-        The run need not have reached that call, or have begun. Each value is received
-        once.
+        You can send the value before the run reaches that call, and before the run
+        begins. Each value is received once.
 
         Args:
             id: The id of the run.
@@ -457,7 +461,7 @@ class Flow(Pregel, Generic[P, R]):
         self.saver.send_signal(id, name, value)
 
     def __call__(self, *_: Never, **__: Never) -> NoReturn:  # type: ignore[override]
-        """Raise an error: a workflow is run by `run`, `arun` or `start`."""
+        """Raise an error, because a workflow is run by `run`, `arun` or `start`."""
         raise TypeError(
             f"workflow {self.name!r} is not called: write {self.name}.run(...), which "
             "takes the same arguments and returns the result (async: await "
@@ -478,7 +482,7 @@ class Flow(Pregel, Generic[P, R]):
         kwargs: Mapping[str, Any],
         **fixed_options: Any,
     ) -> GraphRun:
-        """Return a new run, whose options are taken out of the keyword arguments."""
+        """Return a new run, with the options that are among the keyword arguments."""
         options = {**_OPTIONS, **self.run_options, **self._options_in(kwargs)}
         run_id = options.pop("id")
         adopt, again = options.pop("adopt"), options.pop("again")
@@ -499,8 +503,8 @@ class Flow(Pregel, Generic[P, R]):
         return run
 
     def _options_in(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a run: those preset by `with_options`, and those among
-        the keyword arguments.
+        """Return the options of a run, both from `with_options` and from the keyword
+        arguments, which take precedence.
         """
         options = dict(self.preset_options)
         for name in self._options:
@@ -509,14 +513,16 @@ class Flow(Pregel, Generic[P, R]):
         return options
 
     def _is_step(self, kwargs: Mapping[str, Any]) -> bool:
-        """Return whether a run is a step of the run around it, because it has no id of
-        its own.
+        """Return whether the call is a step of an outer run, because it is made inside
+        that run and has no ``id``.
         """
         has_id = "id" in self._options_in(kwargs)
         return current.get() is not None and not has_id
 
     def _input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the input of a run with these arguments, options among them."""
+        """Return the input of a run with these arguments; options among them are
+        ignored.
+        """
         arguments = {
             key: value for key, value in kwargs.items() if key not in self._options
         }
@@ -524,10 +530,10 @@ class Flow(Pregel, Generic[P, R]):
 
 
 class RunHandle(Generic[R]):
-    """A run that was started; iterate over it for its events, ``(stream mode,
-    payload)``.
+    """A handle of a started run.
 
-    Async code awaits it for the result, and iterates with ``async for``.
+    Iterate over the handle to get the run's events as ``(stream mode, payload)``. Async
+    code awaits the handle to get the result, and iterates with ``async for``.
 
     Args:
         run: The run.
@@ -540,7 +546,7 @@ class RunHandle(Generic[R]):
         self._future: Future[R] = Future()
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._on_event: Callable[[], object] = nothing
-        """A callback that wakes the coroutine that waits for an event, if any."""
+        """The callback that wakes a coroutine waiting for an event, if there is one."""
         threading.Thread(
             target=self._work, name=f"flowpregel-{self.id}", daemon=True
         ).start()
@@ -572,11 +578,11 @@ class RunHandle(Generic[R]):
         self._run.cancel()
 
     def end(self, reason: str = "it was told to end") -> None:
-        """Ask the run to stop in time, as ``stop_after`` does."""
+        """Ask the run to stop with the grace period, as ``stop_after`` does."""
         self._run.end(reason)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """Yield the events of the run as they come, each once, until it has ended."""
+        """Yield each event of the run once, as it arrives, until the run has ended."""
         while (event := self._events.get()) is not None:
             yield event
         self._events.put(None)
@@ -588,8 +594,8 @@ class RunHandle(Generic[R]):
     async def _ended(self) -> R:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        # Shielded: cancelling the waiting coroutine does not stop the run; `cancel`
-        # does.
+        # Shielded, because cancelling the waiting coroutine must not stop the run; only
+        # `cancel` does.
         with UsersFrames(), ending(self._run.end):
             return await asyncio.shield(asyncio.wrap_future(self._future))
 
@@ -617,8 +623,8 @@ class RunHandle(Generic[R]):
         self._on_event()
 
     def _repr_html_(self) -> str | None:
-        """Return the current page of the run, for a notebook; None if no store keeps
-        the run.
+        """Return the current page of the run for a notebook, or None if the run is not
+        stored.
         """
         for report_html in load_plugins(NOTEBOOKS):
             report: str | None = report_html(self._run.saver, self.id)
@@ -668,7 +674,8 @@ def _result_of(run: GraphRun) -> Any:
 def run_identity_of(
     func: Callable[..., Any], name: str, adopts: Sequence[str]
 ) -> RunIdentity:
-    """Return the identity of a workflow's runs: the same as script or as module.
+    """Return the identity of a workflow's runs, which is the same whether the
+    workflow's file is executed as a script or imported as a module.
 
     Args:
         func: The function of the workflow.

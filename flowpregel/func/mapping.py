@@ -1,7 +1,7 @@
-"""Many calls of a task: maps, streams with a window of calls, and chunks.
+"""Many calls of one task: maps, result streams with a window of calls, and chunks.
 
-A chunk of ``task.map(items, chunksize=n)`` is one recorded call, sent in one message,
-and returns a list. Each item has a future.
+With ``task.map(items, chunksize=n)``, a chunk of *n* items is one recorded call, which
+is sent in one message and returns a list. Each item still has its own future.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ from flowpregel.executors.shared import with_values
 
 R = TypeVar("R")
 MadeCall: TypeAlias = tuple[CallFuture[Any], int | None]
-"""The future of a call, and the number of items of a chunk; None for a single call."""
+"""The future of a call, and the number of items in its chunk, or None if the call is
+not for a chunk.
+"""
 
 WINDOW: Final = max(16, 4 * (os.cpu_count() or 1))
-"""The default number of calls of a stream that are under way."""
+"""The default maximum number of calls of a stream that are under way."""
 
 
 def check_map(
@@ -53,7 +55,7 @@ def check_map(
     Args:
         method: The name of the method, for messages.
         chunksize, errors, window: The options of the caller.
-        shares: The cache policy of the task; None: it does not share results.
+        shares: The cache policy of the task, or None if it does not share results.
 
     Raises:
         ConfigurationError: The value of an option is not allowed.
@@ -77,15 +79,15 @@ def check_map(
 class AbandonedCalls:
     """The calls of a loop that was left early, as a deferred step of the body.
 
-    They are not cancelled when the loop is left: the cause may be a question or a
-    failure, after which the body runs through the loop again.
+    The calls are not cancelled when the loop is left, because the cause may be an
+    interrupt or a failure, after which the body runs through the loop again.
     """
 
     def __init__(self, under_way: Mapping[int, MadeCall]) -> None:
         self._under_way = under_way
 
     def result(self) -> None:
-        """Cancel the calls. The body has returned, so their results are not needed."""
+        """Cancel the calls, whose results are not needed once the body has returned."""
         for future, _ in self._under_way.values():
             future.cancel()
 
@@ -95,18 +97,19 @@ class AbandonedCalls:
 
 
 class ResultStream(Generic[R]):
-    """The results of many calls, of which a window is under way: iterate over it, once.
+    """The results of many calls, of which only a window is under way at a time.
 
-    A sync body uses ``for``, an async one ``async for``.
+    A stream can be iterated over once: with ``for`` in a sync body, and with ``async
+    for`` in an async body.
 
     Args:
         calls: An iterator that makes the calls.
-        window: The number of calls that run, wait to run, or have results that were not
-            taken.
+        window: The maximum number of calls that run, wait to run, or have results that
+            were not yet read.
         scope: The scope of the body.
-        unordered: The name of the task, under which the order of the results is
-            recorded, if they come as calls end. None: they come in the order of the
-            items.
+        unordered: The name of the task, if the results come in the order in which calls
+            end; the order is recorded under this name. None if the results come in the
+            order of the items.
     """
 
     def __init__(
@@ -121,13 +124,13 @@ class ResultStream(Generic[R]):
         self._scope = scope
         self._unordered = unordered
         self._under_way: dict[int, MadeCall] = {}
-        """The calls whose results were not taken, by the index of the call."""
+        """The calls whose results were not yet read, by the index of the call."""
         self._ended: deque[int] = deque()
-        """The calls that have ended; their futures add them, on any OS thread."""
+        """The indices of ended calls, added by the calls' futures on any OS thread."""
         self._next: deque[int] = deque()
-        """The calls whose results come next."""
+        """The indices of the calls whose results come next."""
         self._awaited: CallFuture[Any] | None = None
-        """A future that is done when a call has ended."""
+        """The future that becomes done when a call ends."""
 
     def __iter__(self) -> Iterator[R]:
         for future, size in self._steps():
@@ -139,7 +142,9 @@ class ResultStream(Generic[R]):
                 yield result
 
     def _steps(self) -> Iterator[MadeCall]:
-        """Yield the futures to wait for: calls, and futures without items."""
+        """Yield the futures to wait for: those of calls, and those without results,
+        whose number of items is 0.
+        """
         abandoned = AbandonedCalls(self._under_way)
         self._scope.deferred.add(abandoned)
         while True:
@@ -159,17 +164,17 @@ class ResultStream(Generic[R]):
             yield self._under_way.pop(index)
 
     def _note(self, index: int, _: object) -> None:
-        """Note that a call has ended."""
+        """Add a call to the ended calls, and wake a waiting iterator."""
         self._ended.append(index)
         if self._awaited is not None:
             with suppress(InvalidStateError):
                 self._awaited.set_result(None)
 
     def _wait_for_some(self, name: str) -> Generator[MadeCall, Any, None]:
-        """Wait until calls have ended, and let their results come next.
+        """Wait until calls have ended, and queue their results.
 
-        Which of the calls under way have ended is recorded like a call, so that a
-        resumed run takes the same ones.
+        The indices of the ended calls are recorded like a call, so that a resumed run
+        gets the results in the same order.
         """
         while not (ended := self._ended_of_window()):
             first, _ = next(iter(self._under_way.values()))
@@ -193,7 +198,7 @@ class ResultStream(Generic[R]):
         self._next.extend(ended)
 
     def _ended_of_window(self) -> tuple[int, ...]:
-        """Return the ended calls whose results were not taken; forget the others."""
+        """Return the ended calls whose results were not yet read; drop the others."""
         indices = [self._ended.popleft() for _ in range(len(self._ended))]
         ended = tuple(index for index in indices if index in self._under_way)
         self._ended.extendleft(reversed(ended))
@@ -201,7 +206,7 @@ class ResultStream(Generic[R]):
 
 
 def _results(result: Any, size: int | None) -> Iterable[Any]:
-    """Return the results of a call: one, or one for each item of a chunk."""
+    """Return the results of a call: a single one, or one for each item of a chunk."""
     if size is None:
         return (result,)
     return result if size and isinstance(result, list) else [result] * size
@@ -242,7 +247,7 @@ def redacted_places(
 
 
 class ItemFuture(Unresolved, Generic[R]):
-    """The future of one item of a chunk. It is done, or fails, when the chunk does.
+    """The future of one item of a chunk, which is done or fails when the chunk does.
 
     Args:
         chunk: The future of the chunk.
@@ -260,7 +265,7 @@ class ItemFuture(Unresolved, Generic[R]):
         chunk.
 
         Args:
-            timeout: The most seconds to wait; None: without limit.
+            timeout: The maximum number of seconds to wait, or None for no limit.
         """
         chunk = self._chunk
         if chunk.of_items is None:
@@ -277,7 +282,7 @@ class ItemFuture(Unresolved, Generic[R]):
         )
 
     def sibling(self, *, is_call: bool = True) -> CallFuture[Any]:
-        """Return a new future of the same body, for a call or for something else."""
+        """Return a new future of the same body, for a call or for another purpose."""
         return self._chunk.sibling(is_call=is_call)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -298,10 +303,10 @@ class ItemFuture(Unresolved, Generic[R]):
 
 
 def check_iterables(method: str, iterables: Sequence[Any]) -> None:
-    """Check that a map has an iterable.
+    """Check that a map has at least one iterable.
 
     Raises:
-        TypeError: There is none.
+        TypeError: There is no iterable.
     """
     if not iterables:
         raise TypeError(
@@ -311,16 +316,16 @@ def check_iterables(method: str, iterables: Sequence[Any]) -> None:
 
 
 def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]]:
-    """Return the arguments of each call of a map, in a list if there are several
+    """Return the arguments of each call of a map, as a list if there are several
     iterables.
 
     Raises:
-        TypeError: One of *iterables* is no iterable.
+        TypeError: A value in *iterables* is not iterable.
         ValueError: The iterables differ in length.
     """
     try:
         arguments = zip(*iterables, strict=True)
-        # An error about the lengths must be raised before any call is made.
+        # Read to the end, so that an error about lengths is raised before any call.
         return arguments if len(iterables) == 1 else [*arguments]
     except (TypeError, ValueError) as error:
         error.add_note(
@@ -331,13 +336,15 @@ def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]
 
 
 def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) -> Any:
-    """Make a call when others have ended, and return its future at once.
+    """Make a call once the futures among its arguments are done.
+
+    The future of the call is returned at once.
 
     Args:
         scope: The scope of the body that makes the call.
         awaited: The futures among the arguments. If one fails, the call fails with the
             same exception.
-        make: A function that makes the call, given its future.
+        make: A function that takes the future of the call, and makes the call.
     """
     reply = awaited[0].sibling()
     submission = awaited[0].sibling(is_call=False)
@@ -367,8 +374,8 @@ class ChunkedCall:
     """A function that calls a task's function for each item of a chunk, in order.
 
     Args:
-        callee: The function.
-        redacted: The positions of arguments that no message shows.
+        callee: The task's function.
+        redacted: The positions of arguments that messages must not show.
     """
 
     def __init__(self, callee: CallTarget, redacted: Collection[int | str]) -> None:
@@ -385,7 +392,7 @@ class ChunkedCall:
     async def in_coroutine(
         self, first: int, items: Sequence[tuple[Any, ...]]
     ) -> list[Any]:
-        """Return the results of an async function."""
+        """Return the results if the task's function is async."""
         with self._results(first, items) as (results, scope):
             for item in items:
                 results.append(await self._call(item, scope))
@@ -398,8 +405,9 @@ class ChunkedCall:
     def _results(
         self, first: int, items: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[list[Any], Scope]]:
-        """Yield a list for the results, and the scope of the call; add a note to an
-        exception that names the failed item.
+        """Yield a list for the results, and the scope of the call.
+
+        An exception gets a note that names the failed item.
         """
         results, scope = list[Any](), current_scope("a chunk")
         try:

@@ -43,18 +43,17 @@ class TaskOptions:
     """The options of a task, which apply to each call."""
 
     name: str | None = None
-    """The name of the task in streams and messages; None: the name of the function."""
+    """The name of the task in streams and messages. None means the function's name."""
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
-    """The policy, or several, by which a failed call is tried again; the first one that
-    matches decides.
+    """The policy for retries of failed calls, or several policies, of which the first
+    that matches the error decides.
     """
     cache_policy: CachePolicy | None = None
-    """The policy by which results are shared between runs, in the entrypoint's cache or
-    store.
+    """The policy for sharing results between runs, in the entrypoint's cache or store.
     """
     cache: bool = False
-    """True if results are shared between runs without a time limit: short for
-    ``CachePolicy()``.
+    """True to share results between runs without a time limit; short for
+    ``cache_policy=CachePolicy()``.
     """
     timeout: float | timedelta | TimeoutPolicy | None = None
     """Seconds that one attempt may take, or a policy."""
@@ -63,33 +62,35 @@ class TaskOptions:
     executor object.
     """
     version: str | None = None
-    """A version that stands for the code: change it to mark the code as changed. None:
-    the code itself is compared.
+    """A version that is compared instead of the code: change the version to mark the
+    code as changed. With None, the code itself is compared.
     """
     on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """The treatment of a recorded result that other code made; None: the option of the
-    run.
+    """The treatment of a recorded result that different code computed. None means the
+    option of the run.
     """
     adopts: str | Sequence[str] = ()
-    """The former name of the task, or several: records under these names stay valid."""
+    """The former name of the task, or several names, under which records stay valid."""
     redact: str | Sequence[str] = ()
     """The names of parameters whose arguments are left out of messages, and are not
-    kept if a call fails.
+    stored if a call fails.
     """
     cpus: float | None = None
-    """The number of CPUs that a call takes; None: one."""
+    """The number of CPUs that a call takes. None means one."""
     memory: int | str | None = None
     """The memory that a call takes: bytes, or text such as ``"2GB"``."""
     gpus: int | None = None
     """The number of GPUs that a call has to itself while it runs."""
     limit: str | Sequence[str] | None = None
-    """The name of a limit of the executor that a call counts for, or several."""
+    """The name of an executor's limit that counts the calls, or several names."""
     rate: str | None = None
-    """The most calls that may start in a time, such as ``"60/min"``."""
+    """The maximum number of calls that start in a period, such as ``"60/min"``."""
     priority: int | None = None
-    """The priority of a call: among those that wait, the highest goes first."""
+    """The priority of a call. Among waiting calls, the one with the highest priority
+    starts first.
+    """
     isolation: Literal["fresh"] | None = None
-    """``"fresh"``: each call has a worker process of its own, which ends with it."""
+    """``"fresh"`` to run each call in a new worker process that ends with the call."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
@@ -115,7 +116,7 @@ class TaskOptions:
 
     @property
     def resources(self) -> Resources | None:
-        """The resources that a call takes while it runs; None if no option sets any."""
+        """The resources that a call takes while it runs, or None without such options."""
         amounts = {name: getattr(self, name) for name in NO_RESOURCES}
         amounts = {
             name: amount for name, amount in amounts.items() if amount is not None
@@ -124,7 +125,7 @@ class TaskOptions:
 
     @property
     def shares(self) -> CachePolicy | None:
-        """The policy by which results are shared between runs; None: they are not."""
+        """The policy for sharing results between runs, or None without sharing."""
         return self.cache_policy or (CachePolicy() if self.cache else None)
 
     def node(self, **other_fields: Any) -> Node:
@@ -154,10 +155,10 @@ def is_task(func: Any) -> bool:
 
 
 def check_names(decorator: str, option: str, value: Any) -> None:
-    """Check that an option is a name or several.
+    """Check that the value of an option is a name or several names.
 
     Raises:
-        ConfigurationError: *value* is something else.
+        ConfigurationError: *value* is something else, or a name is empty.
     """
     message = f"{decorator}({option}={value!r}): use the name of before, or several"
     if isinstance(value, str):
@@ -174,10 +175,10 @@ def check_names(decorator: str, option: str, value: Any) -> None:
 
 
 def checked_options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return *changes*.
+    """Return *changes* after a check of the option names.
 
     Raises:
-        TypeError: One of them is no option of a task.
+        TypeError: A key of *changes* is not an option of a task.
     """
     known = [field.name for field in fields(TaskOptions)]
     for name in changes:

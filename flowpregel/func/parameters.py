@@ -1,4 +1,4 @@
-"""A workflow's own parameters, which its input consists of."""
+"""The parameters of a workflow's function, whose values form the workflow's input."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from flowpregel.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class FlowParameters:
-    """The parameters of a workflow but those that the run fills in.
+    """The parameters of a workflow, without the parameters that the run fills in.
 
-    If there is one, its value is the workflow's input; if there are several, the input
-    is a dict of their values by name.
+    If there is one parameter, its value is the workflow's input. If there are several,
+    the input is a dict of their values by name.
 
     Args:
         name: The name of the workflow, for messages.
-        signature: The workflow's own parameters.
-        options: The names of the options of a run, which are passed among the
-            arguments.
+        signature: The parameters of the workflow.
+        options: The names of the run options, which are passed among the arguments.
     """
 
     name: str
@@ -34,13 +33,13 @@ class FlowParameters:
 
     @property
     def is_one(self) -> bool:
-        """True if there is one parameter, whose bare value is the input."""
+        """True if there is a single parameter, whose bare value is the input."""
         kinds = [parameter.kind for parameter in self.signature.parameters.values()]
         return len(kinds) == 1 and kinds[0] is not inspect.Parameter.VAR_KEYWORD
 
     def signature_with(self, options: Mapping[str, Any]) -> inspect.Signature:
-        """Return the signature with further keywords: *options*, by name with their
-        defaults.
+        """Return the signature with *options* (defaults by name) as additional
+        keyword-only parameters.
         """
         parameters = dict(self.signature.parameters)
         for name, default in options.items():
@@ -55,8 +54,8 @@ class FlowParameters:
         """Return the input of a run with these arguments.
 
         Raises:
-            TypeError: The workflow cannot be called like that.
-            ConfigurationError: It takes any number of arguments by position.
+            TypeError: The arguments do not match the signature.
+            ConfigurationError: The workflow has a parameter such as ``*args``.
         """
         for parameter in self.signature.parameters.values():
             if parameter.kind is parameter.VAR_POSITIONAL:
@@ -88,7 +87,7 @@ class FlowParameters:
         return text + did_you_mean(unknown, known)
 
     def arguments_of(self, run_input: Any) -> Any:
-        """Return the arguments of the body for an input, or its one bare argument."""
+        """Return the body's arguments for an input, or its bare positional argument."""
         parameters = self.signature.parameters
         if not self._is_by_name(run_input):
             first = next(iter(parameters.values()), None)
@@ -107,7 +106,7 @@ class FlowParameters:
         return Arguments(tuple(args), kwargs)
 
     def _is_by_name(self, run_input: Any) -> bool:
-        """Return whether *run_input* is a dict of the values of the parameters."""
+        """Return whether *run_input* is a dict of parameter values by name."""
         if not isinstance(run_input, dict) or not run_input:
             return False
         parameters = self.signature.parameters
@@ -125,13 +124,13 @@ class FlowParameters:
 
 
 def _means_more(value: Any) -> bool:
-    """Return whether a run takes *value* as a command and not as an input."""
+    """Return whether a run would treat *value* as a command instead of an input."""
     return value is None or isinstance(value, Command)
 
 
 def parameters_of(func: Callable[..., Any], name: str) -> FlowParameters:
-    """Return the parameters of *func* that the caller passes; a function without a
-    signature has one.
+    """Return the parameters of *func* that the caller passes. A function without an
+    accessible signature has one parameter.
     """
     try:
         signature = inspect.signature(func)

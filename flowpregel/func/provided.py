@@ -1,9 +1,9 @@
 """The built-in tasks `shell`, `sleep` and `signal`, and the argument type `File`.
 
-`sleep` and `signal` wait in a way that survives the end of the program: for a time, and
-for a value from elsewhere. Each is a call like others: it is recorded, runs beside
-other calls, and is answered from the record. It takes no worker: it waits on an event
-loop of the process that drives the run.
+`sleep` waits for a time and `signal` for a value from elsewhere, in a way that survives
+the end of the program. Both are ordinary task calls: they are recorded, run in parallel
+with other calls, and return the recorded result in a resumed run. They take no worker,
+because they wait on an event loop of the process that drives the run.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ _LOOK_EVERY: Final = 0.05
 """Seconds between two checks for a request to stop a command."""
 _CHUNK: Final = 1 << 16
 _KEPT_ERRORS: Final = 1 << 14
-"""Bytes of a command's stderr that are kept for the message that it failed."""
+"""The bytes of a command's stderr that are kept for the message of a failure."""
 _STDERR: Final = 2
-"""The descriptor of stderr."""
+"""The file descriptor of stderr."""
 _AFTERWARDS: Final = 1.0
-"""Seconds for which output is read from processes that a command has left behind."""
+"""Seconds for which output is read from processes that outlive the command."""
 _LONGEST: Final = 5.0
-"""The most seconds between two readings of the clock, which may be set at any time."""
+"""The maximum number of seconds between two readings of the system clock, which may be
+adjusted at any time.
+"""
 _SIGNAL_EVERY: Final = 0.2
 """Seconds between two checks for a signal."""
 
@@ -58,7 +60,7 @@ class CommandResult:
     """The result of a command that has ended."""
 
     exit_code: int
-    """The exit code; a negative one is the signal that killed the command."""
+    """The exit code. If a signal killed the command, the negative signal number."""
     output: str
     """The end of the command's stdout."""
 
@@ -72,13 +74,14 @@ def shell(
     env: Mapping[str, str] | None = None,
     keep: int = 1 << 20,
 ) -> CommandResult:
-    """Run a command in a task; processes that it starts end with it, and with the task.
+    """Run a command in a task.
 
-    Its stderr goes to the task's stderr at once. The command gets SIGTERM when the run
-    stops in time.
+    Processes that the command starts are killed when the command or the task ends. The
+    command's stderr is passed on to the task's stderr at once. The command gets SIGTERM
+    when the run is asked to stop.
 
     Args:
-        command: A text for the shell, or a program and its arguments.
+        command: The text of a shell command, or a program and its arguments.
         check: Whether an exit code other than 0 is an error.
         cwd: The folder that the command runs in.
         env: Environment variables, in addition to those of the worker.
@@ -123,7 +126,8 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
 
     Args:
         process: The command.
-        keep: The bytes of stdout to keep; of stderr a few lines are enough.
+        keep: The number of bytes to keep from the end of stdout. Of stderr, a fixed
+            number of bytes is kept.
 
     Returns:
         The ends of stdout and stderr, and whether the command got SIGTERM.
@@ -161,7 +165,7 @@ class StreamEnd:
     """The last bytes that a command has written to a stream.
 
     Args:
-        pipe: Our end of the stream.
+        pipe: The end of the pipe to read from.
         keep: The number of bytes to keep.
     """
 
@@ -171,9 +175,9 @@ class StreamEnd:
         self._data = bytearray()
 
     def read(self) -> bytes:
-        """Return the data in the pipe, and remember its last bytes for `text`.
+        """Return data from the pipe, and keep the last bytes for `text`.
 
-        Empty data means that the stream has ended.
+        The data is empty if the stream has ended.
         """
         data = os.read(self.pipe.fileno(), _CHUNK)
         self._data += data
@@ -187,8 +191,8 @@ class StreamEnd:
 
 
 def _pass_on(data: bytes) -> None:
-    """Write to the descriptor of stderr, as the command itself would have done."""
-    with contextlib.suppress(OSError):  # it may be closed
+    """Write to stderr's file descriptor, as the command itself would have done."""
+    with contextlib.suppress(OSError):  # the descriptor may be closed
         while data:
             data = data[os.write(_STDERR, data) :]
 
@@ -207,22 +211,23 @@ End: TypeAlias = datetime | TimeOfDay | float
 
 
 def sleep(seconds: float | None = None, *, until: End | None = None) -> None:
-    """Wait inside a run; a run that is killed and resumed waits for the remaining time.
+    """Wait inside a run. A run that is killed and resumed waits only for the remaining
+    time.
 
     The end of the wait is recorded when the wait begins. When a body runs again, its
-    first sleep is the first recorded one, its second sleep the second, whatever times
-    it computes then.
+    first sleep gets the first recorded end, its second sleep the second, and so on,
+    even if the body computes other times then.
 
     Args:
-        seconds: The seconds to wait.
-        until: The end of the wait, instead of *seconds*: a time or the next such time
-            of day (``datetime.time``), both local if they have no zone, or seconds
-            since the epoch.
+        seconds: The number of seconds to wait.
+        until: The end of the wait, instead of *seconds*: a ``datetime``, a time of day
+            (``datetime.time``; the next such time), or seconds since the epoch. A time
+            without a time zone is local.
 
     Raises:
-        RuntimeError: Called outside of a run, or on an event loop, where you use
-            `asleep`.
-        ConfigurationError: Neither or both arguments were passed, or one is no time.
+        RuntimeError: Called outside of a run, or on an event loop (use `asleep` there).
+        ConfigurationError: Neither or both arguments were passed, or a value is not a
+            time.
 
     Example:
         >>> from flowpregel import entrypoint
@@ -242,13 +247,13 @@ async def asleep(seconds: float | None = None, *, until: End | None = None) -> N
 
 
 def signal(name: str) -> CallFuture[Any]:
-    """Start to wait for a value that is sent to the run; return its future at once.
+    """Start to wait for a value that is sent to the run, and return a future at once.
 
-    Send values by ``flow.signal(id, name, value)``, or ``flowpregel signal ID NAME
-    VALUE``, from any process, before the run waits for them or while it does. Each is
-    received once, in the order in which they were sent. Of several calls that wait at
-    the same time any may be the first: where that matters, wait for one after the
-    other.
+    Send values with ``flow.signal(id, name, value)``, or with ``flowpregel signal ID
+    NAME VALUE``, from any process, before or while the run waits for them. Each value
+    is received once, in the order of sending. If several calls wait at the same time,
+    any of them may get the first value. If that matters, wait for one value before you
+    wait for the next.
 
     Args:
         name: The name of the values.
@@ -267,12 +272,12 @@ def signal(name: str) -> CallFuture[Any]:
 
 
 class _SleepTask(TaskFunction[[float | None, End | None], float]):
-    """The task that computes the end of a sleep. Its calls differ only by order."""
+    """The task that computes the end of a sleep, whose calls differ only by order."""
 
     def _asked(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return the key of a call; the time that it computes is no part of it."""
+        """Return the key of a call, which does not depend on the arguments."""
         seconds, until = args
         text = repr(seconds) if until is None else f"until={_shown_end(until)}"
         return CallKey(
@@ -286,7 +291,7 @@ class _WaitTask(TaskFunction[[float], None]):
     def _asked(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return the key of a call; its text has the time in a form for people."""
+        """Return the key of a call, with a text that shows the time in ISO format."""
         key = super()._asked(node, args, kwargs, is_placed=is_placed)
         return key._replace(text=f"sleep until({_shown_end(args[0])})")
 
@@ -314,17 +319,19 @@ def _begin_sleep(seconds: float | None, until: End | None) -> float:
 
 
 def _next_at(time_of_day: TimeOfDay, now: float) -> float:
-    """Return the next such time of day after *now*, both in seconds since the epoch."""
+    """Return the next occurrence of a time of day after *now*, in seconds since the
+    epoch.
+    """
     today = datetime.fromtimestamp(now, time_of_day.tzinfo).date()
     end = datetime.combine(today, time_of_day).timestamp()
     if end > now:
         return end
-    # A day is not always 24 hours long, so a day is added to the date.
+    # The day is added to the date, because a day is not always 24 hours long.
     return datetime.combine(today + timedelta(days=1), time_of_day).timestamp()
 
 
 def _shown_end(until: object) -> str:
-    """Return the end of a sleep in a form for people."""
+    """Return the end of a sleep as text for messages."""
     match until:
         case datetime():
             return (until if until.tzinfo else until.astimezone()).isoformat()
@@ -380,17 +387,18 @@ async def _received(name: str) -> Any:
 
 
 class File(os.PathLike[str]):
-    """The path of a file that identifies an argument by the content of the file,
-    wherever the file lies.
+    """A file path as an argument that is identified by the content of the file, not by
+    its location.
 
     A call with a plain path is identified by the path alone: if the file changes, the
-    recorded result is still used. Pass a `File` to `open`, `os` and `pathlib` like any
-    path; as text, and in an f-string, it is the path.
+    recorded result is still used. You can pass a `File` to `open`, `os` and `pathlib`
+    like any path; ``str()`` and f-strings give the path.
 
     Args:
-        path: The file. It is read when a call with it is made. In this process it is
-            not read again as long as its inode, size and time are the same, unless it
-            was written in the last two seconds.
+        path: The path of the file. The file is read when a call with this argument is
+            made. In this process the file is not read again as long as its inode, size
+            and modification time are the same, unless it was written in the last two
+            seconds.
 
     Example:
         >>> from tempfile import NamedTemporaryFile
@@ -423,14 +431,14 @@ class File(os.PathLike[str]):
         return hash(self.path)
 
     def __flowpregel_text__(self) -> str:
-        """Return the text of the file in the text of a call."""
+        """Return the text that represents this argument in the text of a call."""
         return repr(self)
 
     def __flowpregel_digest__(self) -> str:
-        """Return a digest of the content.
+        """Return a digest of the file's content.
 
         Raises:
-            OSError: There is no such file, or it cannot be read.
+            OSError: The file does not exist, or cannot be read.
         """
         digest, size = content_digest(self.path)
         note_file(self.path, digest, size)

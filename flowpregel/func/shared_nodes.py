@@ -1,5 +1,5 @@
-"""The nodes of tasks with shared results: the node of a call has the namespace for the
-code at that time.
+"""The nodes of tasks with shared results. The node of a call has the cache namespace
+for the task's code at the time of the call.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from flowpregel.context import Scope
 
 
 class SharedNodes:
-    """The nodes of a task that shares its results, each with the namespace of them.
+    """The nodes of a task that shares its results, each with the results' namespace.
 
     Args:
         function: The plain function of the task.
-        version: The version that stands for the code of the task, if any.
+        version: The version that is compared instead of the task's code, if any.
     """
 
     def __init__(self, function: Callable[..., Any], version: str | None) -> None:
@@ -36,7 +36,7 @@ class SharedNodes:
             scope: The scope of the body that makes the call.
             closure: The function that the call runs, if that is a snapshot.
         """
-        last = self._last  # another OS thread may make a call
+        last = self._last  # read once: another OS thread may replace it
         if last is None or last[0] is not node:
             space = SharedSpace("task", (closure or self._function,), self._version)
             last = node, space, node

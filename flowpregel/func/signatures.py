@@ -1,15 +1,16 @@
-"""Types of tasks and runs for type checkers: the arguments of a call.
+"""The types with which type checkers check the arguments of tasks and runs.
 
-A parameter that the run fills in is no argument of a call: ``@task def g(x: float,
-runtime: Runtime)`` is called as ``g(1.0)``. Python can express a signature without
-its first parameter (`FirstRuntime`), but not one without another parameter. So
-other functions are matched by the calls that they accept: `Runtime2` is a function that
-takes two arguments by position, and `runtime` by name. Calls of a function that takes
-more than that (`Open1`, `Optional1`: any names, or arguments with defaults) are not
-checked.
+A parameter that the run fills in is not an argument of a call: ``@task def g(x: float,
+runtime: Runtime)`` is called as ``g(1.0)``. Python's types can express a signature
+without its first parameter (`FirstRuntime`), but not a signature without a later
+parameter. So other functions are matched by the calls that they accept: `Runtime2`
+matches a function that takes two positional arguments, and `runtime` by name. Calls of
+a function that takes more than that (`Open1`: any keyword arguments, `Optional1`:
+arguments with defaults) are not checked.
 
-The arguments of a workflow are passed together with the options of a run, which Python
-cannot express either: `Takes2` is a workflow that can be run with two arguments.
+The arguments of a workflow are passed together with the options of a run, which
+Python's types cannot express either. So `Takes2` matches a workflow that can be run
+with two arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ B_in = TypeVar("B_in", contravariant=True)
 C_in = TypeVar("C_in", contravariant=True)
 D_in = TypeVar("D_in", contravariant=True)
 
-# ---------------------------------------------------------------- functions of tasks
+# ---------------------------------------------------------------- task functions
 
 
 class FirstRuntime(Protocol[P, R_co]):
@@ -101,31 +102,31 @@ class Writer2(Protocol[A_in, B_in, R_co]):
 
 
 class Open0(Protocol[R_co]):
-    """A function of any names."""
+    """A function of any keyword arguments."""
 
     def __call__(self, *, any_name: Never) -> R_co: ...
 
 
 class Open1(Protocol[R_co]):
-    """A function of one argument and any names."""
+    """A function of one argument and any keyword arguments."""
 
     def __call__(self, a: Never, /, *, any_name: Never) -> R_co: ...
 
 
 class Open2(Protocol[R_co]):
-    """A function of two arguments and any names."""
+    """A function of two arguments and any keyword arguments."""
 
     def __call__(self, a: Never, b: Never, /, *, any_name: Never) -> R_co: ...
 
 
 class Open3(Protocol[R_co]):
-    """A function of three arguments and any names."""
+    """A function of three arguments and any keyword arguments."""
 
     def __call__(self, a: Never, b: Never, c: Never, /, *, any_name: Never) -> R_co: ...
 
 
 class Optional1(Protocol[R_co]):
-    """A function of one argument, the last with a default, and ``runtime``."""
+    """A function of one argument, which has a default, and ``runtime``."""
 
     def __call__(self, a: Never = ..., /, *, runtime: Never) -> R_co: ...
 
@@ -178,6 +179,6 @@ class Takes4(Protocol[A_in, B_in, C_in, D_in, R_co]):
 
 
 class TakesFirst(Protocol[A_in, P, R_co]):
-    """A workflow that can be run with an argument, and with others."""
+    """A workflow that can be run with one argument and further arguments."""
 
     def call(self, a: A_in, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...

@@ -71,7 +71,7 @@ MapFuture: TypeAlias = TaskFuture[R] | ItemFuture[R]
 
 
 class TaskFunction(Generic[P, R]):
-    """A task that `task` made of a function. Called inside a run, it returns a future.
+    """A task that `task` made from a function. A call inside a run returns a future.
 
     Args:
         func: The plain function.
@@ -94,7 +94,7 @@ class TaskFunction(Generic[P, R]):
                 "get_stream_writer()"
             )
         self.func = func
-        """The plain function: calling it records nothing and needs no run."""
+        """The plain function. A call of it is not recorded and needs no run."""
         self.options = options
         self.name = options.name or name_of(func)
         """The name of the task in streams and messages."""
@@ -102,20 +102,20 @@ class TaskFunction(Generic[P, R]):
         self._bound: tuple[Any, ...] = ()
         self._code = KeptDigest(func, _note_digest)
         self._digested: tuple[Any, KeptDigest] | None = None
-        """The closure's snapshot that the last call ran, and the digest of the code."""
+        """The closure's snapshot for the last call, and the digest of the code."""
         self._past_codes: dict[str, CodeDigest] = {}
-        """The digests of the code of past calls of a closure, by their text."""
+        """The code digests of a closure's past calls, by the text of the digest."""
         self._shared = SharedNodes(func, options.version)
         self._chunked: tuple[Node, Node] | None = None
-        """The node of the last call, and the node of a chunk of such calls."""
+        """The node of the last chunked call, and the node that runs a chunk of it."""
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
         """Start a call and return its future at once.
 
-        A future among the arguments, or directly in a list, tuple or dict among them,
-        stands for its result: the call is made once the future is done, and fails if
-        the future fails.
+        If an argument is a future, or a list, tuple or dict that directly contains a
+        future, the function gets the future's result. The call is made once the future
+        is done, and fails if the future fails.
 
         Raises:
             RuntimeError: Called outside of a run.
@@ -140,7 +140,7 @@ class TaskFunction(Generic[P, R]):
     def _call_late(
         self, scope: Scope, node: Node, args: Any, kwargs: Mapping[str, Any], reply: Any
     ) -> None:
-        """Start a call that has waited for others; *reply* is its future."""
+        """Start a call whose arguments are ready now; *reply* is the call's future."""
         args = tuple(map(with_results, args))
         kwargs = {name: with_results(value) for name, value in kwargs.items()}
         key = None
@@ -151,7 +151,7 @@ class TaskFunction(Generic[P, R]):
     def _asked(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return the key by which a call is compared with the record."""
+        """Return the key by which the call is compared with recorded calls."""
         text = described(self.name, args, kwargs, self.node.redacted)
         digest, files = with_files(
             lambda: self._digest(*self._spelling.of(args, kwargs))
@@ -165,9 +165,9 @@ class TaskFunction(Generic[P, R]):
         """Return the digests that the arguments of a call may have had before the task
         changed.
 
-        If the task was no method then, the arguments did not include the object. If it
-        has got a decorator without `functools.wraps`, they were spelled by the function
-        that the decorator wraps.
+        If the task was not yet a method, the arguments did not include the instance. If
+        the task has since been wrapped by a decorator without `functools.wraps`, the
+        arguments were bound to the signature of the wrapped function.
         """
         unbound = args[len(self._bound) :]
         spellings: list[Spelled] = [((*unbound, *kwargs.values()), {})]
@@ -230,17 +230,18 @@ class TaskFunction(Generic[P, R]):
         """Start a call for each item, and return the futures in the same order.
 
         Args:
-            iterables: One: each item is the only argument of a call. Several, of equal
-                length: the n-th items are the arguments of the n-th call.
-            chunksize: The number of items in one call, which are sent, recorded, tried
-                again and timed out together. An item that fails fails the chunk, with a
-                note that names the item. More than 1 is for short tasks.
-            errors: ``"return"``: the result of a call that failed is the exception.
-                ``"raise"``: asking for the result raises the exception.
+            iterables: With one iterable, each item is the only argument of a call. With
+                several iterables of equal length, the n-th items are the arguments of
+                the n-th call.
+            chunksize: The number of items in one call, which are sent, recorded,
+                retried and timed out together. If an item fails, the chunk fails, with
+                a note that names the item. Use more than 1 for short tasks.
+            errors: With ``"return"``, the result of a failed call is the exception.
+                With ``"raise"``, reading the result raises the exception.
 
         Raises:
-            ConfigurationError: *chunksize* is no size, *errors* has another value, or
-                the task has a cache policy and *chunksize* is not 1.
+            ConfigurationError: *chunksize* is not a valid size, *errors* has another
+                value, or the task has a cache policy and *chunksize* is not 1.
 
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
@@ -288,28 +289,28 @@ class TaskFunction(Generic[P, R]):
         ordered: bool = True,
         errors: str = "raise",
     ) -> ResultStream[Any]:
-        """Make a call for each item as there is room for it, and return a stream of the
-        results.
+        """Make a call for each item, a window of calls at a time, and return a stream
+        of the results.
 
-        Items are taken when their calls are made. So neither the items nor the results
-        need to fit into memory: only a window of both exists at a time. Iterate with
-        ``for``, in async code with ``async for``. If you leave the loop early, the
-        calls of the window still finish, and are recorded.
+        An item is taken from the iterables only when its call is made. So neither the
+        items nor the results need to fit into memory: only a window of both exists at a
+        time. Iterate with ``for``, or in async code with ``async for``. If you leave
+        the loop early, the calls of the window still finish and are recorded.
 
         Args:
             iterables: As for `map`. They may be endless.
-            window: The number of calls (of *chunksize* items each) that run, wait to
-                run, or have results that were not taken; None: four for each processor,
-                at least 16.
+            window: The maximum number of calls (of *chunksize* items each) that run,
+                wait to run, or have results that were not yet read. The default is four
+                for each processor, and at least 16.
             chunksize: The number of items in one call, as for `map`.
             ordered: Whether results come in the order of the items. Otherwise they come
-                in the order in which calls end, which is recorded: a resumed run gets
-                them in the same order.
-            errors: ``"return"``: the result of a call that failed is the exception.
-                ``"raise"``: the exception is raised, and the stream ends.
+                in the order in which calls end. That order is recorded, so a resumed
+                run gets the results in the same order.
+            errors: With ``"return"``, the result of a failed call is the exception.
+                With ``"raise"``, the exception is raised, and the stream ends.
 
         Raises:
-            ConfigurationError: As for `map`, or *window* is no size.
+            ConfigurationError: As for `map`, or *window* is not a valid size.
             RuntimeError: Called outside of a run.
 
         Example:
@@ -324,7 +325,7 @@ class TaskFunction(Generic[P, R]):
         return ResultStream(calls, window, scope, None if ordered else self.name)
 
     def _made(self, items: Iterable[Any], size: int, errors: str) -> Iterator[MadeCall]:
-        """Yield the calls of a map; each is made when the iterator reaches it."""
+        """Make and yield the calls of a map, one each time the iterator advances."""
         call: Callable[..., TaskFuture[Any]] = self
         remaining, first = iter(items), 0
         while chunk := [*islice(remaining, size)]:
@@ -345,8 +346,9 @@ class TaskFunction(Generic[P, R]):
         key, name, node = None, f"{self.name}.map", self._node_now(scope)
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
-            # One column for each parameter: the digest of many plain numbers takes
-            # hardly longer than the digest of one.
+            # The items are digested as one column for each parameter, because the
+            # digest of a column of plain numbers takes hardly longer than the digest of
+            # a single number.
             columns = tuple(zip(*items, strict=True))
             digest, files = with_files(lambda: self._digest(columns, {}))
             code = self._code_of(node)
@@ -370,7 +372,7 @@ class TaskFunction(Generic[P, R]):
         )
 
     def clear_cache(self, cache: Any) -> None:
-        """Forget the results of this task that *cache* shares."""
+        """Delete the results of this task from *cache*."""
         cache.clear([self.cache_namespace])
 
     async def aclear_cache(self, cache: Any) -> None:
@@ -389,10 +391,10 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def node(self) -> Node:
-        """The node of the task, which the core runs; calls of a closure have a snapshot
-        of it.
+        """The node of the task, which the core runs.
 
-        A call that shares its result has a node with the namespace of the results.
+        A call of a closure runs a snapshot of this node. A call that shares its result
+        runs a copy that has the namespace of the shared results.
         """
         callee = call_target_of(self.func, takes_input=False)
         if self._home is not None:
@@ -407,8 +409,8 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def _closure(self) -> NodeSnapshots | None:
-        """The object that takes snapshots of the function; None if the function closes
-        over no variable that the code around it may rebind.
+        """The object that takes snapshots of the function, or None if the function is
+        not a closure.
         """
         (callee,) = self.node.steps
         if not getattr(callee.func or callee.coroutine, "__closure__", None):
@@ -445,9 +447,9 @@ class TaskFunction(Generic[P, R]):
     def call_here(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make one call in this process, outside of a run, and return its result.
 
-        The call is made as in a run, but nothing is kept, shared or tried again, and
-        the tasks that it calls run in this process too. ``flowpregel debug`` uses this
-        method.
+        The call is made as in a run, but nothing is stored, shared or retried, and the
+        tasks that the function calls run in this process too. ``flowpregel debug`` uses
+        this method.
 
         Raises:
             Exception: The exception that the function raised.
@@ -466,34 +468,36 @@ class TaskFunction(Generic[P, R]):
 
     @property
     def code(self) -> str:
-        """A digest of the function's code, or the version that stands for it."""
+        """The digest of the function's code, or the task's ``version`` in its place."""
         if (version := self.options.version) is not None:
             return f"version {version}"
         return self._code.now().digest
 
     def _code_of(self, node: Node) -> str:
-        """Return the digest of the code that a call of *node* runs: see `code`."""
+        """Return the digest of the code that a call of *node* runs (see `code`)."""
         if self._closure is None or self.options.version is not None:
             return self.code
-        digested = self._digested  # another OS thread may make a call that had to wait
+        # Read once: another OS thread, which makes a delayed call, may replace it.
+        digested = self._digested
         called = _called_by(node)
         if digested is None or digested[0] is not called:
             self._digested = digested = called, KeptDigest(called, self._note_past)
         return digested[1].now().digest
 
     def _note_past(self, code: CodeDigest) -> None:
-        """Note the digest of a call of a closure."""
+        """Remember the code digest of a closure's call."""
         _note_digest(code)
         self._past_codes[code.digest] = code
         if len(self._past_codes) > _MOST_CODES:
             del self._past_codes[next(iter(self._past_codes))]
 
     def has_code(self, code: str) -> bool:
-        """Return whether *code* is the digest of the task's code now, or of a past call
-        in this process.
+        """Return whether *code* is the digest of the task's present code, or of a past
+        call in this process.
 
-        The values that a closure holds may differ between calls without an edit; the
-        value of a global name may not.
+        The values of closure variables may differ between calls without an edit of the
+        code, so past calls count. A past call whose global names have other values now
+        does not count.
         """
         past = self._past_codes.get(code)
         return (past is not None and past.bindings.names_hold()) or code == self.code
@@ -509,7 +513,7 @@ class TaskFunction(Generic[P, R]):
         owner: type[Any] | None = None,
     ) -> TaskFunction[Q, R]: ...
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the task as a method of *instance*, the first argument of a call."""
+        """Return the task as a method whose calls pass *instance* as first argument."""
         if instance is None or self._bound:
             return self
         bound = TaskFunction[Any, R](self.func, self.options)
@@ -533,8 +537,8 @@ class TaskFunction(Generic[P, R]):
 
     @property
     def _home(self) -> str | None:
-        """The name under which another process finds this task in its module; None if
-        it cannot.
+        """The name under which another process finds this task in its module, or None
+        if the task cannot be found by name.
         """
         module = sys.modules.get(self.__module__)
         name: str = getattr(self, "__qualname__", "")
@@ -565,7 +569,8 @@ def _called_by(node: Node) -> Any:
 class _ByName:
     """A callable that calls a task's plain function, and is pickled as that function.
 
-    The function itself cannot be pickled by name: its name in its module is the task's.
+    The function itself cannot be pickled by name, because its name in its module refers
+    to the task.
     """
 
     __slots__ = ("_task",)
