@@ -1,4 +1,4 @@
-"""`StateGraph`: a program drawn as nodes and edges around a shared state."""
+"""`StateGraph`: a program defined as nodes and edges around a shared state."""
 
 from flowpregel.graph.compile import CompiledStateGraph
 from flowpregel.graph.message import REMOVE_ALL_MESSAGES, MessagesState, add_messages

@@ -5,8 +5,8 @@ in the graph                 in the program
 ===========================  ==================================================
 a key of the state           a channel with that name
 the input                    node ``__start__``, triggered by ``__start__``
-a node ``n``                 a node, triggered by ``branch:to:n``, which is
-                             deferred if the node is
+a node ``n``                 a node, triggered by channel ``branch:to:n``, which
+                             is a deferred channel if the node has ``defer``
 an edge to ``n``             a write of None to ``branch:to:n``
 an edge from ``a`` and ``b``  channel ``join:a+b:n``, which also triggers ``n``
 a conditional edge           a writer that calls the path function
@@ -50,8 +50,10 @@ from flowpregel.pregel.node import TAG_HIDDEN, PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
 
 Checkpointer: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | bool | None
-"""A saver, or the path of an LMDB folder. In another graph: None is that graph's,
-True the same with one history per thread, False none."""
+"""A saver, or the path of an LMDB folder. For a nested graph, None means the saver of
+the outer graph, True means the same saver with one history per thread, and False means
+no saver.
+"""
 _DEFAULT_HANDLER = "__default_error_handler__"
 
 
@@ -104,13 +106,13 @@ def _shaped(schema: Schema, values: Any) -> Any:
 
 
 def _selection(channels: Iterable[str]) -> str | tuple[str, ...]:
-    """Return the names of *channels*; the one name of a state that is a plain value."""
+    """Return the names of *channels*, or `ROOT` alone if the state is a plain value."""
     names = tuple(channels)
     return ROOT if names == (ROOT,) else names
 
 
 class _Lowering:
-    """The nodes and channels of one graph.
+    """The nodes and channels that one graph is compiled to.
 
     Args:
         builder: The graph.
@@ -220,8 +222,8 @@ class _Lowering:
 
 
 def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
-    """Return the nodes of a graph with its defaults applied, and the default handler of
-    errors.
+    """Return the nodes of a graph with the graph's defaults applied, including a node
+    for the default error handler.
     """
     specs = dict(builder.nodes)
     defaults = dict(builder.defaults)
@@ -243,7 +245,8 @@ def _with_missing(spec: NodeSpec, defaults: Mapping[str, Any]) -> NodeSpec:
     """Return *spec* with the *defaults* of the options that it does not set."""
     changes = {}
     for key, default in defaults.items():
-        # The result of an error handler is not cached, and its error not handled.
+        # The result of an error handler is not cached, and a failure of the handler is
+        # not handled.
         if spec.is_handler and key in {"cache_policy", "error_handler"}:
             continue
         if not getattr(spec, key):
@@ -270,9 +273,10 @@ def _reads(
 
 
 class _WithAsyncForm:
-    """A sync function with an async form, which calls it on an OS thread.
+    """A sync function with an async form, which calls the function on an OS thread.
 
-    A node with an async branch runs on the event loop, where the branch is awaited.
+    The async form is needed for a node with an async branch: such a node runs on the
+    event loop, where the branch is awaited.
     """
 
     def __init__(self, action: Callable[..., Any]) -> None:
@@ -312,7 +316,9 @@ def _drawn_parts(builder: GraphSpec) -> tuple[Iterable[str], list[Edge]]:
 
 
 def _drawn_edges(builder: GraphSpec, specs: Mapping[str, NodeSpec]) -> Iterator[Edge]:
-    """Yield the edges of a graph, conditional ones and those to error handlers too."""
+    """Yield the edges of a graph, including conditional edges and edges to error
+    handlers.
+    """
     for start, end in builder.edges:
         yield Edge(start, end)
     for starts, end in builder.waiting_edges:

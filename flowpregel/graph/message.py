@@ -1,7 +1,7 @@
-"""Messages in a state: a list that a reducer merges by id.
+"""Messages in a state: a list that a reducer merges by message id.
 
-A message is any object or dict. LangChain's messages are recognised without an import
-of LangChain.
+A message is any object or dict. LangChain's messages are recognised without importing
+LangChain.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ class RemoveMessage:
 
 
 def add_messages(left: Any, right: Any) -> list[Any]:
-    """Return *left* with the messages of *right*: new ones added, known ids replaced.
+    """Return *left* with the messages of *right*: new messages are added, and messages
+    with known ids are replaced.
 
-    A message is a dict or an object with an ``id``; a copy of a message without one
-    gets a new id. Other keys, such as those of ``{"role": ..., "content": ...}``, have
-    no meaning here. A `RemoveMessage`, or a message of ``type`` "remove", removes the
-    message with the same id. If one message is LangChain's, all become LangChain's.
+    A message is a dict or an object with an ``id``. A message without an id is copied,
+    and the copy gets a new id. Other keys, such as those of ``{"role": ..., "content":
+    ...}``, have no meaning here. A `RemoveMessage`, or a message of ``type`` "remove",
+    removes the message with the same id. If one message is a LangChain message, all
+    messages are converted to LangChain messages.
 
     Args:
         left: The list, or one message.
@@ -114,7 +116,9 @@ def _is_removal(message: Any) -> bool:
 
 
 def _has_langchain(messages: list[Any]) -> bool:
-    """Return whether one of *messages* is LangChain's, without importing LangChain."""
+    """Return whether *messages* contains a LangChain message, without importing
+    LangChain.
+    """
     langchain = sys.modules.get("langchain_core.messages")
     if langchain is None:
         return False
@@ -128,7 +132,7 @@ class MessagesState(TypedDict):
 
 
 def langchain_messages(messages: Any) -> list[Any]:
-    """Return *messages* as LangChain's.
+    """Return *messages* as LangChain messages.
 
     Args:
         messages: A list, or one message: an object, a chunk, a dict, a pair or a text.
@@ -161,7 +165,7 @@ def _identified(message: Any) -> Any:
     """Return *message* with an id.
 
     Raises:
-        ConfigurationError: *message* has no id, and its type takes none.
+        ConfigurationError: *message* has no id, and cannot get one.
     """
     if isinstance(message, tuple) and len(message) == 2:
         message = {"role": message[0], "content": message[1]}

@@ -26,7 +26,7 @@ from flowpregel.pregel.jsonschema import hints_of, without
 from flowpregel.pregel.node import PregelNode
 
 ROOT: Final = "__root__"
-"""The channel of a state that is one plain value."""
+"""The name of the channel for a state that is one plain value."""
 _IN_DICTS: Final = (typing.Required, typing.NotRequired)
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -44,7 +44,7 @@ class Schema:
     keys: tuple[str, ...]
     """The names of the channels and managed values."""
     mapper: Callable[[Mapping[str, Any]], Any] | None
-    """Makes an object of a dict of values; None leaves the dict."""
+    """A function that converts a dict of values to an object. None leaves the dict."""
 
     @property
     def selection(self) -> str | tuple[str, ...]:
@@ -130,8 +130,8 @@ def _channel_of(key: str, annotation: Any) -> BaseChannel[Any, Any]:
 
 
 def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
-    """Return the channel that ``Annotated[type, ...]`` declares; None if it declares
-    none.
+    """Return the channel that ``Annotated[type, ...]`` declares, or None if there is no
+    such declaration.
     """
     if typing.get_origin(annotation) is not Annotated:
         return None
@@ -168,14 +168,15 @@ def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
 def conflict(first: BaseChannel[Any, Any], second: BaseChannel[Any, Any]) -> bool:
     """Return whether two declarations of one state key contradict each other.
 
-    A declaration without a channel takes the channel of another schema.
+    A declaration without a channel does not contradict another: the state key then gets
+    the channel of the other schema.
     """
     if isinstance(second, LastValue):
         return False
     if type(first) is not type(second):
         return True
-    # The type of the value comes first and is left out: annotations may spell it in
-    # several ways.
+    # The first item, the type of the value, is left out, because annotations may spell
+    # the same type in several ways.
     return first.identity()[1:] != second.identity()[1:]
 
 
@@ -194,7 +195,7 @@ def _annotated_function(target: Any) -> Callable[..., Any] | None:
 
 
 def input_schema_of(target: Any) -> type[Any] | None:
-    """Return the class that the first parameter is annotated with, if it has fields."""
+    """Return the annotation of the first parameter, if it is a class with fields."""
     function = _annotated_function(target)
     if function is None:
         return None
@@ -204,8 +205,8 @@ def input_schema_of(target: Any) -> type[Any] | None:
 
 
 def destinations_of(action: Any) -> dict[str, str | None]:
-    """Return the nodes in an annotation ``-> Command[Literal["a", "b"]]``, each with
-    the label None.
+    """Return the node names in an annotation ``-> Command[Literal["a", "b"]]``, each
+    with the label None.
     """
     returned = hints_of(_annotated_function(action)).get("return")
     options: tuple[Any, ...] = (returned,)
@@ -233,7 +234,7 @@ def literals_of(path: Any) -> tuple[Any, ...]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NodeSpec(PregelNode):
-    """A node of a graph. `compile` adds the channels that it reads and writes."""
+    """A node of a graph, before `compile` adds the channels to read and write."""
 
     channels: str | Sequence[str] = ()
     triggers: Sequence[str] = ()
@@ -242,7 +243,7 @@ class NodeSpec(PregelNode):
     defer: bool = False
     """True if the node waits until no other node is left to run."""
     ends: Mapping[str, str | None] = field(default_factory=dict)
-    """The nodes that a `Command` of the node may lead to, with labels for drawings."""
+    """The nodes that a `Command` of this node may go to, with labels for drawings."""
     is_handler: bool = False
     """True if the node handles errors of other nodes."""
 
@@ -253,9 +254,10 @@ class BranchSpec:
 
     path: Any
     ends: Mapping[Any, str] | None
-    """The node for each result of *path*; None if a result is the name of a node."""
+    """The node for each result of *path*, or None if a result is itself a node name."""
     schema: Schema | None = None
-    """The part of the state that *path* gets; None for that of the node."""
+    """The part of the state that *path* gets. None means the part that the node gets.
+    """
 
 
 class GraphSpec:
@@ -266,7 +268,7 @@ class GraphSpec:
     """
 
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
-    """LangGraph's programs write ``StateGraph[State]`` in annotations."""
+    """Support for annotations such as ``StateGraph[State]``, as LangGraph has."""
 
     def __init__(
         self,
@@ -291,8 +293,8 @@ class GraphSpec:
         self.input_schema = state_schema if input_schema is None else input_schema
         self.output_schema = state_schema if output_schema is None else output_schema
         self.defaults: dict[str, Any] = {}
-        """The defaults of fields of `NodeSpec`, by name. That of ``error_handler`` is a
-        function.
+        """The defaults for the fields of `NodeSpec`, by name. The default of
+        ``error_handler`` is a function.
         """
         self._add_schema(self.state_schema)
         self._add_schema(self.input_schema, "input")
@@ -303,11 +305,12 @@ class GraphSpec:
 
         Args:
             typ: The class, or plain type.
-            role: ``input`` or ``output``, if *typ* is the schema of that alone.
+            role: ``input`` or ``output``, if *typ* is only the schema of the input or
+                output.
 
         Raises:
-            ConfigurationError: Another schema declares a key in another way, or an
-                input or output has a managed value.
+            ConfigurationError: Another schema declares a key differently, or the schema
+                of an input or output has a managed value.
         """
         if typ in self.schemas:
             return self.schemas[typ]
@@ -339,7 +342,8 @@ class GraphSpec:
 
         Raises:
             ConfigurationError: An edge begins or ends at an unknown node, no edge
-                leaves the start, or a breakpoint names no node. The message names it.
+                leaves the start, or a breakpoint names an unknown node. The message
+                gives the name.
         """
         names = [name for name, spec in self.nodes.items() if not spec.is_handler]
         known = f"the nodes are: {', '.join(names) or 'none'}"
@@ -383,7 +387,9 @@ class GraphSpec:
                 yield name, end, f"The destinations of node {name!r} name"
 
     def _branch_links(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the links of conditional edges; a free one may lead to the end."""
+        """Yield the links of conditional edges. An edge without declared destinations
+        has one link, to the end.
+        """
         for start, branches in self.branches.items():
             for name, branch in branches.items():
                 for end in (branch.ends or {END: END}).values():

@@ -31,18 +31,19 @@ Destinations = Mapping[str, str] | Sequence[str]
 
 
 class StateGraph(GraphSpec):
-    """Nodes that read and write one state, and the edges along which they run.
+    """Nodes that read and write a shared state, and the edges that order the nodes.
 
-    A node takes the state and returns an update of it. Nodes of the same superstep run
-    in parallel; their updates become visible to other nodes in the next superstep.
+    A node takes the state and returns an update of the state. Nodes of the same
+    superstep run in parallel; their updates become visible to other nodes in the next
+    superstep.
 
     Args:
         state_schema: The state: a TypedDict, a dataclass or a pydantic model
             whose annotations may name reducers, channels and managed values
             (``Annotated[list, operator.add]``), or a plain type.
-        context_schema: The class that a run's ``context`` dict becomes.
+        context_schema: The class to which a run's ``context`` dict is converted.
         input_schema, output_schema: The parts of the state that a run takes and
-            returns; by default all of it.
+            returns; by default the whole state.
 
     Raises:
         ConfigurationError: A key of a schema cannot be a channel.
@@ -80,7 +81,8 @@ class StateGraph(GraphSpec):
         """Add a node, and return the graph.
 
         Args:
-            node: The name of the node, or the action, whose name it then gets.
+            node: The name of the node. You can also pass the action here; the node then
+                gets the action's name.
             action: A function of the state, another compiled graph, or an object with
                 ``invoke`` or ``ainvoke``. It returns a dict with an update of the
                 state, a `Command`, a list of these, or None.
@@ -88,16 +90,18 @@ class StateGraph(GraphSpec):
             metadata: Values that are shown in streams.
             input_schema: The part of the state that the node gets; by default the class
                 that the first parameter is annotated with, or the whole state.
-            retry_policy: Decides whether a failed attempt is repeated; of several
-                policies, the first that matches the error does.
+            retry_policy: Decides whether a failed attempt is retried. Of several
+                policies, the first that matches the error decides.
             cache_policy: Shares the results of the node between runs.
-            error_handler: A function that is called with the same input, and an
-                ``error`` if it has such a parameter, when the last attempt has failed.
-            destinations: The nodes that a `Command` of the node leads to, for drawings;
-                a dict adds labels. By default those in ``-> Command[Literal[...]]``.
-            timeout: The most seconds that an attempt may take, or a policy.
-            executor: ``"processes"``, ``"threads"``, ``"inline"``, or an executor; None
-                for the executor of the graph.
+            error_handler: A function that is called when the last attempt has failed.
+                It gets the same input, and the exception if it has a parameter
+                ``error``.
+            destinations: The nodes that a `Command` of the node may go to, for
+                drawings; a dict adds labels. By default the nodes in the annotation
+                ``-> Command[Literal[...]]``.
+            timeout: The maximum number of seconds for an attempt, or a policy.
+            executor: ``"processes"``, ``"threads"``, ``"inline"``, or an executor. None
+                means the executor of the graph.
             isolation: ``"fresh"`` runs each attempt in a new worker process.
 
         Raises:
@@ -129,7 +133,7 @@ class StateGraph(GraphSpec):
         return self
 
     def _input_schema_of(self, action: Any) -> Any:
-        """Return the part of the state that the annotations of *action* ask for."""
+        """Return the part of the state that the annotations of *action* request."""
         inferred = None if is_graph(action) else input_schema_of(action)
         return inferred or self.state_schema
 
@@ -140,7 +144,7 @@ class StateGraph(GraphSpec):
         name = f"__error_handler__{node}"
         self.nodes[name] = NodeSpec(
             bound=_callable(getattr(handler, "__name__", name), handler),
-            schema=spec.schema,  # it gets the input of the failed node
+            schema=spec.schema,  # the handler gets the input of the failed node
             ends=destinations_of(handler),
             is_handler=True,
             executor=spec.executor,
@@ -169,11 +173,11 @@ class StateGraph(GraphSpec):
         error_handler: Callable[..., Any] | None = None,
         timeout: Timeout | None = None,
     ) -> Self:
-        """Set the options of nodes that have none of their own, and return the graph.
+        """Set default options for nodes that do not set them, and return the graph.
 
         Args:
-            retry_policy, timeout: Options of all nodes, error handlers too.
-            cache_policy, error_handler: Options of all nodes except error handlers.
+            retry_policy, timeout: Defaults for all nodes, including error handlers.
+            cache_policy, error_handler: Defaults for all nodes except error handlers.
         """
         options = {
             "retry_policy": retry_policy,
@@ -197,8 +201,8 @@ class StateGraph(GraphSpec):
             end_key: A node, or `END`.
 
         Raises:
-            ConfigurationError: The edge begins at the end or ends at the start, or a
-                list names a node that was not added before.
+            ConfigurationError: The edge begins at `END` or ends at `START`, or an edge
+                from a list of nodes names a node that was not added before.
         """
         starts = (start_key,) if isinstance(start_key, str) else tuple(start_key)
         if END in starts:
@@ -237,8 +241,9 @@ class StateGraph(GraphSpec):
             source: A node, or `START`.
             path: A function of the state after the writes of *source*. It returns the
                 name of a node, `END`, a `Send`, or a list of these.
-            path_map: The node for each result of *path*, or a list of the names that it
-                may return. By default those in ``-> Literal[...]``, or any node.
+            path_map: The node for each result of *path*, or a list of the node names
+                that *path* may return. By default the names in the annotation ``->
+                Literal[...]`` or, without such an annotation, all nodes.
 
         Raises:
             ConfigurationError: *source* has a branch of this name, or *path* cannot be
@@ -306,8 +311,8 @@ class StateGraph(GraphSpec):
     if not TYPE_CHECKING:  # type checkers refuse them by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise `AttributeError`; for an attribute of a compiled graph, mention
-            `compile`.
+            """Raise `AttributeError`, with a hint at `compile` for an attribute of a
+            compiled graph.
             """
             text = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_") and hasattr(CompiledStateGraph, name):
@@ -330,20 +335,21 @@ class StateGraph(GraphSpec):
     ) -> CompiledStateGraph:
         """Return the graph as a `Pregel` that can be run.
 
-        Nodes and edges that are added later are not part of it.
+        Nodes and edges that are added later are not part of the returned graph.
 
         Args:
             checkpointer: A saver for the state of threads, or the path of an LMDB
-                folder. For a graph that is a node of another: None for the other
-                graph's, True for the same with one history per thread, False for none.
+                folder. For a nested graph, None means the saver of the outer graph,
+                True means the same saver with one history per thread, and False means
+                no saver.
             cache: A cache for nodes with a cache policy.
             store: A long-term store, which outlives threads.
             interrupt_before, interrupt_after: The nodes before or after which a run
                 stops until it is resumed, or ``"*"``.
             debug: Whether to print updates and values.
             name: The name of the graph in drawings and messages.
-            executor: The executor of nodes that have none of their own:
-                ``"processes"``, ``"threads"``, ``"inline"``, or an executor.
+            executor: The executor of nodes that do not set one: ``"processes"``,
+                ``"threads"``, ``"inline"``, or an executor.
             migrate: Converts the state of an old thread to the channels of this graph;
                 see `Pregel`.
 
@@ -371,7 +377,7 @@ class StateGraph(GraphSpec):
 
 
 def _callable(name: str, action: Any) -> Any:
-    """Return *action*.
+    """Return *action* after a check that it can be called.
 
     Raises:
         ConfigurationError: *action* cannot be called.
@@ -385,7 +391,7 @@ def _callable(name: str, action: Any) -> Any:
 
 
 def _ends_of(action: Any, destinations: Destinations | None) -> dict[str, str | None]:
-    """Return the nodes that a `Command` of *action* leads to, with labels."""
+    """Return the nodes that a `Command` of *action* may go to, with labels."""
     if destinations is None:
         return destinations_of(action)
     if isinstance(destinations, Mapping):
@@ -396,7 +402,7 @@ def _ends_of(action: Any, destinations: Destinations | None) -> dict[str, str | 
 def _path_map(
     path: Any, path_map: Mapping[Any, str] | Sequence[str] | None
 ) -> Mapping[Any, str] | None:
-    """Return the node for each result of *path*; None if any node is possible."""
+    """Return the node for each result of *path*, or None if any node is possible."""
     if isinstance(path_map, Mapping):
         return dict(path_map)
     names = path_map

@@ -1,4 +1,4 @@
-"""Writers of a graph's nodes: they turn a node's output into writes to channels.
+"""The writers of a graph's nodes, which convert a node's output to channel writes.
 
 A `NodeWriter` writes the state update and follows the edges that leave the node, a
 `BranchWriter` follows one conditional edge. Both are plain objects, so that they can be
@@ -23,7 +23,7 @@ from flowpregel.graph.spec import ROOT
 from flowpregel.pregel.definition import END, START
 
 TRIGGER: Final = "branch:to:"
-"""The prefix of the channel that triggers a node; its name follows."""
+"""The prefix of the channel that triggers a node; the node's name follows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +96,7 @@ class NodeWriter:
     ) -> list[Write]:
         """Return the writes of an update that consists of keys and values."""
         writes = [item for item in items if item[0] in self.keys]
-        # A dict without this key may be the plain value itself.
+        # A dict without the key `ROOT` may be the plain value itself.
         if ROOT in self.keys:
             writes = [item for item in writes if item[0] == ROOT]
             return writes or [(ROOT, update)]
@@ -106,12 +106,13 @@ class NodeWriter:
         return writes
 
     def _notice_unknown(self, keys: Iterable[Any], scope: Scope) -> None:
-        """Give the user a notice of an update whose *keys* are all unknown.
+        """Emit a notice about an update whose *keys* are all unknown.
 
-        A nested graph need not share a key with the state around it.
+        For a nested graph there is no notice, because its state need not share a key
+        with the outer state.
         """
         is_input = self.node == START
-        # A task that only writes the output of a nested graph has no steps to call.
+        # A task without steps only writes the output of a nested graph.
         task = scope.job.task
         is_nested = scope.job.place.namespace if is_input else not task.node.steps
         if is_nested:
@@ -159,8 +160,8 @@ def _has_commands(output: Any) -> bool:
 
 
 def _is_pairs(update: Any) -> bool:
-    """Return whether *update* is a list of (key, value) pairs, as a `Command` may
-    have.
+    """Return whether *update* is a list of (key, value) pairs, which a `Command` may
+    contain.
     """
     if not isinstance(update, list | tuple):
         return False
@@ -189,7 +190,7 @@ def _goto_writes(goto: Any) -> Iterable[Write]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BranchWriter:
-    """A writer that follows a conditional edge: it calls the path function.
+    """A writer that calls the path function of a conditional edge.
 
     The path function gets the state with the node's own writes applied.
 
@@ -197,11 +198,11 @@ class BranchWriter:
         node: The name of the node that the edge leaves.
         name: The name of the path function.
         path: The path function.
-        ends: The node for each result of the path function; None if a result is the
-            name of a node.
-        selection: The keys of the state that the path function gets. They are in the
-            ``reads`` of the node, too.
-        mapper: Makes an object of the state; None leaves the dict.
+        ends: The node for each result of the path function, or None if a result is
+            itself a node name.
+        selection: The keys of the state that the path function gets. They must be in
+            the ``reads`` of the node, too.
+        mapper: A function that converts the state to an object. None leaves the dict.
         passes_on: Whether the path function also gets the keys of the node's output
             that are not in the state.
     """
@@ -235,8 +236,8 @@ class BranchWriter:
             elif self.passes_on and isinstance(output, dict):
                 state = {**output, **state}
         if self.path.func is None:
-            # The coroutine is made when it is awaited. A sync run refuses it, and must
-            # not leave a coroutine that was never awaited.
+            # `_later` calls the path function only when awaited, because a sync run
+            # refuses the result, and must not leave an unawaited coroutine behind.
             return self._later(state, scope)
         return self._writes_of(call(self.path, state, scope))
 
@@ -291,13 +292,13 @@ def check_input(
 ) -> list[Write]:
     """Check a run's input against a pydantic model, before any node runs.
 
-    A missing key is no error: a node may still write it.
+    A missing key is not an error, because a node may still write the key.
 
     Args:
         model: The model.
         keys: The keys of the input.
         output: The output of the input node; not used.
-        scope: Reads the state.
+        scope: The scope of the task, through which the state is read.
 
     Returns:
         No writes.
