@@ -1,5 +1,5 @@
-"""The contract of a channel, which folds a superstep's writes into one value; its usual
-forms.
+"""The contract of channels, which fold a superstep's writes into one value, and the
+usual base classes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Update = TypeVar("Update")
 
 
 class Missing(Enum):
-    """The type of `MISSING`, which stands for no value at all (None is a value)."""
+    """The type of `MISSING`, which means that there is no value (None is a value)."""
 
     MISSING = "MISSING"
 
@@ -31,25 +31,26 @@ MISSING: Final = Missing.MISSING
 class BaseChannel(Generic[Value, Update], ABC):
     """A named place that folds the writes of one superstep into one value.
 
-    A channel is used by one run at a time and needs no lock. The loop calls
-    `update` once a superstep with all the writes, in task order; `consume` on
-    the channels that triggered a task; `finish` when nothing else is left to do.
+    A channel is used by one run at a time and needs no lock. The run loop calls
+    `update` once per superstep with all writes, in task order, `consume` for the
+    channels that triggered a task, and `finish` when nothing else is left to run.
 
     Args:
-        typ: The type of the value. Documentation and the drawing use it.
-        key: The channel's name; filled in by the program that owns it.
+        typ: The type of the value, for documentation and drawings.
+        key: The channel's name, set by the program that the channel belongs to.
     """
 
     reacts_to_silence: ClassVar[bool] = True
-    """Whether ``update(())`` may change an available channel. Kinds that only
-    change when written say False, so that a superstep need not visit them."""
+    """True if ``update(())`` may change an available channel. A channel class that only
+    changes when written sets False, so that a superstep can skip its channels.
+    """
 
     is_tracked: ClassVar[bool] = True
-    """Whether checkpoints keep the value, and a `Send` may carry it."""
+    """True if checkpoints store the value, and a `Send` may contain it."""
 
     @property
     def folds_with(self) -> Callable[..., Any] | None:
-        """The function of the user's that folds what is written, if there is one."""
+        """The user's function that folds the writes, if there is one."""
         return None
 
     def __init__(self, typ: Any, key: str = "") -> None:
@@ -58,7 +59,7 @@ class BaseChannel(Generic[Value, Update], ABC):
 
     @property
     def ValueType(self) -> Any:
-        """The type of what `get` returns."""
+        """The type of the value that `get` returns."""
         return self.typ
 
     @property
@@ -68,7 +69,7 @@ class BaseChannel(Generic[Value, Update], ABC):
 
     @abstractmethod
     def update(self, values: Sequence[Update]) -> bool:
-        """Fold one superstep's writes; return whether the channel changed.
+        """Fold one superstep's writes, and return whether the channel changed.
 
         Raises:
             InvalidUpdateError: The channel cannot take these writes.
@@ -79,26 +80,28 @@ class BaseChannel(Generic[Value, Update], ABC):
         """Return the value.
 
         Raises:
-            EmptyChannelError: The channel holds none.
+            EmptyChannelError: The channel has no value.
         """
 
     @abstractmethod
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel of this kind holding *saved* (`MISSING`: empty)."""
+        """Return a new channel of this class that contains *saved*, or that is empty if
+        *saved* is `MISSING`.
+        """
 
     def checkpoint(self) -> Any:
-        """Return what a checkpoint keeps of the channel, or `MISSING`."""
+        """Return the value to store in a checkpoint, or `MISSING`."""
         try:
             return self.get()
         except EmptyChannelError:
             return MISSING
 
     def copy(self) -> Self:
-        """Return a channel of its own with the same value."""
+        """Return an independent channel with the same value."""
         return self.from_checkpoint(self.checkpoint())
 
     def is_available(self) -> bool:
-        """Return whether the channel holds a value a node can be given."""
+        """Return whether the channel has a value that a node can get."""
         try:
             self.get()
         except EmptyChannelError:
@@ -106,11 +109,15 @@ class BaseChannel(Generic[Value, Update], ABC):
         return True
 
     def consume(self) -> bool:
-        """Note that a task was triggered by this channel; return whether it changed."""
+        """React to a task that this channel triggered, and return whether the channel
+        changed.
+        """
         return False
 
     def finish(self) -> bool:
-        """Note that nothing else can run; return whether the channel changed."""
+        """React to the fact that nothing else can run, and return whether the channel
+        changed.
+        """
         return False
 
     def __eq__(self, other: object) -> bool:
@@ -120,9 +127,9 @@ class BaseChannel(Generic[Value, Update], ABC):
         return hash(type(self))
 
     def identity(self) -> tuple[Any, ...]:
-        """Return what makes two declarations of a state key the same, not the value.
+        """Return the parts that two equal declarations of a state key have in common.
 
-        The type of the value comes first.
+        The type of the value comes first. The value itself is not included.
         """
         return (self.typ,)
 
@@ -134,8 +141,7 @@ class BaseChannel(Generic[Value, Update], ABC):
 
 
 class HoldingChannel(BaseChannel[Value, Update]):
-    """A channel that holds one value or none; what it does with writes is its kind's
-    own.
+    """A channel that holds one value or none. Subclasses define the effect of writes.
 
     Args:
         typ: The type of the value.
@@ -150,7 +156,7 @@ class HoldingChannel(BaseChannel[Value, Update]):
         """Return the value.
 
         Raises:
-            EmptyChannelError: There is none.
+            EmptyChannelError: There is no value.
         """
         if self.value is MISSING:
             raise self._empty()
@@ -165,18 +171,18 @@ class HoldingChannel(BaseChannel[Value, Update]):
         return self.value
 
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that holds *saved*."""
+        """Return a new channel that contains *saved*."""
         new = copy(self)
         new.value = saved
         return new
 
     def copy(self) -> Self:
-        """Return a channel of its own with the same value."""
+        """Return an independent channel with the same value."""
         return copy(self)
 
 
 class GuardedChannel(HoldingChannel[Value, Value]):
-    """A channel that takes one write a superstep, or the last of them.
+    """A channel that takes one write per superstep, or the last of several writes.
 
     Args:
         typ: The type of the value.
@@ -192,11 +198,11 @@ class GuardedChannel(HoldingChannel[Value, Value]):
         self.guard = guard
 
     def update(self, values: Sequence[Value]) -> bool:
-        """Take the write; without one, forget the value, if the channel reacts to
+        """Take the write. Without a write, drop the value if the channel reacts to
         silence.
 
         Raises:
-            InvalidUpdateError: There are several, and the channel is guarded.
+            InvalidUpdateError: There are several writes, and the channel is guarded.
         """
         if not values:
             if not self.reacts_to_silence or self.value is MISSING:
@@ -220,8 +226,8 @@ class GuardedChannel(HoldingChannel[Value, Value]):
 def read(
     channels: Mapping[str, BaseChannel[Any, Any]], keys: str | Sequence[str]
 ) -> Any:
-    """Return the bare value of one channel (None: it is empty), or a dict of
-    several.
+    """Return the bare value of one channel (None if the channel is empty), or a dict of
+    the values of several channels.
     """
     if isinstance(keys, str):
         channel = channels[keys]

@@ -18,17 +18,17 @@ Value = TypeVar("Value")
 
 
 class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
-    """Keeps the fold of all writes: ``value = operator(value, write)`` for each.
+    """Folds each write into the value: ``value = operator(value, write)``.
 
-    It starts with ``typ()``; where a type cannot be called without arguments
-    the first write becomes the value. An `Overwrite` replaces the value, and
-    every other write of the same superstep is dropped.
+    The initial value is ``typ()``. If the type cannot be called without arguments, the
+    first write becomes the value. An `Overwrite` replaces the value, and every other
+    write of the same superstep is dropped.
 
     Args:
         typ: The type of the value; an abstract ``Sequence``, ``Set`` or
             ``Mapping`` means ``list``, ``set`` or ``dict``.
-        operator: Takes the value and a write, returns the new value. It should
-            leave its arguments alone: others may still hold them.
+        operator: A function that takes the value and a write, and returns the new
+            value. It should not modify its arguments, to which other objects may refer.
 
     Raises:
         ConfigurationError: *operator* cannot be called.
@@ -65,8 +65,8 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
         """Fold the writes in order, or take the `Overwrite` among them.
 
         Raises:
-            InvalidUpdateError: There are several `Overwrite`.
-            Exception: What the reducer raised, with a note that names the
+            InvalidUpdateError: The writes contain several `Overwrite`.
+            Exception: The exception of the reducer, with a note that names the
                 channel and the write.
         """
         if not values:
@@ -89,13 +89,13 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
         return value
 
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that holds a shallow copy of *saved*."""
+        """Return a new channel that contains a shallow copy of *saved*."""
         return super().from_checkpoint(
             self._start() if saved is MISSING else detached(saved)
         )
 
     def copy(self) -> Self:
-        """Return a channel of its own with a shallow copy of the value."""
+        """Return an independent channel with a shallow copy of the value."""
         return self.from_checkpoint(self.value)
 
     def identity(self) -> tuple[Any, ...]:

@@ -25,29 +25,31 @@ ContextManager: TypeAlias = (
 class Context(BaseChannel[Value, NoReturn]):
     """Gives nodes the value of a context manager: a connection, a client, a model.
 
-    The context is entered when it is first read, once a run in each process
-    that reads it, and left by `close` when the run ends, however it ends. It is
-    never part of a checkpoint, and it cannot be written.
+    The context is entered at the first read, once per run in each process that reads
+    the channel. `close` exits the context when the run ends, whether the run succeeds
+    or fails. The value is never part of a checkpoint, and the channel cannot be
+    written.
 
-    Who holds which context:
+    Which channels share a context:
 
-    * `from_checkpoint` gives a channel with a context of its own, not yet
-      entered: a run calls it once, so that runs do not share.
-    * `copy` gives a channel with the same context, entered or not: a run's
+    * `from_checkpoint` returns a channel with a new context, which is not entered yet.
+      A run calls it once, so runs do not share contexts.
+    * `copy` returns a channel with the same context, entered or not, because a run's
       channels may be copied for reading.
-    * Unpickled in another process it is a context of that process, made by the
-      same factory; all pickles of a run share it, as long as one of
-      them lives. The process that unpickles it closes it: a worker process when the run
-      ends, another executor's process after each task.
+    * A channel that is unpickled in another process has a context of that process,
+      created by the same factory. All pickles of one run's channel share this context
+      in a process, as long as one of the channels exists. The process that unpickles
+      the channel closes it: a worker process when the run ends, another executor's
+      process after each task.
 
-    It may be left from another OS thread than the one that entered it. An async
-    context manager is entered and left on the event loop of an async run, for its
-    async nodes alone.
+    The context may be exited on another OS thread than the one that entered it. An
+    async context manager is entered and exited on the event loop of an async run, and
+    only async nodes can read the value.
 
     Args:
         factory: A class or function that returns a context manager, such as one
             made by ``contextlib.contextmanager`` or ``asynccontextmanager``. It
-            needs to be picklable for nodes that run in worker processes.
+            must be picklable for nodes that run in worker processes.
         typ: The type of the value.
 
     Raises:
@@ -78,14 +80,14 @@ class Context(BaseChannel[Value, NoReturn]):
 
     @property
     def factory(self) -> Callable[[], ContextManager[Value]]:
-        """The function that makes the context manager."""
+        """The function that creates the context manager."""
         return self.held.factory
 
     def update(self, values: Sequence[NoReturn]) -> bool:
         """Refuse any write.
 
         Raises:
-            InvalidUpdateError: There is one.
+            InvalidUpdateError: There is a write.
         """
         if values:
             raise InvalidUpdateError(
@@ -95,12 +97,12 @@ class Context(BaseChannel[Value, NoReturn]):
         return False
 
     def get(self) -> Value:
-        """Return the context's value; enter the context if that is not done yet.
+        """Return the context's value, and enter the context first if necessary.
 
         Raises:
             EmptyChannelError: The context was closed.
-            ConfigurationError: The factory gave no context manager.
-            Exception: What the factory or its ``__enter__`` raised, with a note
+            ConfigurationError: The factory did not return a context manager.
+            Exception: The exception of the factory or of ``__enter__``, with a note
                 that names the channel. The next `get` tries again.
         """
         held = self.held
@@ -121,7 +123,7 @@ class Context(BaseChannel[Value, NoReturn]):
 
     @property
     def is_async(self) -> bool:
-        """Whether it makes async context managers."""
+        """True if the factory creates async context managers."""
         return isasyncgenfunction(unwrap(self.factory)) or _is_async(self.factory)
 
     async def aget(self) -> Value:
@@ -140,7 +142,7 @@ class Context(BaseChannel[Value, NoReturn]):
             loop, held.entered_by = asyncio.get_running_loop(), threading.get_ident()
             held.on_loop = partial(asyncio.run_coroutine_threadsafe, loop=loop)
         try:
-            # Others may wait for it too.
+            # Shielded, because other tasks may wait for the same future.
             return await asyncio.shield(held.entering)
         except Exception as error:
             held.manager = held.entering = None
@@ -148,20 +150,20 @@ class Context(BaseChannel[Value, NoReturn]):
             raise
 
     def is_available(self) -> bool:
-        """Return whether it can be read; does not enter the context."""
+        """Return whether the channel can be read, without entering the context."""
         return not self.held.closed
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leave the context, if it was entered; afterwards it cannot be read.
+        """Exit the context if it was entered. Afterwards the channel cannot be read.
 
-        May be called again. Whether the context manager wants to swallow the
-        error makes no difference to the run.
+        The method may be called again. If the context manager suppresses the error, the
+        run still fails with it.
 
         Args:
-            error: What ended the run; None if nothing went wrong.
+            error: The error that ended the run, or None without an error.
 
         Raises:
-            Exception: What ``__exit__`` raised, with a note that names the
+            Exception: The exception of ``__exit__``, with a note that names the
                 channel.
         """
         held = self.held
@@ -189,7 +191,7 @@ class Context(BaseChannel[Value, NoReturn]):
         return MISSING
 
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel with a context of its own, not yet entered."""
+        """Return a new channel with a new context, which is not entered yet."""
         new = type(self)(self.factory, self.typ)
         new.key = self.key
         return new
@@ -211,8 +213,8 @@ class Context(BaseChannel[Value, NoReturn]):
 
 
 def contexts_in(node_input: Any) -> list[Context[Any]]:
-    """Return the `Context` channels in a node's input: it is one, or is a dict of
-    values.
+    """Return the `Context` channels in a node's input, which is a bare value or a dict
+    of values.
     """
     if not isinstance(node_input, dict):
         return [node_input] if isinstance(node_input, Context) else []
@@ -221,27 +223,29 @@ def contexts_in(node_input: Any) -> list[Context[Any]]:
 
 @dataclass(eq=False)
 class _SharedContext(Generic[Value]):
-    """One context in one process, shared by the channels that stand for it."""
+    """One context in one process, which several channels may share."""
 
     token: bytes
     factory: Callable[[], ContextManager[Value]]
     lock: AbstractContextManager[Any] = field(default_factory=threading.RLock)
-    """Reentrant: a factory that reads its own channel gets a RecursionError, not a
-    deadlock.
+    """The lock for entering and exiting. It is reentrant, so that a factory that reads
+    its own channel gets a RecursionError instead of a deadlock.
     """
     manager: Any = None
     value: Value | None = None
     closed: bool = False
     entering: Any = None
-    """The future of the value of an async context."""
+    """The future for the value of an async context."""
     on_loop: Any = None
-    """Has a coroutine run on the event loop that it was entered on."""
+    """A function that runs a coroutine on the event loop that entered the context."""
     entered_by: int = 0
-    """The OS thread of that loop."""
+    """The identifier of that event loop's OS thread."""
 
 
 _contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary()
-"""This process's contexts by token: two pickles of one run's channel meet here."""
+"""The contexts of this process by token, through which all pickles of one run's channel
+get the same context.
+"""
 
 _contexts_lock = threading.Lock()
 
@@ -274,6 +278,6 @@ def _is_async(manager: Any) -> bool:
 
 
 async def _left(entering: Any, manager: Any, how: tuple[Any, ...]) -> None:
-    """Leave an async context, once it is entered."""
+    """Exit an async context once it has been entered."""
     await entering
     await manager.__aexit__(*how)

@@ -1,4 +1,4 @@
-"""`DeltaChannel`, of which a superstep keeps its writes and not the value."""
+"""`DeltaChannel`, for which a superstep stores its writes instead of the value."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ Update = TypeVar("Update")
 
 
 class DeltaChannel(HoldingChannel[Value, Update]):
-    """Keeps the fold of all writes, stored as what each superstep added.
+    """Folds all writes into the value, but stores only the writes of each superstep.
 
-    A checkpoint holds the superstep's writes alone; the value is rebuilt from
-    the nearest snapshot and the writes since, in one call of the reducer. So
-    the reducer has to be deterministic, and to give the same whether writes
-    come in one batch or in several. An `Overwrite` replaces the value (None:
-    with ``typ()``), and every other write of the same superstep is dropped.
+    The value is rebuilt from the nearest snapshot and the later writes, in one call of
+    the reducer. So the reducer must be deterministic, and must give the same result
+    whether writes come in one batch or in several. An `Overwrite` replaces the value
+    (``Overwrite(None)`` with ``typ()``), and every other write of the same superstep is
+    dropped.
 
     Args:
-        reducer: Takes the value and a list of writes, returns the new value. It
-            should leave the value it is given alone: others may still hold it.
-        typ: The type of the value; it starts as ``typ()``. None is a list;
-            inside ``Annotated[T, DeltaChannel(...)]`` it is ``T``.
-        snapshot_frequency: After how many updates the whole value is stored
-            too; None is never.
+        reducer: A function that takes the value and a list of writes, and returns the
+            new value. It should not modify the old value, to which other objects may
+            refer.
+        typ: The type of the value, which is initially ``typ()``. None means a list, or
+            ``T`` inside ``Annotated[T, DeltaChannel(...)]``.
+        snapshot_frequency: The number of updates after which the whole value is stored
+            too, or None for no snapshots.
 
     Raises:
         ConfigurationError: *reducer* cannot be called, or *snapshot_frequency*
@@ -80,8 +81,8 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         them.
 
         Raises:
-            InvalidUpdateError: There are several `Overwrite`.
-            Exception: What the reducer raised, with a note that names the
+            InvalidUpdateError: The writes contain several `Overwrite`.
+            Exception: The exception of the reducer, with a note that names the
                 channel.
         """
         if not values:
@@ -92,12 +93,12 @@ class DeltaChannel(HoldingChannel[Value, Update]):
     def replay(self, batches: Sequence[Sequence[Update]]) -> None:
         """Fold the writes of many supersteps, oldest first, in one call of the reducer.
 
-        The result is that of one `update` after the other. A batch that holds
-        an `Overwrite` starts over: earlier writes do not count.
+        The result is the same as that of one `update` after the other. After a batch
+        with an `Overwrite`, earlier writes do not count.
 
         Raises:
             InvalidUpdateError: One superstep has several `Overwrite`.
-            Exception: What the reducer raised, with a note that names the
+            Exception: The exception of the reducer, with a note that names the
                 channel.
         """
         batches = (*batches,)
@@ -116,21 +117,21 @@ class DeltaChannel(HoldingChannel[Value, Update]):
             raise
 
     def checkpoint(self) -> Any:
-        """Return `MISSING`: deltas and snapshots are stored beside the checkpoint's
-        values.
+        """Return `MISSING`, because deltas and snapshots are stored separately from the
+        checkpoint's values.
         """
         return MISSING
 
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that holds a shallow copy of *saved* (`MISSING`:
-        ``typ()``).
+        """Return a new channel that contains a shallow copy of *saved*, or ``typ()`` if
+        *saved* is `MISSING`.
         """
         return super().from_checkpoint(
             self.typ() if saved is MISSING else detached(saved)
         )
 
     def copy(self) -> Self:
-        """Return a channel of its own with a shallow copy of the value."""
+        """Return an independent channel with a shallow copy of the value."""
         return super().from_checkpoint(detached(self.value))
 
     def identity(self) -> tuple[Any, ...]:

@@ -1,6 +1,5 @@
-"""Parts of all channels with a reducer.
-
-These are `Overwrite`, empty values, copies, and the comparison of reducers.
+"""The common parts of channels with a reducer: `Overwrite`, empty values, copies, and
+the comparison of reducers.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _TAG: Literal["__overwrite__"] = "__overwrite__"
 
 @dataclass(slots=True)
 class Overwrite:
-    """Write this to replace a channel's value, past its reducer.
+    """A write that replaces a channel's value without calling the reducer.
 
-    ``{"__overwrite__": value}`` means the same, and so does the form that JSON
-    makes of it: ``{"type": "__overwrite__", "value": value}``.
+    ``{"__overwrite__": value}`` has the same effect, and so has the dict to which a
+    JSON codec converts an `Overwrite`: ``{"type": "__overwrite__", "value": value}``.
 
     Example:
         >>> from flowpregel.channels import BinaryOperatorAggregate
@@ -46,19 +45,18 @@ class Overwrite:
     value: Any
     """The new value of the channel."""
     type: Literal["__overwrite__"] = _TAG
-    """Lets it be recognised when a JSON codec made a dict of it."""
+    """The tag that identifies an `Overwrite` which a JSON codec converted to a dict."""
 
 
 def replacement(write: Any) -> Any:
-    """Return what *write* replaces a value with, or `MISSING` if it replaces
-    nothing.
-    """
+    """Return the new value if *write* is an `Overwrite` in some form, or `MISSING`."""
     if isinstance(write, Overwrite):
         return write.value
     if isinstance(write, dict):
         if len(write) == 1:
             return write.get(_TAG, MISSING)
-        # The tag is compared only with text: an array's == gives no truth value.
+        # Only text is compared with the tag, because == of an array does not return a
+        # bool.
         tag = write.get("type") if len(write) == 2 else None
         if isinstance(tag, str) and tag == _TAG:
             return write.get("value", MISSING)
@@ -66,15 +64,16 @@ def replacement(write: Any) -> Any:
 
 
 def has_overwrite(values: Iterable[Any]) -> bool:
-    """Return whether any of these writes is an `Overwrite` in some form."""
+    """Return whether any write in *values* is an `Overwrite` in some form."""
     return any(replacement(value) is not MISSING for value in values)
 
 
 def only_replacement(values: Sequence[Any], key: str) -> Any:
-    """Return what one superstep's writes replace a value with, or `MISSING`.
+    """Return the new value of the `Overwrite` among one superstep's writes, or
+    `MISSING` if there is none.
 
     Raises:
-        InvalidUpdateError: Several of them would.
+        InvalidUpdateError: There are several `Overwrite`.
     """
     replacements = [replacement(value) for value in values]
     overwrites = [value for value in replacements if value is not MISSING]
@@ -97,7 +96,9 @@ _CONCRETE: dict[Any, type] = {
 
 
 def concrete(typ: Any) -> Any:
-    """Return *typ* without annotations, an abstract collection as the built-in one."""
+    """Return *typ* without ``Annotated``, with an abstract collection replaced by the
+    built-in class.
+    """
     origin = get_origin(typ)
     if origin in (Annotated, Required, NotRequired):
         return concrete(get_args(typ)[0])
@@ -105,7 +106,7 @@ def concrete(typ: Any) -> Any:
 
 
 def detached(value: Value) -> Value:
-    """Return a shallow copy, or *value* itself where it cannot be copied."""
+    """Return a shallow copy of *value*, or *value* itself if it cannot be copied."""
     try:
         return copy.copy(value)
     except (TypeError, copy.Error):
@@ -113,10 +114,10 @@ def detached(value: Value) -> Value:
 
 
 def identity_of(reducer: Callable[..., Any]) -> Any:
-    """Return what is equal for two reducers that do the same.
+    """Return a value that is equal for two reducers with the same behaviour.
 
-    A lambda that is written twice is two objects: those that are the same code
-    in the same module, and hold no variables, count as one reducer.
+    The same lambda written twice gives two objects. Functions with the same code in the
+    same module, and without closure variables, count as the same reducer.
     """
     if not isinstance(reducer, FunctionType) or reducer.__closure__:
         return reducer

@@ -1,5 +1,5 @@
-"""The channels that hold one write: for good, to the end, for a superstep, or for a
-run.
+"""The channels that hold the last write: permanently, until the end of the run, for one
+superstep, or outside of checkpoints.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class LastValue(GuardedChannel[Value]):
-    """Keeps the value written last; two writes in one superstep are an error.
+    """Holds the last written value; two writes in one superstep are an error.
 
     Args:
         typ: The type of the value.
@@ -37,9 +37,9 @@ class LastValue(GuardedChannel[Value]):
 
 
 class LastValueAfterFinish(HoldingChannel[Value, Value]):
-    """Keeps the last write, and shows it when nothing else is left to run.
+    """Holds the last write, which becomes available when nothing else is left to run.
 
-    A task that it triggers uses it up.
+    The value is dropped when it has triggered a task.
 
     Args:
         typ: The type of the value.
@@ -60,7 +60,7 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
         self.finished = False
 
     def update(self, values: Sequence[Value]) -> bool:
-        """Keep the last write, out of sight until the next `finish`."""
+        """Store the last write, which is unavailable until the next `finish`."""
         if not values:
             return False
         self.value = values[-1]
@@ -68,13 +68,13 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
         return True
 
     def get(self) -> Value:
-        """Return the value, once finished."""
+        """Return the value, if `finish` has made it available."""
         if not self.finished:
             raise self._empty()
         return super().get()
 
     def is_available(self) -> bool:
-        """Return whether there is a value and it is finished."""
+        """Return whether there is a value that `finish` has made available."""
         return self.finished and super().is_available()
 
     def checkpoint(self) -> Any:
@@ -94,14 +94,14 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
         return new
 
     def consume(self) -> bool:
-        """Empty the channel if its value was on show."""
+        """Drop the value if it was available."""
         if not self.finished:
             return False
         self.value, self.finished = MISSING, False
         return True
 
     def finish(self) -> bool:
-        """Show the value, if there is one."""
+        """Make the value available, if there is one."""
         if self.finished or self.value is MISSING:
             return False
         self.finished = True
@@ -109,10 +109,10 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
 
 
 class AnyValue(GuardedChannel[Value]):
-    """Keeps one of a superstep's writes, the last; a superstep without a write empties
-    it.
+    """Holds the last of a superstep's writes. A superstep without a write empties the
+    channel.
 
-    It takes on trust that all writes of a superstep are equal.
+    The channel assumes, without checking, that all writes of a superstep are equal.
 
     Args:
         typ: The type of the value.
@@ -130,7 +130,8 @@ class AnyValue(GuardedChannel[Value]):
 
 
 class EphemeralValue(GuardedChannel[Value]):
-    """Keeps what the superstep before wrote; a superstep without a write empties it.
+    """Holds the write of the previous superstep. A superstep without a write empties
+    the channel.
 
     Args:
         typ: The type of the value.
@@ -147,7 +148,8 @@ class EphemeralValue(GuardedChannel[Value]):
 
 
 class UntrackedValue(GuardedChannel[Value]):
-    """Keeps the value written last for as long as the run lasts, never in a checkpoint.
+    """Holds the last written value until the end of the run; it is never in a
+    checkpoint.
 
     Args:
         typ: The type of the value.

@@ -1,5 +1,5 @@
-"""`NamedBarrierValue`, which waits for a set of names, and a form that waits for the
-end of the run.
+"""`NamedBarrierValue`, which waits for a set of names, and a variant that also waits
+until nothing else is left to run.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ Name = TypeVar("Name")
 
 
 class NamedBarrierValue(BaseChannel[None, Name]):
-    """Available, with the value None, once each of *names* was written.
+    """A channel that is available, with the value None, once each name in *names* was
+    written.
 
-    A task that it triggers uses it up; then it waits for all of them again.
+    When the channel has triggered a task, it waits for all names again.
 
     Args:
         typ: The type of the names.
-        names: What has to be written.
+        names: The names to wait for.
 
     Raises:
-        ConfigurationError: *names* is empty, or one text.
+        ConfigurationError: *names* is empty, or a single text.
 
     Example:
         >>> channel = NamedBarrierValue(str, {"left", "right"})
@@ -46,10 +47,10 @@ class NamedBarrierValue(BaseChannel[None, Name]):
             )
 
     def update(self, values: Sequence[Name]) -> bool:
-        """Tick off the names; return whether one of them is new.
+        """Add *values* to the names seen, and return whether one of them is new.
 
         Raises:
-            InvalidUpdateError: One of them is not waited for.
+            InvalidUpdateError: The channel does not wait for one of *values*.
         """
         new = set()
         for value in values:
@@ -81,12 +82,12 @@ class NamedBarrierValue(BaseChannel[None, Name]):
         return self.seen == self.names
 
     def checkpoint(self) -> Any:
-        """Return the names written so far, as a set of its own."""
+        """Return the names written so far, in a new set."""
         return set(self.seen)
 
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that has seen *saved*; names it no longer has are
-        dropped.
+        """Return a new channel that has seen the names *saved*. Names that the channel
+        no longer waits for are dropped.
         """
         new = copy(self)
         new.seen = set() if saved is MISSING else set(saved) & self.names
@@ -105,15 +106,15 @@ class NamedBarrierValue(BaseChannel[None, Name]):
 
 
 class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
-    """Available, with the value None, once each of *names* was written and nothing is
-    left to run.
+    """A channel that is available, with the value None, once each name in *names* was
+    written and nothing else is left to run.
 
     Args:
         typ: The type of the names.
-        names: What has to be written.
+        names: The names to wait for.
 
     Raises:
-        ConfigurationError: *names* is empty, or one text.
+        ConfigurationError: *names* is empty, or a single text.
 
     Example:
         >>> channel = NamedBarrierValueAfterFinish(str, {"left"})
@@ -128,7 +129,7 @@ class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
         self.finished = False
 
     def is_available(self) -> bool:
-        """Return whether all names were written and it is finished."""
+        """Return whether all names were written and `finish` was called since."""
         return self.finished and super().is_available()
 
     def checkpoint(self) -> Any:
@@ -142,19 +143,19 @@ class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
         if saved is not MISSING:
             seen, finished = saved
         new = super().from_checkpoint(seen)
-        # Names that were added since have to be waited for.
+        # The channel must still wait for names that were added since the checkpoint.
         new.finished = finished and new.seen == new.names
         return new
 
     def consume(self) -> bool:
-        """Wait for all names again, if it was on show."""
+        """Wait for all names again, if the channel was available."""
         consumed = super().consume()
         if consumed:
             self.finished = False
         return consumed
 
     def finish(self) -> bool:
-        """Show the barrier, if all names were written."""
+        """Make the channel available, if all names were written."""
         if self.finished or self.seen != self.names:
             return False
         self.finished = True

@@ -1,4 +1,4 @@
-"""`Topic`, which keeps every write as one of a list."""
+"""`Topic`, which collects all writes in a list."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Value = TypeVar("Value")
 
 
 class Topic(HoldingChannel[list[Value], Value | list[Value]]):
-    """Keeps the list of what was written; a written list counts as its items.
+    """Collects the written items in a list. A written list counts as several items.
 
     Args:
         typ: The type of one item.
-        unique: Whether an item equal to one that is there is dropped: to one of
-            this superstep, and, if it accumulates, of any before it. Items that
+        unique: Whether to drop an item that equals an earlier item of the same
+            superstep or, with *accumulate*, of any earlier superstep. Items that
             cannot be hashed are compared with each other one by one.
-        accumulate: Whether items stay for the rest of the run; otherwise a
-            superstep's items replace those of the one before.
+        accumulate: Whether items stay for the rest of the run; otherwise the items of a
+            superstep replace the items of the previous superstep.
 
     Example:
         >>> channel = Topic(str, unique=True)
@@ -38,7 +38,7 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
 
     @property
     def ValueType(self) -> Any:
-        """The type of what `get` returns."""
+        """The type of the value that `get` returns."""
         return list[self.typ]  # type: ignore[name-defined]
 
     @property
@@ -47,8 +47,8 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
         return Union[self.typ, list[self.typ]]  # type: ignore[name-defined]  # noqa: UP007 - may be text
 
     def update(self, values: Sequence[Value | list[Value]]) -> bool:
-        """Add the writes, or replace the items by them; return whether that made a
-        difference.
+        """Add the writes to the items, or replace the items, and return whether the
+        channel changed.
         """
         items: list[Value] = []
         for value in values:
@@ -66,17 +66,17 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
         return has_dropped or bool(added)
 
     def get(self) -> list[Value]:
-        """Return the items, in a list of its own."""
+        """Return the items in a new list."""
         return super().get().copy()
 
     def checkpoint(self) -> Any:
-        """Return the items, in a list of its own, or `MISSING`."""
+        """Return the items in a new list, or `MISSING` if there are none."""
         return copy(self.value)
 
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that holds the items *saved*."""
+        """Return a new channel that contains the items *saved*."""
         if isinstance(saved, tuple):
-            # LangGraph once saved a pair: every item there ever was, and the items.
+            # LangGraph once saved a pair: all items ever written, and the current ones.
             _, saved = saved
         if saved is not MISSING:
             saved = [*saved] or MISSING
@@ -88,7 +88,7 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
 
 
 def _unseen(items: list[Value], known: list[Value]) -> list[Value]:
-    """Return those of *items* that are not *known*, each once."""
+    """Return the *items* that are not in *known*, each once."""
     hashed: set[Any] = set()
     unhashable: list[Any] = []
     unseen: list[Value] = []
@@ -115,7 +115,8 @@ def _is_equal(item: Any, other: Any) -> bool:
     try:
         return bool(item == other)
     except ValueError:
-        # Arrays and frames have no truth value: they are equal if their content is.
+        # Comparing arrays or data frames does not give a bool, so their pickles are
+        # compared.
         if type(item) is not type(other):
             return False
         return pickle.dumps(item) == pickle.dumps(other)
