@@ -1,9 +1,9 @@
-"""Signals where they are safe.
+"""Delayed signal handlers: the program's handlers run only where a raise is safe.
 
 Python calls a program's signal handlers between any two instructions of the main
-thread: also between a lock's taking and the note that it was taken. A handler may raise
-there, as the usual ones do: `KeyboardInterrupt` for Ctrl-C, `sys.exit` for SIGTERM, a
-timeout for SIGALRM. What must not be broken off runs inside `held`::
+thread, for example after a lock was acquired but before that fact was stored. Handlers
+usually raise: `KeyboardInterrupt` for Ctrl-C, `sys.exit` for SIGTERM, a timeout for
+SIGALRM. Code that must not be interrupted runs inside `held`::
 
     the program                 held: library code               the program
     -----------                 ------------------               -----------
@@ -13,20 +13,21 @@ timeout for SIGALRM. What must not be broken off runs inside `held`::
                                   |-- `interruptible`: user code --> at once
                                   '-- the end of `held`
 
-At each of the three the handlers of the signals that were kept are called, so what they
-raise meets no half-done work. No signal is lost, and a wait is ended (`waking`).
-Two do not wait for a safe place: a second Ctrl-C, and a signal that has been kept for
-`PATIENCE` seconds. A reducer that never ends can be broken off.
+At these three points the handlers of the kept signals are called, so an exception that
+a handler raises cannot interrupt half-done work. No signal is lost, and a signal ends a
+wait of the library (`waking`). Two signals do not wait for a safe point: a second
+Ctrl-C, and a signal that has been kept for `PATIENCE` seconds. So even a reducer that
+never returns can be interrupted.
 
-Only handlers that were set with `signal.signal` are held back, of whatever signal;
-those that the user's code sets while a run goes on are found when that code returns.
-Signals that are ignored or have their default action, and handlers in C
-(faulthandler's), are left alone. asyncio's handlers write to the wake-up descriptor,
-which needs nothing of ours. A coroutine of ours cannot hold the main thread while it
-waits, for other coroutines run then: see `held_on_loop`.
+Handlers that were set with `signal.signal` are held back, for any signal. Handlers that
+the user's code sets during a run are noticed when that code returns. Not affected are
+ignored signals, signals with their default action, and handlers in C (such as
+faulthandler's). asyncio's handlers use the wake-up file descriptor, which needs no
+support here. A coroutine of the library cannot hold back signals for the whole main
+thread while it waits, because other coroutines run then: see `held_on_loop`.
 
-SIGTERM ends a program that has no handler of its own for it. Inside `ending` it tells
-the runs to end, and the program ends after them.
+SIGTERM ends a program that has no handler for it. Inside `ending`, SIGTERM asks the
+runs to end, and the program ends after them.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ Value = TypeVar("Value")
 Handler: TypeAlias = Callable[[int, Any], Any]
 
 PATIENCE: Final = 5.0
-"""Seconds after which a signal waits for a safe place no longer."""
+"""The maximum number of seconds for which a signal waits for a safe point."""
 _MARK: Final = "_flowpregel_from_handler"
 _NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
-# The functions of `signal` turn numbers into enums: that takes ten times as long.
+# The functions of `signal` convert numbers to enums, which takes ten times as long.
 _handler_of: Final[Callable[[int], Any]] = _signal.getsignal
 _set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
 
@@ -61,44 +62,46 @@ class _Owner(Enum):
     """The code that runs on the main thread."""
 
     PROGRAM = "program"
-    """The program's, outside of the library; if a run goes on on its event loop, of the
-    loop.
+    """The program's code outside of the library, or the event loop's code if a run uses
+    the program's event loop.
     """
     LIBRARY = "library"
-    """The library's: signals are kept."""
+    """The library's code, during which signals are kept."""
     USER = "user"
-    """The user's, which the library calls: it may be broken off."""
+    """The user's code that the library calls, which signals may interrupt."""
 
 
 class _Hold:
-    """Stands in the place of the program's handlers while they are held back; one a
-    process.
+    """The handler that replaces the program's handlers while they are held back. There
+    is one for each process.
     """
 
     def __init__(self) -> None:
         self.handlers: dict[int, Handler] = {}
-        """The program's handlers by signal. They stay after the end: code that saves a
-        handler while signals are held, and restores it later, restores this one, which
-        calls the program's.
+        """The program's handlers by signal. They are kept after the end of `held`: code
+        that saves the current handler inside `held` and restores it later restores this
+        object, which must then call the program's handler.
         """
         self.owner = _Owner.PROGRAM
         self.loops: list[tuple[Any, Callable[[], None]]] = []
-        """Event loops of this OS thread on which a run goes on, and what wakes each
-        run.
+        """The event loops of the main thread that execute a run, each with the function
+        that wakes the run.
         """
         self.wake: Callable[[], None] | None = None
-        """Ends what the main thread waits for."""
+        """The function that ends a wait of the main thread."""
         self.kept: deque[tuple[int, Any, float]] = deque()
-        """The signals that are held back, their frames, and the times at which they
-        came (monotonic seconds), for `deliver`.
+        """The signals that are held back for `deliver`, with their frames and times of
+        arrival (monotonic seconds).
         """
         self._is_reminding = False
         self._outside: list[Any] = []
-        """The handlers of all signals that were found last."""
+        """The handlers of all signals before the last replacement."""
         self._inside: list[Any] = []
-        """The same, with this one in its places."""
+        """The same handlers after the replacement, by this object where it replaces
+        one.
+        """
         self._found: list[tuple[int, Handler]] = []
-        """The handlers whose places it takes, by signal."""
+        """The signals and handlers that this object replaces."""
 
     def __call__(self, number: int, frame: Any) -> None:
         """Keep a signal, or call its handler at once."""
@@ -112,12 +115,12 @@ class _Hold:
             wake()
         if not self._is_reminding:
             self._is_reminding = True
-            with suppress(RuntimeError):  # the system gives no more OS threads
-                # Not `threading`: the main thread may be holding its locks.
+            with suppress(RuntimeError):  # no OS thread can be started
+                # Not with `threading`, whose locks the main thread may hold.
                 _thread.start_new_thread(self._remind, (_thread.get_ident(),))
 
     def _keeps(self, number: int) -> bool:
-        """Return whether signal *number*, which has come, waits for a safe place."""
+        """Return whether signal *number*, which has arrived, waits for a safe point."""
         if self.owner is _Owner.USER:
             return False
         if self.owner is _Owner.PROGRAM and not any(
@@ -132,13 +135,14 @@ class _Hold:
         try:
             self.handlers[number](number, frame)
         except BaseException as error:
-            with suppress(AttributeError):  # a class of the program's with slots
+            with suppress(AttributeError):  # the error's class may have slots
                 setattr(error, _MARK, True)
             raise
 
     def _remind(self, main_thread: int) -> None:
-        """Send the oldest signal once more if it was kept for too long; on an OS
-        thread.
+        """Send the oldest kept signal again if it has waited for `PATIENCE` seconds.
+
+        This runs on a separate OS thread.
         """
         time.sleep(PATIENCE)
         self._is_reminding = False
@@ -148,9 +152,7 @@ class _Hold:
                 signal.pthread_kill(main_thread, number)
 
     def deliver(self) -> None:
-        """Call the program's handlers of the signals that were kept; what they raise is
-        raised.
-        """
+        """Call the program's handlers of the kept signals, whose exceptions propagate."""
         was, self.owner = self.owner, _Owner.USER
         try:
             while self.kept:
@@ -159,13 +161,13 @@ class _Hold:
         finally:
             self.owner = was
             if self.kept:
-                # a handler has raised: the others are called, as Python does
+                # A handler has raised. The others must still be called, as Python does.
                 self.deliver()
             elif hold_of_main is not None:
-                self.take_places()  # it may have set others
+                self.take_places()  # a handler may have set other handlers
 
     def take_places(self) -> None:
-        """Stand in the place of each handler of the program's that is there now."""
+        """Replace each of the program's present handlers by this object."""
         handlers = [*map(_handler_of, _NUMBERS)]
         if handlers == self._inside:
             return
@@ -179,15 +181,16 @@ class _Hold:
                     inside.append(self)
                 else:
                     inside.append(handler)
-            # At once: a handler that comes in between may take the places itself.
+            # In one statement, because a signal handler that runs in between may call
+            # this method too.
             self._found, self._inside, self._outside = replaced, inside, handlers
         for number, handler in self._found:
             self.handlers[number] = handler
             _set_handler(number, self)
 
     def give_back(self) -> None:
-        """Put the program's handlers back, but for those that it has replaced
-        itself.
+        """Restore the program's handlers, except where the program has set another
+        handler since.
         """
         global hold_of_main
         try:
@@ -202,10 +205,12 @@ class _Hold:
 
 
 _END: Final = object()
-"""Comes after the last item."""
+"""The marker for the end of an iterator."""
 _hold: Final = _Hold()
 hold_of_main: _Hold | None = None
-"""The hold of the main thread, which alone runs handlers, while it holds them back."""
+"""The hold while it holds back handlers, which only the main thread runs. None at other
+times.
+"""
 
 
 def _is_main() -> bool:
@@ -213,17 +218,17 @@ def _is_main() -> bool:
 
 
 def _own() -> _Hold | None:
-    """Return the hold, on the main thread."""
+    """Return the hold if it holds back handlers and this is the main thread."""
     return hold_of_main if hold_of_main is not None and _is_main() else None
 
 
 class held:
-    """Holds signals back until it ends. On other OS threads, which they never meet:
-    nothing.
+    """Context manager and decorator that holds back signal handlers. It has no effect
+    on other OS threads than the main thread, since Python calls no handlers there.
 
     Raises:
-        BaseException: At the end, whatever the program's handlers raise for the signals
-            that were held back: `KeyboardInterrupt` for Ctrl-C.
+        BaseException: At the end, the exception that a handler of a kept signal raises,
+            such as `KeyboardInterrupt` for Ctrl-C.
     """
 
     __slots__ = ("_was",)
@@ -238,7 +243,7 @@ class held:
             hold_of_main = _hold
             try:
                 _hold.take_places()
-            except BaseException:  # raised by a handler that was not replaced yet
+            except BaseException:  # from a handler that was not yet replaced
                 self.__exit__()
                 raise
 
@@ -251,7 +256,7 @@ class held:
                 _hold.deliver()
 
     def __call__(self, function: Callable[Params, Value]) -> Callable[Params, Value]:
-        """Return *function*, made to hold signals back while it is called."""
+        """Return *function*, wrapped to hold back signal handlers during a call."""
 
         @wraps(function)
         def holding(*args: Params.args, **kwargs: Params.kwargs) -> Value:
@@ -262,14 +267,16 @@ class held:
 
 
 class held_on_loop:
-    """Holds signals back between two steps of a run on the main thread's event loop.
+    """Holds back signal handlers between two steps of a run on the main thread's event
+    loop.
 
-    They are kept whatever coroutine is running: in the event loop's own code a handler
-    must not raise either. Each wakes the run, which calls `deliver`.
+    Signals are kept regardless of the running coroutine, because a handler must not
+    raise in the event loop's code either. Each signal wakes the run, which calls
+    `deliver`.
 
     Args:
         loop: The running event loop.
-        wake: Wakes the run, in a signal's handler.
+        wake: A function that wakes the run, called in a signal handler.
     """
 
     __slots__ = ("_item", "_was")
@@ -289,7 +296,8 @@ class held_on_loop:
         except BaseException:
             self.__exit__()
             raise
-        # The program is a task's code, which has started an event loop of its own.
+        # Even if the code of a task has started this event loop: for the loop, that
+        # code is the program.
         _hold.owner = _Owner.PROGRAM
 
     def __exit__(self, *_: object) -> None:
@@ -297,7 +305,8 @@ class held_on_loop:
             return
         _hold.loops.remove(self._item)
         if not _is_main():
-            # a generator that was left is closed anywhere: the next one gives them back
+            # An abandoned generator may be closed on any OS thread. The next `held` or
+            # `held_on_loop` on the main thread restores the handlers.
             return
         _hold.owner = self._was
         if self._was is _Owner.PROGRAM and not _hold.loops:
@@ -307,7 +316,7 @@ class held_on_loop:
 
 
 def held_steps(items: Iterator[Value]) -> Iterator[Value]:
-    """Yield *items*, and hold signals back while each is made."""
+    """Yield *items*, and hold back signal handlers while each item is computed."""
     while True:
         with held():
             item: Any = next(items, _END)
@@ -319,7 +328,7 @@ def held_steps(items: Iterator[Value]) -> Iterator[Value]:
 def interruptible(
     call: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs
 ) -> Value:
-    """Return ``call(*args, **kwargs)``, which a signal may break off at any instant."""
+    """Return ``call(*args, **kwargs)``, which a signal may interrupt at any time."""
     if (hold := _own()) is None or hold.owner is _Owner.USER:
         return call(*args, **kwargs)
     if hold.kept:
@@ -329,28 +338,29 @@ def interruptible(
         return call(*args, **kwargs)
     finally:
         hold.owner = was
-        hold.take_places()  # of handlers that it has set
+        hold.take_places()  # the call may have set handlers
 
 
 def deliver() -> None:
-    """Call the handlers of the signals that were held back, if there are any."""
+    """Call the handlers of the signals that were held back, if any."""
     if (hold := _own()) is not None and hold.kept:
         hold.deliver()
 
 
 def is_from_handler(error: BaseException | None) -> bool:
-    """Return whether a handler of the program's raised *error* while a run went on.
+    """Return whether one of the program's signal handlers raised *error* during a run.
 
-    It is meant for the whole program, as Ctrl-C is, and no failure of what it broke
-    off.
+    Such an error concerns the whole program, like Ctrl-C, and is not a failure of the
+    interrupted code.
     """
     return getattr(error, _MARK, False)
 
 
 @contextmanager
 def waking(wake: Callable[[], None]) -> Iterator[None]:
-    """Have *wake* called, in a signal's handler, if a signal comes inside or came
-    before.
+    """Call *wake* if a signal arrives inside the ``with`` block, or is already kept.
+
+    In the first case *wake* is called in a signal handler.
     """
     if (hold := _own()) is None:
         yield
@@ -367,14 +377,16 @@ def waking(wake: Callable[[], None]) -> Iterator[None]:
 # -------------------------------------------------------------------- SIGTERM
 
 _ends: list[Callable[[str], bool]] = []
-"""The functions to call with the reason; each returns True if it waits for an end."""
+"""The functions that ask a run to end, given the reason. Each returns True if the
+program must wait for the end of the run.
+"""
 _was_told = False
-"""True once the program was told to end when no run is left."""
-os.register_at_fork(after_in_child=_ends.clear)  # those runs are the other process's
+"""True once SIGTERM has asked the program to end after its runs."""
+os.register_at_fork(after_in_child=_ends.clear)  # the runs belong to the parent process
 
 
 def _on_sigterm(number: int, frame: Any) -> None:
-    """Tell the runs that there are; if none has begun, or they know, end the
+    """Ask the runs to end. If no run has begun, or this is the second SIGTERM, end the
     program.
     """
     global _was_told
@@ -391,13 +403,13 @@ def _end_program() -> None:
 
 @contextmanager
 def ending(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[None]:
-    """Have *end* called when the program gets SIGTERM, which ends it only when this is
-    left.
+    """Call *end* when the program gets SIGTERM, and end the program only after the
+    ``with`` block.
 
     Args:
-        end: Called in the signal's handler; returns whether there is an end to wait
-            for.
-        dies: Whether the program ends then.
+        end: A function that is called in the signal handler, and returns whether the
+            program must wait for the end of the block.
+        dies: Whether the program ends after the block.
     """
     global _was_told
     is_main = threading.current_thread() is threading.main_thread()

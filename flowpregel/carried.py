@@ -1,13 +1,13 @@
-"""The context that travels with a task: context variables, trace context, log fields.
+"""The context that is sent with a task: context variables, trace context, log fields.
 
 ::
 
     caller's context --carried_by--> Carried --pickled--> worker --> task's context
 
-Tasks on OS threads and event loops run in a copy of their caller's context and
-see everything. Another process can only be given what is named: the variables
-declared with `carry`, the W3C headers of the current OpenTelemetry span, and
-what structlog has bound.
+Tasks on OS threads and event loops run in a copy of their caller's context, with all
+variables. Tasks in other processes get only three parts of that context: the
+variables declared with `carry`, the W3C headers of the current OpenTelemetry span, and
+the fields bound with structlog.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
 VariablePlace: TypeAlias = tuple[str | None, str]
-"""The place of a variable: its module and its name there; or no module, and the name of
-the variable itself.
+"""The location of a context variable: a module and the variable's name in the module.
+If no module is known, None and the name that the variable was created with.
 """
 
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
 _MAIN: Final = "__main__"
 _OBSERVED: Final = ("opentelemetry.trace", "structlog.contextvars")
-"""The modules without which a context has no span and no log fields."""
+"""The modules without which a context can have neither a span nor log fields."""
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The part of the caller's context that a task is given."""
+    """The part of the caller's context that a task in another process gets."""
 
     values: Mapping[VariablePlace, Any]
-    """The values of the declared variables that have one."""
+    """The values of the declared variables that are set."""
     headers: Mapping[str, str]
-    """W3C trace context."""
+    """The headers of the W3C trace context."""
     fields: Mapping[str, Any]
     """The log fields that structlog has bound."""
     traced: bool = False
@@ -49,11 +49,13 @@ class Carried:
 
 
 _declared: dict[ContextVar[Any], VariablePlace | None] = {}
-"""The places of declared variables; None: not known before the first use, since the
-name is not bound yet at the declaration.
+"""The locations of declared variables. A location is None until the first use, because
+the variable's name is not yet bound at the declaration.
 """
 _stand_ins: dict[VariablePlace, ContextVar[Any]] = {}
-"""Variables of this process that stand for those of a program's ``__main__``."""
+"""The variables that this process uses in place of variables that it cannot import,
+such as those of the program's ``__main__``.
+"""
 
 _brought: ContextVar[Mapping[str, str] | None] = ContextVar(
     "flowpregel_trace", default=None
@@ -61,17 +63,19 @@ _brought: ContextVar[Mapping[str, str] | None] = ContextVar(
 
 
 def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
-    """Let a context variable travel with tasks to worker processes; return it.
+    """Declare that a context variable is sent with tasks to worker processes, and
+    return the variable.
 
-    A task sees the value that its caller's context had when it made the call (a
-    node: the context in which the run was started). What a task sets stays its
-    own. The value is pickled, so it has to be something that can be.
+    A task sees the value that the variable had in the caller's context at the time of
+    the call. A node sees the value from the context in which the run was started. A
+    value that a task sets is not visible outside of the task. The value must be
+    picklable.
 
     Args:
-        variable: One that is kept at the top of a module, as context variables are.
+        variable: A context variable, defined at the top level of a module as usual.
 
     Raises:
-        ConfigurationError: It is no context variable.
+        ConfigurationError: *variable* is not a context variable.
 
     Example:
         >>> from contextvars import ContextVar
@@ -89,11 +93,12 @@ def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
 
 
 def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
-    """Return what travels of *context*, or None if that is nothing.
+    """Return the parts of *context* to send with a task, or None if there are none.
 
     Args:
-        context: The caller's.
-        config: The run's; its ``configurable`` may hold ``traceparent`` and its kin.
+        context: The context of the caller.
+        config: The config of the run, whose ``configurable`` may have ``traceparent``
+            and the other W3C headers.
     """
     headers = headers_in(config) if config.get("configurable") else {}
     values = {}
@@ -119,7 +124,9 @@ def headers_in(config: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def trace_headers() -> dict[str, str]:
-    """Return the W3C headers of the current span, or of who called this task."""
+    """Return the W3C headers of the current span, or of the span in which the task was
+    called.
+    """
     headers: dict[str, str] = {}
     if "opentelemetry.trace" in sys.modules:
         for propagator in _propagators():
@@ -128,10 +135,10 @@ def trace_headers() -> dict[str, str]:
 
 
 def _observed() -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the current span's headers, and what structlog has bound."""
+    """Return the current span's headers, and the fields bound with structlog."""
     structlog = sys.modules.get("structlog.contextvars")
     bound = {} if structlog is None else structlog.get_contextvars()
-    # A log field is not worth failing a task for.
+    # A log field that cannot be pickled must not make a task fail.
     fields = {k: v if isinstance(v, _PLAIN) else repr(v) for k, v in bound.items()}
     return trace_headers(), fields
 
@@ -151,7 +158,7 @@ def _propagators() -> tuple[Any, ...]:
 
 
 def brought(carried: Carried) -> Context:
-    """Return a context that holds what was carried here, and nothing else."""
+    """Return a new context that contains only the carried values."""
     context = Context()
     for location, value in carried.values.items():
         context.run(variable_at(location).set, value)
@@ -170,20 +177,22 @@ def _attach(headers: Mapping[str, str]) -> None:
     try:
         import opentelemetry.context as tracing  # noqa: PLC0415 - only where the caller uses it
     except ImportError:
-        # a cluster's machine may be without it; the headers are there all the same
+        # A machine of a cluster may lack OpenTelemetry; `_brought` has the headers.
         return
     context = tracing.get_current()
     for propagator in _propagators():
         context = propagator.extract(headers, context)
-    # Never detached: the contextvars context it is in ends with the task.
+    # Never detached, because the contextvars context ends with the task.
     tracing.attach(context)
 
 
-# ------------------------------------------------ where variables are found
+# ------------------------------------------------ locations of variables
 
 
 def variable_place(variable: ContextVar[Any]) -> VariablePlace | None:
-    """Return where another process finds *variable*; None: it was not declared."""
+    """Return the location at which another process finds *variable*, or None if the
+    variable was not declared.
+    """
     if variable not in _declared:
         return None
     location = _declared[variable]
@@ -193,7 +202,7 @@ def variable_place(variable: ContextVar[Any]) -> VariablePlace | None:
 
 
 def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
-    """Return the default of *variable* in a tuple, which is empty if it has none."""
+    """Return the default of *variable* in a tuple, which is empty without a default."""
     try:
         return (Context().run(variable.get),)
     except LookupError:
@@ -201,16 +210,18 @@ def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
 
 
 def variable_at(location: VariablePlace, *default: Any) -> ContextVar[Any]:
-    """Return the variable at *location* in this process, or its stand-in."""
+    """Return the variable at *location* in this process, or a new variable in its place
+    if it cannot be imported.
+    """
     module, name = location
     variable = None if module in (None, _MAIN) else _imported(str(module), name)
     if variable is None:
         stand_in: ContextVar[Any] = (
             ContextVar(name, default=default[0]) if default else ContextVar(name)
         )
-        # Never dropped: there are as many as the program has declared.
+        # Never removed: there are only as many as the program has declared.
         variable = _stand_ins.setdefault(location, stand_in)
-    # Calls that are made from here carry it on.
+    # Calls that the task makes must carry the variable too.
     _declared.setdefault(variable, location)
     return variable
 
@@ -224,7 +235,9 @@ def _imported(module: str, name: str) -> ContextVar[Any] | None:
 
 
 def _look_for(variable: ContextVar[Any]) -> VariablePlace:
-    """Return a module that holds *variable*: if possible one that others can import."""
+    """Return the location of *variable*, if possible in a module that other processes
+    can import.
+    """
     location: VariablePlace = (None, variable.name)
     for module, loaded in tuple(sys.modules.items()):
         for name, value in tuple(getattr(loaded, "__dict__", {}).items()):

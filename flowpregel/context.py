@@ -19,38 +19,44 @@ from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 
 PROGRESS_EVERY: Final = 0.05
-"""Seconds for which a report of progress without a new message is left out."""
+"""Seconds after a progress report in which a report with the same message is dropped.
+"""
 NOTHING_REPORTED: Final = (float("-inf"), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunInfo:
-    """The facts about a run that all tasks of the run may use."""
+    """The information about a run that is the same for all tasks of the run."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
-    """The config that the user gave; `get_config` adds the parts of the single task."""
+    """The config that the user passed; `get_config` adds the parts for a single task.
+    """
     context: Any = None
-    """The run's context, as the user gave it."""
+    """The run's context, as the user passed it."""
     thread_id: str | None = None
     run_id: str | None = None
     has_saver: bool = False
-    """Whether questions can be kept until they are answered."""
+    """True if the run has a checkpointer, which can store interrupts until they are
+    answered.
+    """
     store: Any = None
     """The long-term store, if there is one."""
     control: Any = None
     """The `RunControl` that may ask the run to stop, if there is one."""
     outer_runs: tuple[tuple[Any, ...], ...] = ()
-    """The stores, threads and namespaces of the runs around the tasks, its own among
-    them: those whose stores another process can open.
+    """The store, thread and namespace of this run and of each outer run, if another
+    process can open the store.
     """
     executor: Any = None
-    """The executor of nodes that name none; unknown in a worker."""
+    """The executor of nodes that name no executor; not set in a worker."""
     ending: list[str] = field(default_factory=list)
-    """Why it was told to end in time; empty: it was not. In the coordinator alone."""
+    """The reason for which the run was asked to end; empty if it was not asked. Used
+    only in the coordinator.
+    """
 
     def keep_output(self, job: Job, text: str) -> None:
-        """Keep what a task of the run has printed or logged; in the coordinator
-        alone.
+        """Store text that a task of the run has printed or logged. Only the
+        coordinator's run information does so.
         """
 
 
@@ -59,8 +65,8 @@ _NO_RUN = RunInfo()
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One attempt of one task: what an executor is given, and what code inside the task
-    can see.
+    """One attempt of one task, as an executor receives it and as the code inside the
+    task sees it.
     """
 
     task: Task
@@ -68,47 +74,51 @@ class Job:
     of the node.
     """
     place: StepContext
-    """The superstep that the task belongs to. Its channels, in a worker those named by
-    ``node.reads``, are the run's own: a reader copies before it applies anything."""
+    """The superstep that the task belongs to. Its channels (in a worker, only those
+    named by ``node.reads``) are shared with the run: a reader must copy a channel
+    before applying writes to it.
+    """
     run: RunInfo = _NO_RUN
     key: tuple[str, int] = ("", 1)
     """The key of the attempt's events: the id of the task, and the attempt's number.
     The task may have begun its next attempt by now.
     """
     compares: bool = False
-    """True if the calls it makes are recorded, and compared with the record."""
+    """True if the calls that the task makes are recorded, and compared with recorded
+    calls.
+    """
     variables: Context = field(default_factory=Context)
-    """Context variables for it to run with; others may run with the same, so it is
-    given a copy.
+    """The context variables of the task. The task runs in a copy, because other tasks
+    may share the same variables.
     """
     executor: Any = None
-    """The `Executor` that it was given to, in the process that started it."""
+    """The `Executor` that got the job, in the process that submitted it."""
     owner: Any = None
-    """The active run whose task it is, in the same process; opaque here."""
+    """The active run that the task belongs to, in the same process; opaque here."""
     priority: int = 0
-    """The priority among the waiting jobs of the run: the highest goes first."""
+    """The priority among the waiting jobs of the run. The highest starts first."""
 
 
 def nothing(*_: Any) -> None:
-    """Do nothing: the stream writer and its kin, for code outside a run."""
+    """Do nothing, in place of the stream writer and similar functions outside a run."""
 
 
 @dataclass(slots=True, eq=False)
 class RunClient:
-    """The task's ends of what connects it to its run; by default to none."""
+    """A task's functions for reaching its run, which by default do nothing."""
 
     emit: Callable[[Any], None] = nothing
-    """Give the run's stream a custom chunk, or a `Report`."""
+    """Add a custom chunk, or a `Report`, to the run's stream."""
     call: Callable[..., Any] = nothing
-    """Make a call (node, arguments, what it asks for if it is recorded); returns its
-    future, which may be given.
+    """Make a call, and return its future. The arguments are the node, the arguments of
+    the call, the call's key if the call is recorded, and optionally the future.
     """
     beat: Callable[[], None] = nothing
     """Show that the task is alive."""
     save: Callable[[Any], None] = nothing
-    """Keep a state for the task's next attempt."""
+    """Store a state for the task's next attempt."""
     is_ending: Callable[[], bool | None] = nothing
-    """Return True if the run was told to end soon."""
+    """Return True if the run was asked to end soon."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,31 +128,34 @@ class Scope:
     job: Job
     ends: RunClient
     questions: AskedQuestions | None = None
-    """The questions of the attempt, once it has asked one."""
+    """The questions (interrupts) of the attempt, once it has asked one."""
     question: GraphInterrupt | None = None
-    """The question without an answer; the code of the task may have caught it."""
+    """The raised interrupt that has no answer yet. The task's code may have caught it.
+    """
     refused: Interrupted | None = None
-    """The question whose answer did not fit, though its code may have caught that."""
+    """The interrupt whose answer did not fit the response schema. The task's code may
+    have caught the validation error.
+    """
     writes: list[Write] = field(default_factory=list)
     """The writes of the attempt so far."""
     deferred: set[Any] = field(default_factory=set)
-    """For each call that waits for others, a future that is done when the call is made.
-    For each stream of results that is not at its end, the object that gives up its
-    calls.
+    """The work to finish when the body returns: for each call that waits for other
+    calls, a future that is done when the call is made; for each unfinished stream of
+    results, the object that cancels the stream's calls.
     """
     streams: int = 0
-    """The number of streams of random numbers that the attempt was given."""
+    """The number of random number generators that the attempt has created."""
     files: Any = None
     """The `AttemptFiles` of the attempt, if it has any."""
     reported: tuple[float, str | None] = NOTHING_REPORTED
-    """The time of the last report of progress (monotonic seconds), and its message."""
+    """The time of the last progress report (monotonic seconds), and its message."""
 
     def read(self, names: Sequence[str], *, fresh: bool) -> dict[str, Any]:
-        """Return the available ones of the channels *names*.
+        """Return the values of the channels *names* that have a value.
 
         Args:
-            names: The names; the node must have declared them in its ``reads``.
-            fresh: True: with this task's own writes applied, and no others.
+            names: Channel names, which the node must have declared in its ``reads``.
+            fresh: Whether to apply the task's own writes (and no others) first.
         """
         values: dict[str, Any] = {}
         own_writes: dict[str, list[Any]] = {}
@@ -172,12 +185,11 @@ class Scope:
         return self.questions
 
     def end_questions(self) -> None:
-        """Tell the user of the answers that the task, which has returned, did not ask
-        for.
+        """Emit notices about answers that the task has not used when it returns.
 
         Raises:
-            GraphInterrupt: It asked, and an `except` that catches everything caught the
-                question.
+            GraphInterrupt: The task has an unanswered interrupt, which an `except` that
+                catches everything has caught.
         """
         if self.question is not None:
             raise self.question
@@ -186,14 +198,14 @@ class Scope:
             self.tell_notices()
 
     def tell_notices(self) -> None:
-        """Give the user the notices about the questions so far."""
+        """Emit the notices about the questions so far."""
         if self.questions is not None:
             notices, self.questions.notices = self.questions.notices, []
             for text in notices:
                 self.ends.emit(Notice(text))
 
     def rng(self) -> Any:
-        """Return random numbers of this call's own; see `Runtime.rng`."""
+        """Return a new random number generator for this call; see `Runtime.rng`."""
         job, used, self.streams = self.job, self.streams, self.streams + 1
         position = job.run.thread_id, job.place.namespace, job.place.step
         seed = int(text_digest(*position, *job.task.stream, used), 16)
@@ -225,7 +237,9 @@ class Scope:
 
 
 def _number(value: Any, name: str) -> float:
-    """Return *value* as a plain number: it goes to other processes, and into JSON."""
+    """Return *value* as a plain number, which can be sent to other processes and
+    converted to JSON.
+    """
     if type(value) is int or type(value) is float:
         return value
     try:
@@ -235,14 +249,15 @@ def _number(value: Any, name: str) -> float:
 
 
 current: ContextVar[Scope | None] = ContextVar("flowpregel_scope", default=None)
-"""The attempt that the running code belongs to."""
+"""The scope of the attempt that the running code belongs to."""
 
 
 def current_scope(asked_by: str) -> Scope:
     """Return the scope of the running task.
 
     Raises:
-        RuntimeError: The code does not run inside a task; *asked_by* is named.
+        RuntimeError: The code does not run inside a task. The message begins with
+            *asked_by*, the name of the caller.
     """
     scope = current.get()
     if scope is None:
@@ -255,10 +270,11 @@ def current_scope(asked_by: str) -> Scope:
 
 
 def get_config() -> dict[str, Any]:
-    """Return the config of the run the calling code belongs to.
+    """Return the config of the run that the calling code belongs to.
 
-    Beside what the user passed, ``metadata`` says which step, node and triggers
-    the code runs for, and ``configurable`` where its checkpoints are.
+    In addition to the user's values, ``metadata`` has the step, the node and the
+    triggers of the running task, and ``configurable`` has the namespace and the id of
+    the checkpoint.
 
     Raises:
         RuntimeError: Called outside of a run.
@@ -267,7 +283,7 @@ def get_config() -> dict[str, Any]:
 
 
 def config_of(scope: Scope) -> dict[str, Any]:
-    """Return the config that the task of *scope* is shown."""
+    """Return the config for the code of the task of *scope*."""
     job, task = scope.job, scope.job.task
     config = dict(job.run.config)
     config["metadata"] = {
@@ -283,7 +299,7 @@ def config_of(scope: Scope) -> dict[str, Any]:
 
 
 def labels_of(task: Task, step: int) -> dict[str, Any]:
-    """Return the entries of a *task* of superstep *step* in its metadata."""
+    """Return the metadata entries that describe a *task* of superstep *step*."""
     return {
         "langgraph_step": step,
         "langgraph_node": task.name,
@@ -308,11 +324,13 @@ def get_store() -> Any:
 
 
 def get_trace_context() -> dict[str, str]:
-    """Return the W3C trace headers for what the calling code asks of other services.
+    """Return the W3C trace headers for requests that the calling code sends to other
+    services.
 
-    They are those of the current OpenTelemetry span; without one, those of the
-    span its caller was in, in whichever process; without one, what the run's
-    ``configurable`` has under ``traceparent`` and ``tracestate``. May be empty.
+    The headers identify the current OpenTelemetry span. Without a current span, they
+    identify the span in which the task was called, even in another process. Without
+    such a span, they are the ``traceparent`` and ``tracestate`` of the run's
+    ``configurable``, if present. The result may be empty.
 
     Example:
         >>> get_trace_context()
@@ -325,7 +343,7 @@ def get_trace_context() -> dict[str, str]:
 
 
 def get_stream_writer() -> Callable[[Any], None]:
-    """Return the function that gives the run's ``custom`` stream a chunk.
+    """Return the function that adds a chunk to the run's ``custom`` stream.
 
     Raises:
         RuntimeError: Called outside of a run.
@@ -339,18 +357,18 @@ def report_progress(
     """Report the progress of the running task to live views and streams of mode
     ``progress``.
 
-    A report arrives while the task runs, labelled with the task, and is a sign of life
-    for an idle timeout. Call this as often as you like: of reports that follow each
-    other within 50 ms, with the same message, only the first is sent, and the one with
-    ``done == total``. ``runtime.progress`` is the same.
+    A report arrives while the task runs, labelled with the task, and counts as a sign
+    of life for an idle timeout. Call this function as often as you like: a report
+    within 50 ms of the last sent one is dropped, unless it has a new message or ``done
+    == total``. ``runtime.progress`` is the same function.
 
     Args:
-        done: The amount that is done, in any unit.
-        total: The amount of all the work; None if that is not known.
-        message: What it is doing.
+        done: The amount of work that is done, in any unit.
+        total: The total amount of work, or None if unknown.
+        message: A description of the current activity.
 
     Raises:
-        ConfigurationError: *done* or *total* is no number.
+        ConfigurationError: *done* or *total* is not a number.
         RuntimeError: Called outside of a run.
 
     Example:
@@ -366,25 +384,25 @@ def report_progress(
 
 
 def interrupt(value: Any, *, response_schema: Any = None) -> Any:
-    """Stop the run to ask *value*, and return the answer when it is resumed.
+    """Stop the run to ask a question, and return the answer when the run is resumed.
 
-    The task is run again from its beginning on each resume; an interrupt that
-    was answered returns its answer at once. A question is known by what it asks.
-    If the same code asks something else in its place, the answer counts by order, and
-    the user gets a notice; if other code does, the new question is asked.
+    On each resume the task runs again from its beginning, and an interrupt that was
+    answered returns its answer at once. A question is identified by its *value*. If
+    unchanged code asks a different question, answers are assigned by order, and the
+    user gets a notice. If the code has changed, the new question is asked.
 
     Args:
-        value: What is asked; anything that can be kept.
+        value: The question: any value that can be stored.
         response_schema: A pydantic model, dataclass or TypedDict, which an answer must
-            fit and becomes (with pydantic installed); or a JSON schema, which is only
-            shown to whoever answers.
+            fit and is converted to (if pydantic is installed); or a JSON schema, which
+            is only shown to the person or program that answers.
 
     Raises:
-        GraphInterrupt: There is no answer yet (control flow: let it pass).
-        pydantic.ValidationError: The answer does not fit. It is not kept, and the
-            question waits for another; `is_invalid_resume` tells this error from
-            others.
-        ConfigurationError: The run has no checkpointer to keep the question.
+        GraphInterrupt: There is no answer yet. This is control flow; do not catch it.
+        pydantic.ValidationError: The answer does not fit. The answer is not stored, and
+            the question waits for another one. `is_invalid_resume` distinguishes this
+            error from other validation errors.
+        ConfigurationError: The run has no checkpointer to store the question.
 
     Example:
         >>> def approve(state):  # a node
@@ -398,12 +416,12 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
             "to keep the question until it is answered: pass checkpointer="
         )
     if scope.question is not None:
-        raise scope.question  # it was caught, and still has no answer
+        raise scope.question  # the task caught it, and it still has no answer
     questions = scope.asked_questions()
     index = questions.find(value)
     scope.tell_notices()
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
-    # A copy: the answers may be recorded again, with one that is refused.
+    # A copy, because the answers may be recorded again if a later one is refused.
     if questions.is_answered(index) and adapter is None:
         return private_copy(task.attempt.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()
@@ -423,7 +441,9 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
 
 
 def _adapter_of(schema: Any) -> Any:
-    """Return an adapter that makes answers fit *schema*; None: they need none."""
+    """Return a pydantic adapter that validates answers by *schema*, or None if answers
+    are not validated.
+    """
     if isinstance(schema, Mapping):
         return None
     try:

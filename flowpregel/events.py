@@ -1,4 +1,4 @@
-"""The types of what `stream` yields: the modes, and the payload of each."""
+"""The types of the items that `stream` yields: the modes, and the payload of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 All: TypeAlias = Literal["*"]
-"""Every node, where node names are asked for."""
+"""All nodes, in options that take node names."""
 
 StreamMode: TypeAlias = Literal[
     "values",
@@ -23,29 +23,29 @@ StreamMode: TypeAlias = Literal[
 """The part of a run that is streamed."""
 
 StreamWriter: TypeAlias = Callable[[Any], None]
-"""Gives the ``custom`` stream a chunk; a task asks for one with a parameter
-``writer``.
+"""A function that adds a chunk to the ``custom`` stream, passed to a task's parameter
+named ``writer``.
 """
 
 Durability: TypeAlias = Literal["sync", "async", "exit"]
-"""The time at which a run's results are on disk; `flowpregel.pregel` has the promise of
-each.
+"""The time at which a run's results are on disk: before they are used (``"sync"``),
+shortly afterwards (``"async"``), or at the end of the run (``"exit"``).
 """
 
 
 class ProgressPayload(TypedDict):
-    """A task reports its progress (mode ``progress``)."""
+    """A progress report of a task (mode ``progress``)."""
 
     id: str
     name: str
     done: float
     total: float | None
-    """None: the task does not know."""
+    """The total amount of work, or None if unknown."""
     message: str | None
 
 
 class TaskPayload(TypedDict, total=False):
-    """A task starts (mode ``tasks``)."""
+    """The start of a task (mode ``tasks``)."""
 
     id: str
     name: str
@@ -55,7 +55,7 @@ class TaskPayload(TypedDict, total=False):
 
 
 class TaskResultPayload(TypedDict):
-    """A task ended (mode ``tasks``)."""
+    """The end of a task (mode ``tasks``)."""
 
     id: str
     name: str
@@ -63,11 +63,11 @@ class TaskResultPayload(TypedDict):
     result: dict[str, Any]
     interrupts: list[dict[str, Any]]
     call: NotRequired[str]
-    """The call with short arguments, if it failed."""
+    """The text of the call, with abbreviated arguments, if the call failed."""
 
 
 class CheckpointTask(TypedDict, total=False):
-    """A task that a checkpoint's event lists: due, done or failed."""
+    """A due, finished or failed task, in the event of a checkpoint."""
 
     id: str
     name: str
@@ -78,7 +78,7 @@ class CheckpointTask(TypedDict, total=False):
 
 
 class CheckpointPayload(TypedDict):
-    """A checkpoint was reached (mode ``checkpoints``)."""
+    """A checkpoint that the run has reached (mode ``checkpoints``)."""
 
     config: dict[str, Any]
     parent_config: dict[str, Any] | None
@@ -89,7 +89,7 @@ class CheckpointPayload(TypedDict):
 
 
 class DebugPayload(TypedDict):
-    """An event of mode ``tasks`` or ``checkpoints``, with when it happened."""
+    """An event of mode ``tasks`` or ``checkpoints``, with its superstep and time."""
 
     step: int
     timestamp: str
@@ -120,7 +120,7 @@ class CustomStreamPart(StreamPart):
 
 
 class MessagesStreamPart(StreamPart):
-    """An item of mode ``messages``: a message, or a part of one, and its metadata."""
+    """An item of mode ``messages``: a message or a part of a message, with metadata."""
 
 
 class ProgressStreamPart(StreamPart):

@@ -1,6 +1,6 @@
 """Policies for retries, timeouts and caching, and the resources of a task.
 
-They are plain values: the core and the executors act on them.
+Policies are plain values, which the core and the executors apply.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _FINAL_ERRORS: tuple[builtins.type[BaseException], ...] = (
 
 
 def default_retry_on(error: BaseException) -> bool:
-    """Return whether *error* is likely to pass: broken connections, HTTP 5xx, the
-    unknown.
+    """Return whether *error* is likely to be temporary, so that a retry may succeed.
 
-    So are a timeout and a worker's death. Mistakes in the code (``ValueError``,
-    ``TypeError``, ...), what the operating system refuses and what flowpregel
-    refuses are final.
+    Temporary errors are broken connections, HTTP status 5xx, timeouts, the death of a
+    worker, and exceptions of unknown classes. Not temporary are mistakes in the code
+    (``ValueError``, ``TypeError``, ...), errors of the operating system (``OSError``)
+    and errors of flowpregel.
     """
     if isinstance(error, _PASSING_ERRORS):
         return True
@@ -63,7 +63,7 @@ def default_retry_on(error: BaseException) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """The rule by which a failed task is tried again.
+    """The rule by which a failed task is retried.
 
     Example:
         >>> RetryPolicy(initial_interval=1.0, jitter=False).delay(2, jitter=0.0)
@@ -73,20 +73,24 @@ class RetryPolicy:
     initial_interval: float = 0.5
     """Seconds before the second attempt."""
     backoff_factor: float = 2.0
-    """The factor by which each further wait is longer."""
+    """The factor by which each wait is longer than the wait before."""
     max_interval: float = 128.0
-    """The longest wait, in seconds."""
+    """The longest wait in seconds, without jitter."""
     max_attempts: int = 3
-    """The most attempts, the first one included."""
+    """The maximum number of attempts, including the first."""
     jitter: bool = True
-    """True: add a random time to each wait, of up to one second or the wait itself."""
+    """True to add a random time to each wait: at most one second, and at most the wait
+    itself.
+    """
     retry_on: RetryOn = default_retry_on
-    """An error class, several, or a function that returns True to retry an error."""
+    """An exception class, several classes, or a function that takes an error and
+    returns True to retry.
+    """
     max_worker_deaths: int = 3
-    """The most worker processes that a task may cost: it is not tried again after that,
-    even if `max_attempts` is higher. A task that kills its worker each time (it
-    crashes, or needs more memory than there is) holds up all others while new workers
-    start.
+    """The number of worker deaths after which a task is not retried, even if
+    `max_attempts` is higher. A task that kills its worker at each attempt (because it
+    crashes, or needs more memory than available) delays all other tasks while new
+    workers start.
     """
 
     def __post_init__(self) -> None:
@@ -109,7 +113,7 @@ class RetryPolicy:
             )
 
     def matches(self, error: BaseException) -> bool:
-        """Return whether this policy is meant for *error*."""
+        """Return whether this policy applies to *error*."""
         if isinstance(self.retry_on, type | Sequence):
             kinds = (
                 self.retry_on
@@ -123,7 +127,7 @@ class RetryPolicy:
         """Return the seconds to wait after *attempt*, or None to give up.
 
         Args:
-            attempt: Which attempt failed, counted from 1.
+            attempt: The number of the failed attempt, counted from 1.
             jitter: A random number in [0, 1).
         """
         if attempt >= self.max_attempts:
@@ -137,7 +141,7 @@ class RetryPolicy:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether *value* is a finite number; True and False are none."""
+    """Return whether *value* is a finite number and not a bool."""
     return (
         isinstance(value, int | float)
         and type(value) is not bool
@@ -159,12 +163,12 @@ class TimeoutPolicy:
     """The time that a task may take, in seconds (numbers) or as a ``timedelta``."""
 
     run_timeout: float | timedelta | None = None
-    """The most seconds one attempt may take."""
+    """The maximum duration of one attempt."""
     idle_timeout: float | timedelta | None = None
-    """The most seconds without a sign of life."""
+    """The maximum time without a sign of life."""
     refresh_on: Literal["auto", "heartbeat"] = "auto"
-    """The signs of life: ``"auto"`` counts anything that the task emits,
-    ``"heartbeat"`` its heartbeats alone.
+    """The signs of life that count: ``"auto"`` for everything that the task emits,
+    ``"heartbeat"`` for heartbeats only.
     """
 
     def __post_init__(self) -> None:
@@ -186,7 +190,9 @@ class TimeoutPolicy:
 
     @classmethod
     def coerce(cls, value: float | timedelta | Self | None) -> Self | None:
-        """Return *value* as a policy: plain seconds are a run timeout, None is none."""
+        """Return *value* as a policy, or None for None. Plain seconds are a
+        *run_timeout*.
+        """
         if value is None or isinstance(value, cls):
             return value
         if isinstance(value, int | float | timedelta) and not isinstance(value, bool):
@@ -201,9 +207,11 @@ class CachePolicy:
     """The sharing of a task's result with later tasks that have the same input."""
 
     key_func: Callable[..., str | bytes] | None = None
-    """Makes the key from the task's input; None digests the input's content."""
+    """A function that computes the key from the task's input. None means a digest of
+    the input's content.
+    """
     ttl: float | None = None
-    """Seconds for which a result may be used; None: there is no limit."""
+    """Seconds for which a result may be used, or None for no limit."""
 
     def __post_init__(self) -> None:
         if self.key_func is not None and not callable(self.key_func):
@@ -228,27 +236,29 @@ class Resources:
     """
 
     cpus: float | None = None
-    """CPUs; None counts as one, and does not change the number of BLAS and OpenMP
-    threads.
+    """The number of CPUs. None counts as one, and does not change the number of BLAS
+    and OpenMP threads.
     """
     memory: int | str | None = None
-    """Bytes, or text such as ``"2GB"`` or ``"512MiB"``; None: the peak of earlier
-    calls.
+    """The memory in bytes, or as text such as ``"2GB"`` or ``"512MiB"``. None means the
+    peak of earlier calls.
     """
     gpus: int = 0
-    """GPUs, each for this call alone: it sees no others (``CUDA_VISIBLE_DEVICES``)."""
+    """The number of GPUs for exclusive use by the call, which sees no other GPUs
+    (``CUDA_VISIBLE_DEVICES``).
+    """
     limit: str | Sequence[str] = ()
-    """Names of limits of the executor; of each, one place."""
+    """The names of executor limits. The call takes one unit of each limit."""
     rate: str | None = None
-    """The most calls of the task that may start in a time, such as ``"60/min"``."""
+    """The maximum number of calls of the task that start in a period, such as
+    ``"60/min"``.
+    """
     priority: int | None = None
-    """The higher one goes first among the calls that wait; None: that of the calling
-    task, or 0.
+    """The priority. Among waiting calls, the one with the highest priority starts
+    first. None means the priority of the calling task, or 0.
     """
     isolation: Literal["fresh"] | None = None
-    """``"fresh"``: a worker process for this call alone, started for it and ended with
-    it.
-    """
+    """``"fresh"`` for a new worker process that runs only this call, and then ends."""
 
     def __post_init__(self) -> None:
         if self.cpus is not None and (not _is_number(self.cpus) or self.cpus <= 0):
@@ -270,7 +280,7 @@ class Resources:
 
     @property
     def of_a_process(self) -> tuple[str, ...]:
-        """The names of those options that only worker processes can hold."""
+        """The names of the options in use that require a worker process."""
         names = ("cpus", "memory", "gpus", "isolation")
         return tuple(name for name in names if getattr(self, name))
 
@@ -303,7 +313,7 @@ _SECONDS = {
 
 
 def bytes_of(value: int | str) -> int:
-    """Return a number of bytes that is given as a whole number, or as text with a unit.
+    """Return *value*, a whole number or text with a unit, as a number of bytes.
 
     Example:
         >>> bytes_of("1.5 GiB")

@@ -1,4 +1,4 @@
-"""The `Runtime` of a task, and the objects by which a task or its run is stopped."""
+"""The `Runtime` of a task, and the objects that ask a task or a run to stop."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = [
 
 SchemaT = TypeVar("SchemaT")
 if TYPE_CHECKING:
-    # As in LangGraph: a bare `Runtime` is that of a run whose context is None. Type
-    # checkers bring this module along; a program does not need it.
+    # As in LangGraph, `Runtime` without a parameter means that the context is None.
+    # Only type checkers need typing_extensions, and they include it.
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     ContextT = TypeVarWithDefault("ContextT", default=None)
@@ -37,14 +37,14 @@ else:
 STOP_LOOK: Final = 0.05
 """Seconds between two checks by a task that waits for the run to end."""
 pauses: ContextVar[bool] = ContextVar("pauses", default=False)
-"""True where a run that must wait for a time or a signal stops instead of waiting."""
+"""True if a run that would wait for a time or a signal must stop instead."""
 SLEEPS_UNTIL: Final = "sleeps_until"
 AWAITS_SIGNAL: Final = "waits_for_signal"
-"""The keys of the mapping with which such a run stops, in place of a question."""
+"""The keys of the mapping that such a run has as its interrupt's value."""
 
 
 class RunControl:
-    """Asks a run to stop at the next barrier; safe from any OS thread.
+    """Asks a run to stop at the next barrier, from any OS thread.
 
     Example:
         >>> control = RunControl()
@@ -59,7 +59,7 @@ class RunControl:
         self._reason: str | None = None
 
     def request_drain(self, reason: str = "shutdown") -> None:
-        """Ask the run to stop when the tasks that are running have ended."""
+        """Ask the run to stop once the running tasks have ended."""
         self._reason = reason
 
     @property
@@ -69,14 +69,14 @@ class RunControl:
 
     @property
     def drain_reason(self) -> str | None:
-        """The reason that was given, or None."""
+        """The reason of the request to stop, or None without a request."""
         return self._reason
 
 
 @dataclass(frozen=True, slots=True)
 class StopSignal:
-    """True once the run was told to end soon: like a `threading.Event` that the run
-    sets.
+    """A flag that is true once the run was asked to end soon, like a
+    `threading.Event` that the run sets.
 
     Example:
         >>> bool(StopSignal())
@@ -89,7 +89,9 @@ class StopSignal:
         return bool(self.is_set())
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most *timeout* seconds; return whether it is."""
+        """Wait until the flag is set, at most *timeout* seconds, and return whether it
+        is set.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         while not self.is_set():
             pause = STOP_LOOK
@@ -116,7 +118,7 @@ class ExecutionInfo:
     """The begin of the first attempt, in seconds since the epoch."""
 
     def patch(self, **changes: Any) -> ExecutionInfo:
-        """Return the same with these fields changed."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)
 
 
@@ -128,25 +130,29 @@ class AttemptFiles:
     folder: Path | None = None
     """The scratch folder of the attempt, once it has one."""
     outputs: dict[Path, Path] = field(default_factory=dict)
-    """The files that the attempt writes, and the paths that they are moved to."""
+    """The temporary output files of the attempt, each with the path that it is moved
+    to.
+    """
 
     def scratch(self) -> Path:
-        """Return the scratch folder, made when first asked for."""
+        """Return the scratch folder, which is created at the first call."""
         if self.folder is None:
-            # By this name the guard finds what a worker that was killed has left.
+            # By this name, the guard finds folders that a killed worker has left.
             owner = os.environ.get("FLOWPREGEL_WORKER", str(os.getpid()))
             self.folder = Path(tempfile.mkdtemp(prefix=f"flowpregel-{owner}-"))
         return self.folder
 
     def output(self, path: Path) -> Path:
-        """Return what is written in the place of *path*; the same for each attempt."""
+        """Return the temporary file to write instead of *path*. It is the same for each
+        attempt.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{self.task_id[:8]}.part")
         self.outputs[part] = path
         return part
 
     def publish(self) -> None:
-        """Put what was written in its place, for good."""
+        """Move the output files to their paths, synced to disk."""
         for part, path in self.outputs.items():
             for synced, to in ((part, path), (path.parent, None)):
                 handle = os.open(synced, os.O_RDONLY)
@@ -156,7 +162,7 @@ class AttemptFiles:
                     os.replace(part, to)
 
     def remove(self) -> None:
-        """Remove what is left when the attempt has ended."""
+        """Remove the remaining files when the attempt has ended."""
         for part in self.outputs:
             part.unlink(missing_ok=True)
         if self.folder is not None:
@@ -165,54 +171,58 @@ class AttemptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime(Generic[ContextT]):
-    """The services of a run for its tasks; a parameter named ``runtime`` gets it."""
+    """The services of a run for its tasks, passed to a parameter named ``runtime``."""
 
     context: ContextT = cast(Any, None)
     store: Any = None
     stream_writer: Callable[[Any], None] = nothing
     heartbeat: Callable[[], None] = nothing
     progress: Callable[..., None] = nothing
-    """Report the progress of the task: ``progress(done, total, message)``, as
-    `report_progress` does.
+    """Report the progress of the task: ``progress(done, total, message)``, like
+    `report_progress`.
     """
     save: Callable[[Any], None] = nothing
-    """Keep a state for the task's next attempt, until it has finished: ``save(state)``.
+    """Store a state for the task's next attempt: ``save(state)``.
 
-    The state replaces the one before; any picklable value. It returns when the state is
-    kept as the run's ``durability`` says (in a coroutine: at once). After a failure, a
-    kill or a stop the next attempt finds it in `saved`.
+    The state is any picklable value. It replaces the state saved before, and is kept
+    until the task has finished. The function returns when the state is stored as the
+    run's ``durability`` requires (in a coroutine: at once). After a failure, a kill or
+    a stop, the next attempt finds the state in `saved`.
     """
     saved: Any = None
-    """The state that the attempt before this one saved last; None: nothing."""
+    """The last state that the previous attempt saved, or None."""
     rng: Callable[[], Any] = Random
-    """Return random numbers of this call's own: a ``numpy.random.Generator``, or
-    without numpy a `random.Random`. They are those of the run's thread and of what was
-    asked: the same with any number of workers, in each attempt, and when the run goes
-    on. Each use gives others.
+    """Return a random number generator for this call: a ``numpy.random.Generator``, or
+    a `random.Random` if numpy is not installed.
+
+    The seed depends on the run's thread and on the call. So the numbers are the same
+    with any number of workers, in each attempt, and in a resumed run. Each use of the
+    function within an attempt returns a generator with a different seed.
     """
     stopping: StopSignal = field(default_factory=StopSignal)
-    """True once the run was told to end in time: save, and return or raise. It has
-    ``is_set()`` and ``wait(timeout)``, as a `threading.Event` has.
+    """True once the run was asked to end: save your state, and return or raise. The
+    object has ``is_set()`` and ``wait(timeout)``, like a `threading.Event`.
     """
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     server_info: None = None
-    """The information that LangGraph's server adds; here always None."""
+    """Always None; LangGraph's server would add information here."""
     control: RunControl | None = None
 
     @property
     def scratch(self) -> Path:
-        """An empty folder for this attempt alone, which is removed when it ends, or is
-        killed.
+        """An empty folder for this attempt only, which is removed when the attempt ends
+        or is killed.
         """
         return files_of("runtime.scratch").scratch()
 
     def output(self, path: str | os.PathLike[str]) -> Path:
-        """Return where to write the file *path*, which appears whole when the task has
-        returned.
+        """Return a temporary path to write to; the complete file appears at *path* when
+        the task has returned.
 
-        That is a file beside it: synced to disk, it takes its place just before the
-        result is recorded. If the task fails, it is removed.
+        The temporary file is in the same folder. It is synced to disk and moved to
+        *path* just before the task's result is recorded. If the task fails, it is
+        removed.
         """
         return files_of("runtime.output()").output(Path(path).absolute())
 
@@ -223,11 +233,11 @@ class Runtime(Generic[ContextT]):
 
     @property
     def drain_reason(self) -> str | None:
-        """The reason that was given for it, or None."""
+        """The reason of the request to stop, or None without a request."""
         return None if self.control is None else self.control.drain_reason
 
     def override(self, **changes: Any) -> Runtime[ContextT]:
-        """Return a runtime with these fields changed."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)
 
 
@@ -239,7 +249,7 @@ def get_runtime(context_schema: type[Any] | None = None) -> Runtime[Any]:
     """Return the runtime of the running task.
 
     Args:
-        context_schema: The type of the run's context, for type checkers alone.
+        context_schema: The type of the run's context, used only by type checkers.
 
     Raises:
         RuntimeError: Called outside of a run.
@@ -257,7 +267,7 @@ def files_of(asked_by: str) -> AttemptFiles:
 
 
 def runtime_of(scope: Scope) -> Runtime[Any]:
-    """Return the runtime that the task of *scope* is shown."""
+    """Return the runtime for the code of the task of *scope*."""
     job, task, run = scope.job, scope.job.task, scope.job.run
     return Runtime(
         context=run.context,
