@@ -1,7 +1,7 @@
-"""Fault points: places where a test may let the program die, stop, fail or wait.
+"""Fault points, at which a test can make the program die, stop, fail or wait.
 
-The calls stay in the code at every step that matters. Unless one of these
-environment variables is set they do nothing:
+The calls of `fault` stay in the code at every step that matters. They do nothing unless
+one of these environment variables is set:
 
 ``FLOWPREGEL_FAULT_TRACE=file``
     Appends a line for each point that is passed: ``name<TAB>pid<TAB>n<TAB>about``.
@@ -10,11 +10,11 @@ environment variables is set they do nothing:
     (SIGKILL to itself), ``stop`` (SIGSTOP), ``raise`` (`InjectedFault`), ``delay``
     (0.1 s).
 ``FLOWPREGEL_FAULT_ONCE=file``
-    Made before acting; while it is there, nothing acts. So a fault in a worker
-    does not meet the worker that replaces it.
+    The file is created before acting. While the file exists, no process acts, so a
+    fault in a worker does not happen again in the worker that replaces it.
 
-A worker process reads the variables itself, and counts for itself; the names of the
-points in workers begin with ``worker.``.
+Each worker process reads the variables itself, and has its own counters. The names of
+the points in workers begin with ``worker.``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DELAY = 0.1
 
 
 class InjectedFault(Exception):
-    """A fault that a test asked for."""
+    """A fault that a test requested."""
 
 
 class Points:

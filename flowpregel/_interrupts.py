@@ -152,7 +152,7 @@ class _Hold:
                 signal.pthread_kill(main_thread, number)
 
     def deliver(self) -> None:
-        """Call the program's handlers of the kept signals, whose exceptions propagate."""
+        """Call the handlers of the kept signals, and let their exceptions propagate."""
         was, self.owner = self.owner, _Owner.USER
         try:
             while self.kept:

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, dataclass_transform
 
 
 class FlowPregelError(Exception):
-    """The base of every error flowpregel raises itself."""
+    """The base class of all errors that flowpregel itself raises."""
 
 
 @dataclass_transform(eq_default=False)
 class _DetailedError(FlowPregelError):
-    """An error of fields, in the order of the constructor's arguments, and a text."""
+    """An error with fields, which are the constructor's arguments, and a message."""
 
     text: ClassVar[str] = ""
     """The message, with the names of fields in braces."""
@@ -27,7 +27,7 @@ class _DetailedError(FlowPregelError):
         dataclass(eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        # A pickle calls the constructor with these.
+        # Unpickling calls the constructor with `args`.
         self.args = tuple(getattr(self, name) for name in self.__match_args__)
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class RunNotice(UserWarning):
 
 
 class CodeChangedError(_DetailedError):
-    """A recorded result was made by other code; for ``on_code_change="error"``."""
+    """A recorded result is from different code (for ``on_code_change="error"``)."""
 
     task: str
     call: str
@@ -53,8 +53,8 @@ class CodeChangedError(_DetailedError):
 
 
 class UnmatchedCallsError(_DetailedError):
-    """A changed body asks for none of a task's recorded calls; for
-    ``on_unmatched="error"``.
+    """A changed body makes none of a task's recorded calls, and *on_unmatched* is
+    ``"error"``.
     """
 
     task: str
@@ -81,9 +81,7 @@ class UnmatchedCallsError(_DetailedError):
 
 
 class ReplayMismatchError(_DetailedError):
-    """A body whose code and input are the same made another call than the one
-    recorded.
-    """
+    """A body made another call than recorded, although code and input are the same."""
 
     recorded: str
     called: str
@@ -121,7 +119,7 @@ class InputMismatchError(_DetailedError):
 
 
 class FlowMismatchError(_DetailedError):
-    """Under the id of a run is kept the work of another workflow."""
+    """The id of a run belongs to a stored run of another workflow."""
 
     thread_id: str
     recorded: str
@@ -136,8 +134,9 @@ class FlowMismatchError(_DetailedError):
 
 
 class RunDiedError(_DetailedError):
-    """The process of a run ended before the run did; told to its ``on_failure=``, never
-    raised.
+    """The process of a run ended before the run did.
+
+    The error is passed to the workflow's ``on_failure=`` function, and never raised.
     """
 
     thread_id: str
@@ -145,7 +144,7 @@ class RunDiedError(_DetailedError):
 
 
 class UnansweredError(_DetailedError):
-    """A run stopped to ask; *interrupts* are its questions, *thread_id* is its id."""
+    """A run, whose id is *thread_id*, stopped to ask the questions *interrupts*."""
 
     thread_id: str
     interrupts: Sequence[Any]
@@ -160,16 +159,16 @@ class UnansweredError(_DetailedError):
 
 
 class ResourcesError(_DetailedError):
-    """A task asks for more of a resource than it can ever get."""
+    """A task requests more of a resource than it can ever get."""
 
     task: str
     resource: str
-    """The resource of which there is not enough."""
+    """The name of the resource."""
     asked: float
     there: float
-    """The amount of it in the whole pool."""
+    """The amount of the resource in the whole pool."""
     holders: Sequence[str] = ()
-    """The tasks that hold it and wait for this one or its like."""
+    """The tasks that have the resource while they wait for this or similar calls."""
 
     def __str__(self) -> str:
         name, asked, there = self.resource, f"{self.asked:,g}", f"{self.there:,g}"

@@ -71,21 +71,21 @@ class StorePlugin(ABC):
 
         Args:
             location: The URL, as the user wrote it.
-            readonly: Only read; make and change nothing.
-            codec: The encoder of values; None stands for any Python value, exactly.
+            readonly: Whether to only read, and to create and change nothing.
+            codec: The encoder of values. None encodes any Python value exactly.
             options: The options of the store.
         """
 
     def open_store(
         self, location: str, *, options: StoreOptions | None = None
     ) -> BaseStore | None:
-        """Open the long-term store at a location; None: this kind has none."""
+        """Open the long-term store at a location, or return None if unsupported."""
         return None
 
     def open_cache(
         self, location: str, *, options: StoreOptions | None = None
     ) -> BaseCache | None:
-        """Open the cache of results at a location; None: this kind has none."""
+        """Open the cache of results at a location, or return None if unsupported."""
         return None
 
     def full_location(self, location: str) -> str:
@@ -188,10 +188,10 @@ class FolderStores(StorePlugin):
 
 
 def store_plugin_at(location: str) -> StorePlugin:
-    """Return what opens the store at a location.
+    """Return the plug-in that opens the store at a location.
 
     Raises:
-        ConfigurationError: It is a URL, and no plug-in has its scheme.
+        ConfigurationError: *location* is a URL whose scheme no plug-in has.
 
     Example:
         >>> type(store_plugin_at("runs.lmdb")).__name__

@@ -18,10 +18,9 @@ _LONGEST_INT = 128
 
 
 def printable(text: str) -> str:
-    """Return *text* with all that does not print, but for ends of lines, as Python
-    writes it.
+    """Return *text* with nonprintable characters, except line ends, as Python escapes.
 
-    That is what begins an escape sequence, and what turns the direction of text round.
+    Such characters could begin an escape sequence, or reverse the direction of text.
 
     Example:
         >>> printable("\\x1b[2J")
@@ -33,7 +32,7 @@ def printable(text: str) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """Return *text* as `printable` does, its ends of lines too."""
+    """Return *text* as `printable` does, with line ends escaped too."""
     return printable(text).replace("\n", "\\n")
 
 
@@ -46,7 +45,7 @@ def described(
     """Return a call as text of bounded length; no code of the arguments' classes runs.
 
     Args:
-        name: What is called.
+        name: The name of the called function.
         args: The positional arguments.
         kwargs: The keyword arguments.
         redacted: The positions and names of arguments that are not shown.

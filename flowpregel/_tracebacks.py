@@ -1,4 +1,4 @@
-"""Tracebacks of what a user's code raised: the frames of that code alone."""
+"""Tracebacks of exceptions of the user's code, without the library's frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST: Final = 10_000
 """Characters of a text with a traceback."""
 _LIBRARY: Final = os.path.dirname(os.__file__)
 _BETWEEN: Final = ("concurrent.futures._base", "asyncio.tasks")
-"""Modules whose code is between a user's frames and ours."""
+"""Modules whose frames are between the user's frames and the library's."""
 
 
 class WorkerTraceback(Exception):
@@ -27,11 +27,13 @@ class WorkerTraceback(Exception):
 
 
 class UsersFrames:
-    """Leaves our own frames out of the traceback of what is raised in its ``with``
-    block.
+    """Removes the library's frames from the traceback of an exception that is raised in
+    the ``with`` block.
 
-    Only where code of the user's has raised it, or called what did, or where it is an
-    error of our own, which speaks to the caller. Any other has its cause in here.
+    Frames are removed if the user's code is in the traceback, if the exception stops
+    the run without a fault (`is_stop`), or if it is an error of flowpregel, which is
+    meant for the caller. Any other exception has its cause in the library, so the
+    frames are needed.
     """
 
     def __enter__(self) -> None: ...
@@ -44,8 +46,8 @@ class UsersFrames:
 
 
 def leave_out_ours(error: BaseException) -> None:
-    """Do what `UsersFrames` does to *error* and to those that led to it."""
-    if os.environ.get("FLOWPREGEL_TRACEBACK"):  # to find an error of ours
+    """Do what `UsersFrames` does, to *error* and to the exceptions that led to it."""
+    if os.environ.get("FLOWPREGEL_TRACEBACK"):  # to debug the library
         return
     errors = [*linked(error)]
     if is_stop(error):
@@ -116,7 +118,9 @@ def callers_level() -> int:
 
 
 def linked(error: BaseException) -> Iterator[BaseException]:
-    """Yield *error* and those that led to it, or are in its group, each once."""
+    """Yield *error*, the exceptions that led to it, and those in exception groups, each
+    once.
+    """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

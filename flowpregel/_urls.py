@@ -9,7 +9,7 @@ from flowpregel._entry_points import STORES, load_plugin, plugin_hint, plugin_na
 from flowpregel.errors import ConfigurationError
 
 _CREDENTIALS: Final = re.compile(r"(?<=//)[^/@]*@")
-# Two letters at least: `C:\runs` is a folder on a drive.
+# At least two letters, because `C:\runs` is a folder on a drive.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
@@ -48,7 +48,7 @@ def check_folder(location: Any) -> None:
     """Refuse a URL where only the path of a folder can be used.
 
     Raises:
-        ConfigurationError: It is a URL.
+        ConfigurationError: *location* is a URL.
     """
     scheme = scheme_of(location)
     if scheme is None:

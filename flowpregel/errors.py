@@ -1,4 +1,4 @@
-"""Every error flowpregel raises.
+"""All errors that flowpregel raises.
 
 ::
 
@@ -39,7 +39,7 @@
                 ├── ValueEncodingError
                 └── ThreadBusyError, LeaseLostError
 
-An error's ``args`` are its constructor's arguments, so each of them survives a pickle.
+An error's ``args`` are the constructor's arguments, so every error can be pickled.
 """
 
 from __future__ import annotations
@@ -111,29 +111,29 @@ __all__ = [
 
 for _error in vars(_run_errors).values():
     if getattr(_error, "__module__", None) == _run_errors.__name__:
-        _error.__module__ = __name__  # where everybody finds them, and pickles do
+        _error.__module__ = __name__  # the public module, which pickles name
 
 
 class GraphBubbleUp(BaseException):
-    """Control flow that leaves a task; never a failure, never retried."""
+    """Control flow that leaves a task. It is not a failure and is never retried."""
 
 
 @dataclass(eq=False, repr=False)
 class GraphInterrupt(GraphBubbleUp):
-    """A task stopped to ask; *interrupts* are its open questions."""
+    """A task stopped to ask questions, of which *interrupts* has no answers yet."""
 
     interrupts: Sequence[Any] = ()
 
 
 @dataclass(eq=False, repr=False)
 class ParentCommand(GraphBubbleUp):
-    """A node returned a `Command` for the graph around its own."""
+    """A node returned a `Command` for the outer graph."""
 
     command: Any
 
 
 class TaskCancelled(GraphBubbleUp):
-    """The run was stopped, or no longer wants this task's result."""
+    """The run was stopped, or no longer needs the result of this task."""
 
     def __init__(self, reason: str = "the run was stopped") -> None:
         super().__init__(reason)
@@ -141,29 +141,30 @@ class TaskCancelled(GraphBubbleUp):
 
 
 class RunStopped(TaskCancelled):
-    """A run was asked to end in time (``stop_after``, SIGTERM), and ended.
+    """A run was asked to end (``stop_after``, SIGTERM), and ended in time.
 
-    It goes on when it is run again.
+    Run it again to resume the run.
     """
 
 
 class ConfigurationError(
     FlowPregelError, ValueError, TypeError, KeyError, NotImplementedError
 ):
-    """Something that was built or passed cannot work; the message says which.
+    """An object or argument cannot work; the message names the object or argument.
 
-    It is also what LangGraph raises at such places, for programs that catch that.
+    The base classes are the errors that LangGraph raises in such cases, for programs
+    that catch them.
     """
 
-    __str__ = Exception.__str__  # that of a KeyError shows the repr of the message
+    __str__ = Exception.__str__  # KeyError.__str__ would show the message's repr
 
 
 class InvalidNamespaceError(ConfigurationError):
-    """A namespace of a store has a label that it cannot have, or none at all."""
+    """A namespace of a long-term store has an invalid label, or no label."""
 
 
 class GraphRecursionError(_DetailedError, RecursionError):
-    """A run used up its supersteps; the state after the last one is kept."""
+    """A run used up its supersteps; the state after the last superstep is stored."""
 
     limit: int
     text = (
@@ -180,29 +181,29 @@ class GraphDrained(_DetailedError):
 
 
 class InvalidUpdateError(FlowPregelError):
-    """A write that its channel, or the run, cannot take."""
+    """A write that the channel, or the run, cannot accept."""
 
 
 class EmptyChannelError(FlowPregelError):
-    """A channel was read that holds no value."""
+    """A channel without a value was read."""
 
 
 class EmptyInputError(FlowPregelError):
-    """A run was started without anything to start it."""
+    """A run was started without input."""
 
 
 class ExecutorUnavailableError(FlowPregelError):
-    """An executor was asked for something it cannot do."""
+    """An executor does not support a requested feature."""
 
 
 INVALID_RESUME = "_flowpregel_invalid_resume"
-"""The attribute of an error that was raised because an answer did not fit: the
-question's id.
+"""The attribute that has the question's id, in an error that was raised because an
+answer did not fit.
 """
 
 
 def is_invalid_resume(error: BaseException) -> bool:
-    """Return True if *error* was raised for an answer that did not fit its
+    """Return True if *error* was raised because an answer did not fit the question's
     ``response_schema``.
 
     Example:
@@ -217,9 +218,9 @@ class UnknownInterruptError(_DetailedError, RuntimeError):
 
     message: str
     reason: Literal["not_pending", "empty_map", "ambiguous"] = "not_pending"
-    """``"not_pending"``: the id belongs to no question, or to an answered one;
-    ``"empty_map"``: there was no answer; ``"ambiguous"``: one value for several
-    questions.
+    """The reason: ``"not_pending"`` if the id belongs to no question or to an answered
+    question, ``"empty_map"`` if there was no answer, ``"ambiguous"`` if one value was
+    given for several questions.
     """
     interrupt_ids: Sequence[str] = ()
     pending_ids: Sequence[str] = ()
@@ -273,9 +274,9 @@ class TaskExitError(_DetailedError):
 
 
 class RecordedError(_DetailedError):
-    """Stands in a record for an exception that cannot be kept itself.
+    """The replacement, in a record, for an exception that cannot be stored.
 
-    The exception itself was raised when the failure happened.
+    When the failure happened, the original exception was raised.
     """
 
     kind: str
@@ -296,7 +297,7 @@ class WorkerDiedError(_DetailedError):
     report: str = ""
     """Further facts: the peak memory, the last lines of the worker's stderr."""
     call: str = ""
-    """The call with short arguments, if the task is one."""
+    """The text of the call with abbreviated arguments, if the task is a call."""
 
     def __str__(self) -> str:
         work = self.call or f"task {self.task!r}"
@@ -305,7 +306,8 @@ class WorkerDiedError(_DetailedError):
 
 
 _END_OF_STREAM = 1_000
-"""Characters of each stream of a command that are in the message that it failed."""
+"""The maximum number of characters of each stream in the message of a failed command.
+"""
 
 
 class CommandFailedError(_DetailedError):
@@ -314,9 +316,9 @@ class CommandFailedError(_DetailedError):
     command: str
     exit_code: int
     output: str
-    """The end of what the command wrote to stdout."""
+    """The end of the command's stdout."""
     errors: str = ""
-    """The end of what the command wrote to stderr."""
+    """The end of the command's stderr."""
 
     def __str__(self) -> str:
         streams = {"stderr": self.errors.strip(), "stdout": self.output.strip()}
@@ -330,7 +332,7 @@ class CommandFailedError(_DetailedError):
 
 
 class TaskSerializationError(_DetailedError):
-    """An input, a result or an error cannot travel to or from a worker."""
+    """An input, a result or an error cannot be sent to or from a worker."""
 
     task: str
     what: str
@@ -354,23 +356,23 @@ class TaskSerializationError(_DetailedError):
 
 
 class StoreError(FlowPregelError):
-    """The base of what a durable store refuses."""
+    """The base class for errors of durable stores."""
 
 
 class StoreCorruptError(StoreError):
-    """A record, or the file, is not what was written."""
+    """A record or the file is damaged: it differs from what was written."""
 
 
 class StoreForeignError(StoreError):
-    """A store was sealed under another key; nothing of it was decoded."""
+    """A store was sealed with another key; none of the store's data was decoded."""
 
 
 class StoreFullError(StoreError):
-    """There is no room to commit; what was committed stays readable."""
+    """There is no space for a commit; committed data stays readable."""
 
 
 class StoreVersionError(StoreError):
-    """A store was written by another format or engine; it was not touched."""
+    """A store has another format version or engine; the store was not changed."""
 
 
 class StoreReadOnlyError(StoreError):
@@ -378,7 +380,7 @@ class StoreReadOnlyError(StoreError):
 
 
 class StoreBusyError(_DetailedError, StoreError):
-    """Someone else held a store's write lock for longer than we may wait (seconds)."""
+    """Another process held a store's write lock longer than the timeout (seconds)."""
 
     path: str
     holder: str
@@ -402,13 +404,11 @@ class CommitUnknownError(_DetailedError, StoreError):
 
 
 class ValueEncodingError(StoreError):
-    """A value cannot be kept; the message names where in the value."""
+    """A value cannot be stored; the message names the part of the value."""
 
 
 class ThreadBusyError(_DetailedError, StoreError):
-    """Another run is writing this thread: *owner* has the one of *thread_id*,
-    *namespace*.
-    """
+    """Another run, of the process *owner*, is writing to this thread."""
 
     thread_id: str
     namespace: str
@@ -424,7 +424,7 @@ class ThreadBusyError(_DetailedError, StoreError):
 
 
 class LeaseLostError(_DetailedError, StoreError):
-    """This run's thread was taken over; its late commit was refused."""
+    """Another run took over this run's thread, and a late commit was refused."""
 
     thread_id: str
     namespace: str
@@ -442,4 +442,4 @@ class NodeError:
     node: str
     """The name of the node that failed."""
     error: BaseException
-    """The error that its last attempt raised."""
+    """The exception of the node's last attempt."""

@@ -116,7 +116,7 @@ class TaskOptions:
 
     @property
     def resources(self) -> Resources | None:
-        """The resources that a call takes while it runs, or None without such options."""
+        """The resources that a call takes while it runs, or None if none are set."""
         amounts = {name: getattr(self, name) for name in NO_RESOURCES}
         amounts = {
             name: amount for name, amount in amounts.items() if amount is not None

@@ -79,7 +79,7 @@ class GraphSchemas:
         keys: Sequence[str],
         attribute: str,
     ) -> Any:
-        """Return a `TypedDict` class with an optional key for each channel of *keys*."""
+        """Return a `TypedDict` class with an optional key for each of the channels."""
         channels = self.definition.channels
         types = {key: getattr(channels[key], attribute) for key in keys}
         return TypedDict("Values", types, total=False)  # type: ignore[operator]
