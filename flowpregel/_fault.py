@@ -42,9 +42,9 @@ class Points:
 
     Args:
         trace: The file to append to, if any.
-        fault: What to do and where, as the environment variable says it.
-        once: The file that marks that it was done.
-        prefix: What the names of this process's points begin with.
+        fault: The point and the action, in the form of the environment variable.
+        once: The file whose existence means that the action was done.
+        prefix: The prefix of the names of this process's points.
 
     Raises:
         ValueError: *fault* cannot be read.
@@ -65,7 +65,7 @@ class Points:
         self._at = int(at or 0)
 
     def passed(self, name: str, about: str) -> None:
-        """Note that the point *name* is passed, and act if it is the one."""
+        """Count the passing of the point *name*, and act if the fault is due."""
         name = self._prefix + name
         self._passed[name] += 1
         count = self._passed[name]
@@ -82,8 +82,8 @@ class Points:
 
 
 def append(path: str, line: str) -> None:
-    """Append *line* to a file in one write: it is whole even if the process dies
-    next.
+    """Append *line* to a file in one write, so that the line is complete even if the
+    process dies next.
     """
     file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
     try:
@@ -106,16 +106,16 @@ def _act(action: str, where: str) -> None:
 
 
 points: Points | None = None
-"""The points of this process; None: no call does anything, so that code which passes
-many points can skip the calls.
+"""The points of this process, or None if no fault point has an effect, so that code
+with many points can skip the calls.
 """
 
 
 def arm(prefix: str = "") -> None:
-    """Read the environment variables again; counting starts from zero.
+    """Read the environment variables again, and reset the counters.
 
     Args:
-        prefix: What the names of this process's points begin with.
+        prefix: The prefix of the names of this process's points.
     """
     global points
     trace, request = os.environ.get(TRACE), os.environ.get(FAULT)
@@ -128,9 +128,9 @@ def fault(name: str, about: Any = None, tell: Callable[[Any], str] = str) -> Non
     """Pass the fault point *name*.
 
     Args:
-        name: Which point.
-        about: What the line in the trace shows beside it.
-        tell: Turns *about* into a line's text; called only when there is a trace.
+        name: The name of the point.
+        about: A value to show in the trace's line.
+        tell: Converts *about* to text; called only if the process has points.
     """
     if points is not None:
         points.passed(name, "" if about is None else tell(about))

@@ -99,8 +99,8 @@ _BRACKETS: Mapping[type, tuple[str, str]] = {
 
 
 def no_such_option(owner: str, name: str, known: Iterable[str]) -> str:
-    """Return the message that *owner* has no option *name*: those that it has, and the
-    closest.
+    """Return the message that *owner* has no option *name*, with the known options and
+    the closest one.
 
     Example:
         >>> no_such_option("a task", "timeot", ["name", "timeout"])
@@ -117,11 +117,11 @@ def no_such_attribute(
     """Return the message that *owner* has no *attribute*, and what to write instead.
 
     Args:
-        owner: The object that was asked; its ``name``, or the definition's, is in
-            the message.
-        kind: What it is, such as ``"task"``.
-        attribute: What was asked for.
-        instead: What to write for attributes of other libraries, with ``{name}``.
+        owner: The object without the attribute. The message has the ``name`` of the
+            object, or of the object's definition.
+        kind: The kind of object, such as ``"task"``.
+        attribute: The name of the missing attribute.
+        instead: Advice for attributes of other libraries, with ``{name}``.
 
     Example:
         >>> from types import SimpleNamespace
@@ -129,7 +129,7 @@ def no_such_attribute(
         >>> no_such_attribute(work, "task", "delay", {"delay": "write {name}(...)"})
         "task 'work' has no attribute 'delay': write work(...)"
     """
-    # an attribute may be asked for before it has one
+    # The attribute may be requested before the owner has a name.
     attributes = vars(owner)
     name = attributes.get("name") or getattr(attributes.get("definition"), "name", "?")
     text = f"{kind} {name!r} has no attribute {attribute!r}"
@@ -158,8 +158,8 @@ def size_text(count: int) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the question that names the closest of the *known* names; empty: none is
-    close.
+    """Return a question that suggests the closest of the *known* names, or an empty
+    text if no name is close.
 
     Example:
         >>> did_you_mean("timeot", ["name", "timeout"])

@@ -76,10 +76,10 @@ def is_stop(error: BaseException) -> bool:
 
 
 def _without_ours(first: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without our own frames, and without those of Python that ours
-    called.
+    """Return a traceback without the library's frames, and without the frames of
+    Python's standard library that the library called.
 
-    A program is stopped wherever it is: mostly in a lock that we wait for.
+    A stop can hit any frame, and mostly hits a lock that the library waits for.
     """
     entries, below_ours = list[TracebackType](), False
     for entry in _links(first):
@@ -90,7 +90,7 @@ def _without_ours(first: TracebackType | None) -> TracebackType | None:
 
 
 def _traceback_of(entries: Sequence[TracebackType]) -> TracebackType | None:
-    """Return one traceback of *entries*; None: there are none."""
+    """Return one traceback of *entries*, or None if there are none."""
     rest = None
     for entry in reversed(entries):
         entry.tb_next, rest = rest, entry
