@@ -14,7 +14,7 @@ fill, is state, and does not make it other code.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -84,6 +84,11 @@ def code_of(function: Any) -> CodeDigest:
         if len(_BODY_DIGESTS) > _MOST_BODIES:
             del _BODY_DIGESTS[next(iter(_BODY_DIGESTS))]
     return known
+
+
+def codes_hold(codes: Iterable[CodeDigest]) -> bool:
+    """Return True if each name in *codes* still refers to the same object."""
+    return all(code.bindings.hold() for code in codes)
 
 
 def tasks_named_by(function: Any) -> list[Any]:

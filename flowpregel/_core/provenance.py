@@ -22,6 +22,7 @@ from flowpregel._code.digest import (
     CodeDigest,
     code_digest,
     code_of,
+    codes_hold,
     tasks_named_by,
 )
 from flowpregel._code.sources import note_code
@@ -51,14 +52,8 @@ def code_of_node(node: Node) -> str:
     The tasks that it calls count by name: their results have digests of their own.
     """
     known = _BY_NODE.get(node)
-    if known is not None:
-        codes, digest = known
-        for code in codes:
-            if not code.bindings.hold():
-                break
-        else:
-            return digest
-    known = _BY_NODE[node] = _read_code(node)
+    if known is None or not codes_hold(known[0]):
+        known = _BY_NODE[node] = _read_code(node)
     return known[1]
 
 
@@ -200,6 +195,8 @@ class CodeComparison:
         self._policies: dict[str, CodePolicy | None] = {}
         self._tasks: dict[str, list[Any]] = {}
         """The tasks that each node names."""
+        self._beside: dict[str, dict[str, str]] = {}
+        """The digests of the present code beside each node, by recorded name."""
         self.unknown: set[str] = set()
         """The names of tasks whose results were used, but which no node names, so that
         they are not compared.
@@ -220,19 +217,21 @@ class CodeComparison:
         if ran.used and ran.name not in self._tasks:
             self._tasks[ran.name] = [*tasks_of(node)]
         for used in ran.used:
-            self._add_used(node, self._tasks[ran.name], used)
+            self._add_used(node, used)
         return self._counts.total() > before
 
-    def _add_used(self, node: Node, tasks: list[Any], used: UsedResults) -> None:
-        """Compare the code of the results that *node* used; *tasks* are the tasks it
-        names.
-        """
-        name, code, _ = used
-        namesakes = [task for task in tasks if is_named(task, name)]
-        if namesakes:
-            self._add_task(namesakes, used)
-        elif marked_name(name).startswith(NOT_A_TASK):
-            self._add_around(node, used)
+    def _add_used(self, node: Node, used: UsedResults) -> None:
+        """Compare the code of the results that *node* used."""
+        name, code, count = used
+        tasks = [task for task in self._tasks[node.name] if is_named(task, name)]
+        if tasks:
+            self._add_task(tasks, used)
+            return
+        name = marked_name(name)
+        if name.startswith(NOT_A_TASK):
+            now = self._codes_beside(node).get(name, code)
+            if now != code:
+                self._counts[name.removeprefix(NOT_A_TASK), code, now] += count
         elif not code.startswith(_VERSION):
             self.unknown.add(name)
 
@@ -243,15 +242,14 @@ class CodeComparison:
             self._counts[name, code, tasks[0].code] += count
             self._policies[name] = tasks[0].options.on_code_change
 
-    def _add_around(self, node: Node, used: UsedResults) -> None:
-        """Compare code that worked beside a node."""
-        recorded_name, code, count = used
-        name = marked_name(recorded_name)
-        reducers = frozenset(self._around.program.reducers)
-        present = {name: code for name, code, _ in self._around.used_by(node, reducers)}
-        now = present.get(name, code)
-        if now != code:
-            self._counts[name.removeprefix(NOT_A_TASK), code, now] += count
+    def _codes_beside(self, node: Node) -> dict[str, str]:
+        """Return the present code beside *node*: conditions and all reducers."""
+        codes = self._beside.get(node.name)
+        if codes is None:
+            reducers = frozenset(self._around.program.reducers)
+            used = self._around.used_by(node, reducers)
+            codes = self._beside[node.name] = {name: code for name, code, _ in used}
+        return codes
 
     @property
     def changes(self) -> list[CodeChange]:

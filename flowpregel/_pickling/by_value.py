@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 from flowpregel._code.classes import class_of_main, is_importable
+
+PROTOCOL: Final = 5
+"""The protocol of all pickles, stored ones included."""
 
 
 @cache
@@ -79,5 +82,5 @@ def dumps_with(pickler: Any, value: Any, **options: Any) -> bytes:
         Exception: A part of *value* cannot be pickled.
     """
     file = io.BytesIO()
-    pickler(file, **options).dump(value)
+    pickler(file, PROTOCOL, **options).dump(value)
     return file.getvalue()

@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from flowpregel._pickling.by_value import by_value_pickler, dumps_with
+from flowpregel._pickling.by_value import PROTOCOL, by_value_pickler, dumps_with
 from flowpregel.errors import RecordedError, ValueEncodingError
 
 IMMUTABLE: set[type] = {int, str, bytes, type(None), float, bool}
 """The exact types whose values are stored without a copy."""
 _Kind = TypeVar("_Kind", bound=type)
-
-_PROTOCOL = 5
 
 
 def immutable(kind: _Kind) -> _Kind:
@@ -47,7 +45,7 @@ def snapshot_value(value: Any, description: str) -> Any:
     if type(value) in IMMUTABLE:
         return value
     try:
-        data = pickle.dumps(value, _PROTOCOL)
+        data = pickle.dumps(value, PROTOCOL)
         if isinstance(value, BaseException):
             # An exception can be pickled although its pickle cannot be loaded.
             pickle.loads(data)
@@ -103,7 +101,7 @@ def private_copy(value: Any) -> Any:
 
 def _dumps_by_value(value: Any, description: str) -> bytes:
     try:
-        data = dumps_with(by_value_pickler(), value, protocol=_PROTOCOL)
+        data = dumps_with(by_value_pickler(), value)
         pickle.loads(data)
     except Exception as error:
         raise ValueEncodingError(

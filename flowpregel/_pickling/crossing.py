@@ -21,13 +21,12 @@ from weakref import WeakSet
 
 from flowpregel._code.classes import class_of_main
 from flowpregel._pickling.buffers import stays_inside
-from flowpregel._pickling.by_value import by_value_pickler, dumps_with
+from flowpregel._pickling.by_value import PROTOCOL, by_value_pickler, dumps_with
 from flowpregel._pickling.culprits import class_name, culprit_in, why_refused
 from flowpregel._pickling.process_bound import ProcessBound, reference_to
 from flowpregel.carried import default_of, variable_at, variable_place
 from flowpregel.errors import TaskSerializationError
 
-PROTOCOL: Final = 5
 SHARE_FROM: Final = 128 << 10
 """The size, in bytes, from which a buffer is sent through shared memory. The link is
 faster for smaller buffers.
@@ -60,7 +59,7 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     if large is not None:
         large.clear()
     pickler = _by_value_pickler()
-    return dumps_with(pickler, value, protocol=PROTOCOL, buffer_callback=stays)
+    return dumps_with(pickler, value, buffer_callback=stays)
 
 
 @cache

@@ -19,7 +19,7 @@ from types import FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 from flowpregel._code.classes import is_importable
-from flowpregel._code.digest import CodeDigest, code_digest
+from flowpregel._code.digest import CodeDigest, code_digest, codes_hold
 from flowpregel._code.values import (
     cells_of,
     is_ours,
@@ -227,7 +227,7 @@ class SharedSpace:
         return self._known
 
     def _holds(self, run: Hashable) -> bool:
-        if not all(code.bindings.hold() for code in self._codes):
+        if not codes_hold(self._codes):
             return False
         return all(code.is_fixed for code in self._codes) or run in self._asked_by
 

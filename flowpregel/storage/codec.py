@@ -37,7 +37,7 @@ from typing import Any, Protocol, cast
 
 from flowpregel._interrupts import is_from_handler
 from flowpregel._pickling.buffers import stays_inside
-from flowpregel._pickling.by_value import by_value_pickler, dumps_with
+from flowpregel._pickling.by_value import PROTOCOL, by_value_pickler, dumps_with
 from flowpregel._pickling.culprits import class_name, culprit_in
 from flowpregel.errors import (
     StoreCorruptError,
@@ -50,7 +50,6 @@ from flowpregel.storage.renames import Renames
 
 _SMALLEST = 256
 """The size, in bytes, below which a value is not worth the time to compress it."""
-_PROTOCOL = 5
 OUT_OF_BAND = 128 << 10
 """The size, in bytes, from which a buffer stays outside of the pickle, so that it is
 copied only once.
@@ -109,7 +108,7 @@ class ValueCodec:
         self.renames = Renames(renamed)
         self._mark = b"" if inner is None else _CUSTOM
         self.fields_of: Callable[[Any], Any] = getattr(inner, "fields_of", pickle.loads)
-        self.record_of: Callable[[Any], Any] = partial(pickle.dumps, protocol=_PROTOCOL)
+        self.record_of: Callable[[Any], Any] = partial(pickle.dumps, protocol=PROTOCOL)
         self._zstandard = extra_module(*_ZSTANDARD) if compression else None
 
     def encode(self, value: Any, label: str) -> bytes:
@@ -191,7 +190,7 @@ class PythonCodec:
         buffers: list[memoryview] = []
         keep_inside, file = partial(stays_inside, buffers, OUT_OF_BAND), io.BytesIO()
         try:
-            _Pickler(file, _PROTOCOL, buffer_callback=keep_inside).dump(value)
+            _Pickler(file, PROTOCOL, buffer_callback=keep_inside).dump(value)
             data = file.getvalue()
         except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
             buffers.clear()
@@ -290,7 +289,7 @@ def _encode_by_value(value: Any) -> bytes:
                         return NotImplemented
             return super().reducer_override(obj)
 
-    return dumps_with(Pickler, value, protocol=_PROTOCOL)
+    return dumps_with(Pickler, value)
 
 
 def _reduce_exception(error: BaseException) -> Any:
