@@ -103,8 +103,8 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     headers = headers_in(config) if config.get("configurable") else {}
     values = {}
     for variable in tuple(_declared):
-        location = variable_place(variable)
-        if location is not None and variable in context:
+        # Only then: a module that is still being imported has not bound its name yet.
+        if variable in context and (location := variable_place(variable)) is not None:
             values[location] = context[variable]
     traced: Mapping[str, str] = {}
     fields: Mapping[str, Any] = {}

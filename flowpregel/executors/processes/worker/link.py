@@ -57,12 +57,13 @@ def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | Non
     settled = CallFuture[Any]()
     try:
         settled.settle(packed.read())
-        error = settled.exception()
+        # Without waiting: an outcome that leaves the future pending must not hang.
+        error = settled.exception(0)
     except Exception as problem:  # noqa: BLE001 - the caller gets it
         error = problem
     if error is not None:
         return None, error
-    return settled.result(), None
+    return settled.result(0), None
 
 
 class WorkerLink:

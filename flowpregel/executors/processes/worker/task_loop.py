@@ -142,11 +142,7 @@ class Worker:
         """The names and the code of nodes, by digest; the coordinator decides which
         entries are dropped.
         """
-        process_tag = os.environ[PROCESS_TAG]
-        self._task_tags = [f"{process_tag}.{n}".encode() for n in range(_TASK_TAGS)]
-        """The tags of the processes that tasks start, by task number modulo their
-        count.
-        """
+        self._process_tag = os.environ[PROCESS_TAG].encode()
         self._is_stoppable = False
         """True while the stop signal may raise in the task's code."""
         self._is_stopped = False
@@ -216,7 +212,7 @@ class Worker:
         began = time.monotonic()
         began_at = time.time_ns()
         cpu = time.process_time()
-        task_tag = self._task_tags[number % _TASK_TAGS]
+        task_tag = b"%b.%d" % (self._process_tag, number % _TASK_TAGS)
         self._state.set_variable(_TASK_VARIABLE, task_tag)
         try:
             self._is_stoppable = True
