@@ -11,12 +11,19 @@ from tests.unit.executors.driven_workers import (
     WorkerMaker,
     driven_workers,
 )
+from tests.unit.executors.quick_pools import PlayedPool, PoolMaker, quick_pools
 
 
 @pytest.fixture
 def worker_of() -> Iterator[WorkerMaker]:
     """Return what starts workers that the test drives."""
     yield from driven_workers()
+
+
+@pytest.fixture
+def pool_of() -> Iterator[PoolMaker]:
+    """Return what makes pools of a size whose workers the test plays."""
+    yield from quick_pools(PlayedPool)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from flowpregel._core.commands import call_target_of
 from flowpregel._core.effects import Call, Emitted, Ended, Event, Request, StepContext
@@ -553,6 +553,10 @@ class ForkedPool(QuickExecutor):
 
     def __init__(self, pool_settings: protocol.PoolSettings) -> None:
         super().__init__(_PoolOfForks(pool_settings))
+
+
+PoolMaker: TypeAlias = Callable[..., PlayedPool]
+"""Makes a pool of a size whose workers the test plays."""
 
 
 def quick_pools(kind: type[Any]) -> Iterator[Callable[..., Any]]:

@@ -20,20 +20,13 @@ from tests.unit.executors.quick_pools import (
     LONG,
     Events,
     ForkedPool,
-    PlayedPool,
+    PoolMaker,
     job_of,
     quick_pools,
 )
 
-PoolMaker = Callable[..., PlayedPool]
 # The test's own process has other OS threads, of which none matters in the fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-
-
-@pytest.fixture
-def pool_of() -> Iterator[PoolMaker]:
-    """Return what makes pools of a size whose workers the test plays."""
-    yield from quick_pools(PlayedPool)
 
 
 @pytest.fixture

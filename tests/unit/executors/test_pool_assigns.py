@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,20 +22,13 @@ from tests.unit.executors.quick_pools import (
     Events,
     PlayedPool,
     PlayedWorker,
+    PoolMaker,
     call_of,
     job_of,
-    quick_pools,
 )
 
-PoolMaker = Callable[..., PlayedPool]
 # The test's own process has other OS threads, of which none matters in a fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-
-
-@pytest.fixture
-def pool_of() -> Iterator[PoolMaker]:
-    """Return what makes pools of a size whose workers the test plays."""
-    yield from quick_pools(PlayedPool)
 
 
 def idle_worker(pool: PlayedPool, events: Events, **of_node: Any) -> PlayedWorker:

@@ -4,7 +4,6 @@ workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,12 @@ from tests.unit.executors.quick_pools import (
     Order,
     PlayedPool,
     PlayedWorker,
+    PoolMaker,
     call_of,
     job_of,
-    quick_pools,
 )
 
-PoolMaker = Callable[..., PlayedPool]
 AMOUNTS = {"cpus": 8.0, "memory": 8.0, "gpus": 2.0, "api": 1.0}
-
-
-@pytest.fixture
-def pool_of() -> Iterator[PoolMaker]:
-    """Return what makes pools of a size whose workers the test plays."""
-    yield from quick_pools(PlayedPool)
 
 
 def outer() -> None:

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -25,17 +24,9 @@ from tests.unit.executors.quick_pools import (
     Order,
     PlayedPool,
     PlayedWorker,
+    PoolMaker,
     job_of,
-    quick_pools,
 )
-
-PoolMaker = Callable[..., PlayedPool]
-
-
-@pytest.fixture
-def pool_of() -> Iterator[PoolMaker]:
-    """Return what makes pools of a size whose workers the test plays."""
-    yield from quick_pools(PlayedPool)
 
 
 def begun(pool: PlayedPool, events: Events, *jobs: Any) -> tuple[PlayedWorker, Order]:

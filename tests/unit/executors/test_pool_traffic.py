@@ -14,7 +14,6 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -38,18 +37,10 @@ from tests.unit.executors.quick_pools import (
     Order,
     PlayedPool,
     PlayedWorker,
+    PoolMaker,
     call_of,
     job_of,
-    quick_pools,
 )
-
-PoolMaker = Callable[..., PlayedPool]
-
-
-@pytest.fixture
-def pool_of() -> Iterator[PoolMaker]:
-    """Return what makes pools of a size whose workers the test plays."""
-    yield from quick_pools(PlayedPool)
 
 
 def begun(pool: PlayedPool, events: Events, job: Any) -> tuple[PlayedWorker, Order]:
