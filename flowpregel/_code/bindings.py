@@ -1,11 +1,12 @@
-"""The objects that names referred to when a digest of code was taken.
+"""The objects that names referred to when a digest of code was computed.
 
-A digest is valid as long as each global, attribute of a module, cell and default that
-it was made of refers to the same object. Objects are compared by identity, which takes
-as long for a large table as for a number. A change *inside* an object is not detected.
+A digest is computed from globals, module attributes, cells and defaults. It is valid as
+long as each of these refers to the same object. Objects are compared by identity, so
+that a large table takes no longer than a number. A change *inside* an object is not
+detected.
 
-`Bindings.hold` runs before each call of a task, so it compares whole tuples of
-identities with functions in C code and has no Python loop over names.
+`Bindings.hold` runs before each call of a task. It therefore compares whole tuples of
+identities with functions written in C, and has no Python loop over names.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _CONTENT = attrgetter("cell_contents")
 
 
 def weak_reference_to(value: Any) -> Callable[[], Any]:
-    """Return a function that returns *value*: a weak reference, if it can have one."""
+    """Return a function that returns *value*.
+
+    The function is a weak reference if the type of *value* supports weak references.
+    """
     try:
         return weakref.ref(value)
     except TypeError:
@@ -33,7 +37,7 @@ def weak_reference_to(value: Any) -> Callable[[], Any]:
 
 
 class Bindings:
-    """Names, cells and parts of functions, with the objects that they referred to."""
+    """The objects to which names, closure cells and parts of functions referred."""
 
     __slots__ = ("_functions", "_names", "_owners", "_reads")
 
@@ -41,7 +45,7 @@ class Bindings:
         self._owners: dict[int, Any] = {}
         """The module or function that owns a dict of variables, by the dict's id."""
         self._names: dict[int, dict[str, _NamedValue]] = {}
-        """The names that were read from a dict of variables, by the dict's id."""
+        """The names that code reads from a dict of variables, by the dict's id."""
         self._functions: dict[int, types.FunctionType] = {}
         self._reads: list[_Read] = []
 
@@ -51,9 +55,9 @@ class Bindings:
         """Note the object that *name* refers to in *variables*.
 
         Args:
-            owner: The module, or a function of it, that has these variables.
-            variables: Its variables.
-            name: The name of one of them.
+            owner: The module that has these variables, or a function of that module.
+            variables: The variables of the module.
+            name: The name of one of the variables.
             text: The name as the code writes it: ``settings.factor``.
         """
         self._owners.setdefault(id(variables), owner)
@@ -74,11 +78,12 @@ class Bindings:
         self._functions[id(function)] = function
 
     def close(self, state: Iterable[str]) -> None:
-        """Read what was noted, and forget the names and functions themselves.
+        """Record the identities of all noted objects, and drop the notes.
 
         Args:
-            state: The names that code binds while it runs, as `Definition.rebound` has
-                them. They are left out.
+            state: The names that code rebinds while it runs, in the form that
+                `Definition.rebound` has. They are left out, because they may refer to
+                another object at any time.
         """
         state = frozenset(state)
         for key, names in self._names.items():
@@ -113,7 +118,9 @@ class Bindings:
         self._reads.append(_Read(function, _PARTS, parts, cells=cells))
 
     def hold(self) -> bool:
-        """Return whether each name, cell and part still refers to the same object."""
+        """Return True if all names, cells and function parts refer to the same objects
+        as before.
+        """
         try:
             for read in self._reads:
                 owner = read.owner()
@@ -127,14 +134,15 @@ class Bindings:
                     objects = chain(objects, map(_CONTENT, cells))
                 if tuple(map(id, objects)) != read.before:
                     return False
-        except (ValueError, TypeError):  # a cell is empty, or all cells are gone
+        except (ValueError, TypeError):  # a cell is empty, or the closure is None
             return False
         return True
 
     def names_hold(self) -> bool:
-        """Return whether each name still refers to the same object.
+        """Return True if all names refer to the same objects as before.
 
-        The names of a module that is gone are left out.
+        Cells and function parts are not compared, nor are the names of a module or
+        class that no longer exists.
         """
         names = Bindings()
         for read in self._reads:
@@ -154,15 +162,17 @@ class _NamedValue(NamedTuple):
 class _Read:
     """The identities of the objects that were read from one owner.
 
-    A weak reference to the owner and to each object is kept if their types allow it:
-    the digest may be kept for as long as one of them lives.
+    The references to the owner and to the objects are weak where the type supports it,
+    because a digest may be kept for as long as any of these objects exists.
 
     Args:
         owner: A module, class or function.
-        read: Returns the variables of *owner*, or the parts of a function.
+        read: A function that takes *owner* and returns its variables, or the parts of
+            a function.
         objects: The objects that were read.
         names: The names of the objects, if *read* returns variables.
-        cells: A flag for each cell of a function: True if its content was read.
+        cells: One flag for each cell of a function: True if the content of the cell
+            was read.
     """
 
     __slots__ = (
@@ -193,7 +203,9 @@ class _Read:
         self.before = tuple(map(id, objects))
         """The identities of the objects."""
         self.is_lost = False
-        """True if one of the objects is gone: another one may have its identity."""
+        """True if one of the objects was freed, because a new object may have the same
+        identity.
+        """
         itself = weakref.ref(self)
 
         def note_lost(_: Any) -> None:
@@ -209,7 +221,10 @@ class _Read:
 
 
 def _cell_contents(function: types.FunctionType) -> list[Any]:
-    """Return the contents of the cells of *function*; `_MISSING` for an empty cell."""
+    """Return the contents of the cells of *function*.
+
+    The content of an empty cell is `_MISSING`.
+    """
     contents = []
     for cell in function.__closure__ or ():
         try:

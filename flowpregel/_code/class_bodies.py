@@ -1,7 +1,8 @@
-"""The names that the bodies of classes bind, and attributes that were set later.
+"""The names that class bodies bind, and the attributes that were set later.
 
-The source of an importable class is read. An attribute that was set after the body had
-run, as in ``A.k = 5``, is found by a comparison with the source.
+The digest of an importable class is computed from its source. An attribute that was set
+after the class body had run, as in ``A.k = 5``, is found by comparing the class with
+its source.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from flowpregel._code.classes import is_content
 from flowpregel._code.tree import FUNCTIONS
 
 COMPUTED = object()
-"""The mark of an attribute whose value the source does not show."""
+"""A placeholder for the value of an attribute that cannot be read from the source."""
 DEFINED = object()
-"""The mark of a method without decorators."""
+"""A placeholder for a method without decorators."""
 _FOLDED = {"RESUME", "LOAD_CONST", "RETURN_VALUE"}
-"""Instructions of an expression that the compiler has worked out."""
+"""The instructions of an expression that the compiler has folded to a constant."""
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
 
 def bound_by(node: ast.AST) -> dict[str, Any]:
-    """Return the names that the body of a class binds.
+    """Return the names that the body of a class binds, with their values.
 
-    Each has its value, `COMPUTED` or `DEFINED`.
+    The value of a name may be `COMPUTED` or `DEFINED`.
     """
     bound: dict[str, Any] = {}
     if not isinstance(node, ast.ClassDef):
@@ -45,7 +46,7 @@ def bound_by(node: ast.AST) -> dict[str, Any]:
 
 
 def _attribute_value(statement: ast.stmt) -> Any:
-    """Return the value that a statement gives to the names that it binds."""
+    """Return the value of the names that a statement binds."""
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         return _constant_of(statement.value)
     if isinstance(statement, FUNCTIONS) and not statement.decorator_list:
@@ -63,7 +64,7 @@ def _mangled(name: str, class_name: str) -> str:
 
 
 def _names_bound(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement binds, but not those in functions."""
+    """Yield the names that a statement binds, except names bound inside functions."""
     if isinstance(statement, _DEFINITIONS):
         yield statement.name
         return
@@ -84,7 +85,7 @@ def _name_bound(node: ast.AST) -> Iterator[str]:
 
 
 def _constant_of(expression: ast.expr | None) -> Any:
-    """Return the value of an expression without names; otherwise `COMPUTED`."""
+    """Return the value of a constant expression, or `COMPUTED` for any other one."""
     if expression is None:
         return COMPUTED
     with suppress(
@@ -100,7 +101,7 @@ def _constant_of(expression: ast.expr | None) -> Any:
         SyntaxError,
         RecursionError,
     ):
-        # The compiler works out `60 * 60`.
+        # `literal_eval` rejects `60 * 60`, but the compiler folds it to a constant.
         tree = ast.Expression(expression)
         code = compile(tree, "<constant>", "eval")
         steps = list(dis.get_instructions(code))
@@ -116,13 +117,13 @@ def attributes_set(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the attributes that were set after the body of a class had run.
 
-    Left out are special names, and classes with a metaclass of their own, whose
-    attributes follow from the body. An attribute that the body computes may have any
-    value.
+    Special names are skipped. So is every attribute whose value the body computes,
+    because the source does not show which value to expect. A class with a custom
+    metaclass yields nothing: the metaclass derives further attributes from the body.
 
     Args:
         class_: An importable class.
-        bound: The names that its body binds, as `bound_by` returns them.
+        bound: The names that the class body binds, as `bound_by` returns them.
     """
     if type(class_) not in (type, abc.ABCMeta):
         return
@@ -159,7 +160,7 @@ def _is_bound_value(
     value: Any,
     binding: Any,
 ) -> bool:
-    """Return whether an attribute may be the one that the body has bound."""
+    """Return False if an attribute cannot have the value that the body bound to it."""
     if binding is COMPUTED:
         return True
     if binding is DEFINED:

@@ -1,10 +1,11 @@
 """The content of a class: bases, annotations, fields, members and methods.
 
-A class is *importable* if its module and qualified name lead back to it. The digest of
-an importable class is made of the name and of the module's source. A class that a
-call or a function makes (`create_model`, `namedtuple`, ``Enum("Color", ...)``, a
-`class` statement in a function) is not importable: two such classes may have the same
-name and mean different things. Their digest is made of the content.
+A class is *importable* if its module has it under its qualified name. In a digest, an
+importable class is represented by its source, or, if it belongs to another package, by
+its name. A class that a call or a function creates (`create_model`, `namedtuple`,
+``Enum("Color", ...)``, a `class` statement in a function) is not importable. Two such
+classes may have the same name and mean different things, so they are represented by
+their content.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import Any
 from weakref import WeakSet
 
 IMPORTABLE_ELSEWHERE: WeakSet[type] = WeakSet()
-"""Classes that came by value from the main program of another process, where they are
-importable.
+"""Classes of another process's main program that were pickled by value. In that process
+they are importable.
 """
 _HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8
-"""Flags of types: a class of Python code has the first and lacks the second."""
+"""Flags of types. A class defined in Python has the first and lacks the second."""
 _DERIVED = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
@@ -47,14 +48,18 @@ _DATA_NAMES = frozenset(
         "__private_attributes__",
     }
 )
-"""Special attributes that are content; the others are derived, or for documentation."""
+"""The special attributes that are content. All others are derived from the content, or
+serve as documentation.
+"""
 _SKIPPED = frozenset({"_abc_impl", "_is_protocol", "_is_runtime_protocol"})
 _GENERATED_BY = frozenset({"dataclasses", "reprlib", "enum", "collections"})
-"""Modules whose functions follow from the fields or members of a class."""
+"""Modules whose functions, as methods of a class, are derived from its fields or
+members.
+"""
 
 
 def is_importable(class_: type) -> bool:
-    """Return whether the module and the qualified name of a class lead to it."""
+    """Return whether the module of a class has the class under its qualified name."""
     if class_.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) != _HEAP_TYPE:
         return True
     if class_ in IMPORTABLE_ELSEWHERE:
@@ -66,8 +71,8 @@ def is_importable(class_: type) -> bool:
 
 
 def class_of_main(make: Callable[..., type], arguments: tuple[Any, ...]) -> type:
-    """Return ``make(*arguments)``, a class that is importable in the process that it
-    came from.
+    """Return ``make(*arguments)``, a class of another process's main program, and
+    remember that it is importable there.
     """
     class_ = make(*arguments)
     IMPORTABLE_ELSEWHERE.add(class_)
@@ -77,8 +82,8 @@ def class_of_main(make: Callable[..., type], arguments: tuple[Any, ...]) -> type
 def class_content(class_: type) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each part of a class, in a fixed order.
 
-    Parts that follow from others are left out, such as the methods that `dataclass`
-    makes.
+    Parts that are derived from other parts are left out, such as the methods that
+    `dataclass` generates.
     """
     yield "bases", [type(class_), *class_.__bases__]
     yield "annotations", _annotations(class_)
@@ -93,7 +98,8 @@ def class_content(class_: type) -> Iterator[tuple[str, Any]]:
         yield from _pydantic_content(class_)
     for name, value in sorted(variables.items()):
         if name not in members and is_content(class_, name, value):
-            # A function, a static one and a class method may wrap the same function.
+            # The type is part of the name, because a plain, a static and a class
+            # method may all contain the same function.
             yield f"{name} {type(value).__qualname__}", value
 
 
@@ -102,18 +108,21 @@ def _annotations(class_: type) -> list[Any]:
     try:
         annotations = inspect.get_annotations(class_)
     except NameError:
-        # Python 3.14 evaluates them here. The fields have them too.
+        # Python 3.14 evaluates the annotations only here. They are not lost: the
+        # fields of the class contain them too.
         return []
     return [list(item) for item in annotations.items()]
 
 
 def is_content(class_: type, name: str, value: Any) -> bool:
-    """Return whether an attribute of a class is content: not derived, not a docstring.
+    """Return whether an attribute is part of the content of a class.
+
+    Attributes that are derived from other parts are not, nor is the docstring.
 
     Args:
         class_: The class.
         name: The name of the attribute.
-        value: Its value in the variables of the class.
+        value: The value of the attribute in the variables of the class.
     """
     if isinstance(value, _DERIVED) or name in _SKIPPED:
         return False
@@ -125,13 +134,13 @@ def is_content(class_: type, name: str, value: Any) -> bool:
     if name.startswith("__") and name.endswith("__"):
         return name in _DATA_NAMES
     if issubclass(class_, enum.Enum):
-        # `_value2member_map_` and the like follow from the members.
+        # `_value2member_map_` and similar attributes are derived from the members.
         return not (name.startswith("_") and name.endswith("_"))
     return True
 
 
 def _is_generated(class_: type, method: types.FunctionType) -> bool:
-    """Return whether a method follows from the fields or members of the class."""
+    """Return whether a method was generated from the fields or members of a class."""
     module = str(method.__globals__.get("__name__"))
     if module.partition(".")[0] in _GENERATED_BY:
         return True
@@ -142,7 +151,7 @@ def _is_generated(class_: type, method: types.FunctionType) -> bool:
 
 
 def _field_content(field: Any) -> list[Any]:
-    """Return the content of a field of a dataclass."""
+    """Return the content of a dataclass field."""
     default: list[Any] = []
     if field.default is not dataclasses.MISSING:
         default.append(field.default)
@@ -163,7 +172,7 @@ def _pydantic_content(class_: Any) -> Iterator[tuple[str, Any]]:
     kinds = class_.__pydantic_decorators__
     for field in dataclasses.fields(kinds):
         decorators = getattr(kinds, field.name)
-        # Only `info`: the decorator itself shows the address of the class in memory.
+        # Only `info` is read: the `repr` of the decorator contains a memory address.
         # no mutant: empty ones are alike
         if isinstance(decorators, dict) and decorators:
             settings = []

@@ -1,14 +1,14 @@
 """A digest of the meaning of a function: its code, and all that the code refers to.
 
-Each function, class and constant that the function leads to is a *unit*, which has a
-meaning. The digest of the function is made of the meanings of all units, in the
-order in which they are reached, and of the links between them. Only units of the
-function's own package or folder are read; a definition of another package counts by its
-name. `reader` has the details.
+Each function, class and constant that the function refers to, directly or indirectly,
+is a *unit*, which has a meaning. The digest is computed from the meanings of all units,
+in the order in which they are reached, and from the links between units. Only
+definitions of the function's own package or folder are read. A definition of another
+package is represented by its name. `reader` has the details.
 
-A digest is taken again only if a name in the code refers to another object than before:
-see `bindings`. A value that a program changes in place, such as a list that its tasks
-fill, is state, and does not make it other code.
+A digest is computed again only if a name in the code refers to another object than
+before: see `bindings`. A value that a program changes in place, such as a list that its
+tasks fill, is state: changing the value does not change the digest.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MOST_BODIES = 1_000
 
 
 class KeptDigest:
-    """The digest of a function, taken again when a name in its code refers to another
-    object.
+    """The digest of a function, computed again when a name in its code refers to
+    another object.
 
     Args:
-        function: Any argument of `code_digest`.
-        note: Called with each digest that is taken.
+        function: Any object that `code_digest` accepts.
+        note: Called with each digest that is computed.
     """
 
     def __init__(self, function: Any, note: Callable[[CodeDigest], None]) -> None:
@@ -54,26 +54,25 @@ def code_digest(
 ) -> CodeDigest:
     """Return a digest of the meaning of *function*.
 
-    It is the same in every process and every version of Python. Layout, comments,
-    docstrings, annotations and the names of locals do not change it.
+    The digest is the same in every process and every version of Python. It does not
+    depend on layout, comments, docstrings, annotations or the names of locals.
 
     Args:
         function: A function, method, partial, class, task or callable object.
-        through_tasks: Whether the tasks and graphs that it refers to count by their
-            functions; otherwise they count by name.
-        earlier: The digest that the new one replaces. A constant that is the same
-            object as then has the meaning that it had then, though its content may have
-            changed.
+        through_tasks: True to represent the tasks and graphs that *function* refers to
+            by their functions, False to represent them by their names.
+        earlier: The digest that the new digest replaces. A constant that is still the
+            same object keeps its earlier meaning, even if its content has changed.
     """
     return CodeReader(function, through_tasks=through_tasks, earlier=earlier).read()
 
 
 def code_of(function: Any) -> CodeDigest:
-    """Return the digest of a body, in which tasks count by name: a body's calls are
-    compared one by one.
+    """Return the digest of the body of an entrypoint.
 
-    The digest of a plain function is taken again only when a name in it refers to
-    another object.
+    Tasks are represented by their names, because each call that the body makes is
+    compared separately. The digest of a plain function is computed again only when a
+    name in its code refers to another object.
     """
     if not isinstance(function, types.FunctionType):
         return code_digest(function, through_tasks=False)
@@ -87,13 +86,13 @@ def code_of(function: Any) -> CodeDigest:
 
 
 def codes_hold(codes: Iterable[CodeDigest]) -> bool:
-    """Return True if each name in *codes* still refers to the same object."""
+    """Return True if all names in *codes* refer to the same objects as before."""
     return all(code.bindings.hold() for code in codes)
 
 
 def tasks_named_by(function: Any) -> list[Any]:
-    """Return the tasks and graphs that the code of *function*, or of a helper, refers
-    to.
+    """Return the tasks and graphs to which the code of *function* refers, directly or
+    through helpers.
     """
     reader = CodeReader(function, through_tasks=False)
     reader.read()

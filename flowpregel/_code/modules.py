@@ -1,7 +1,8 @@
 """The modules that a digest of code reads: their files and variables.
 
-A module is *near* if it is of the package of the root, or in its folder and not
-installed. The definitions of near modules are read; the others count by name.
+A module is *near* if it belongs to the package of the digest's root, or if it is in the
+root's folder and not installed. The definitions of near modules are read. Definitions
+of other modules are represented by their names.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from flowpregel._code.source import source_file
 
 
 class Module(NamedTuple):
-    """A module, as a digest reads it."""
+    """The parts of a module that a digest needs."""
 
     file: str
-    """The path of the file, or the name of a notebook cell; empty if there is none."""
+    """The path of the file, the name of a notebook cell, or an empty string."""
     variables: dict[str, Any]
     """The variables of the module."""
     owner: Any
-    """The module itself, or a function of it, from which the variables can be read
-    again; None if neither is there.
+    """The module, or a function in the module, from which the variables can be read
+    again. None if there is neither.
     """
 
 
 class Modules:
-    """The modules that a digest has come to.
+    """The modules that a digest has reached.
 
     Args:
         home: The function or class whose module decides which modules are near.
@@ -40,9 +41,9 @@ class Modules:
     def __init__(self, home: Any) -> None:
         self._modules: dict[str, Module] = {}
         self.is_near = functools.cache(self._is_near)
-        """A function that returns whether a module, by its name, is near."""
+        """A function that takes a module's name and returns whether it is near."""
         self.rebound = functools.cache(self._rebound)
-        """A function that returns the names that functions of a module rebind."""
+        """A function that returns the names that the functions of a module rebind."""
         self.note_definition(home)
         name = values.module_of(home)
         variables = self.module(name).variables
@@ -51,13 +52,15 @@ class Modules:
             values.top_package(variables.get("__package__") or ""),
         }
         self._packages = packages - {"", values.LIBRARY} - sys.stdlib_module_names
-        # A notebook has no file; it imports from the working folder.
+        # A notebook has no file. It imports modules from the working directory.
         file = os.path.abspath(variables.get("__file__") or "notebook")
         self._folder = os.path.join(os.path.dirname(file), "")
 
     def note_definition(self, value: Any) -> None:
-        """Note the module of a function, which may have come from another process with
-        variables of its own.
+        """Note the module of *value*, if *value* is a function.
+
+        The globals of a function that was unpickled by value are not the variables of
+        an imported module.
         """
         if not isinstance(value, types.FunctionType):
             return
@@ -70,7 +73,7 @@ class Modules:
             self._modules[name] = Module(file, value.__globals__, owner)
 
     def module(self, name: str) -> Module:
-        """Return the module with this name; one without variables if there is none."""
+        """Return the module with this name, or an empty one if it is not imported."""
         if name not in self._modules:
             module = sys.modules.get(name)
             variables: dict[str, Any] = {} if module is None else vars(module)
@@ -82,8 +85,8 @@ class Modules:
         """Return the names that functions of a module rebind.
 
         Args:
-            prefix: ``module:``. What follows the colon names a closure, whose names are
-                not the module's.
+            prefix: The name of the module and a colon. The result is empty if the name
+                of a closure follows the colon, since closures have their own names.
         """
         name, _, inner = prefix.partition(":")
         if inner:

@@ -1,13 +1,12 @@
-"""The attributes of a callable object that a call of it sets itself: state, and no
-code.
+"""The attributes that a call of a callable object sets: they are state, not code.
 
 ::
 
     m(x) ──► `__call__` ──► the methods that it names (``self.scaled``) ──► ...
 
-An attribute that no method on this way sets, such as a weight, counts as code does. So
-do those that only other methods set: calling ``m.set_weight(2)`` makes another function
-of ``m``.
+An attribute that no method on this path sets, such as a weight, is part of the digest,
+as code is. So is an attribute that only other methods set: after ``m.set_weight(2)``,
+``m`` is a different function.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ _STATELESS = (
     type,
 )
 _MOST_METHODS = 200
-"""The most methods of which the attributes are looked up."""
+"""The number of reached names after which the search for methods stops."""
 
 
 def set_by_call(target: Any) -> Mapping[int, frozenset[str]]:
-    """Return the names of the attributes that a call of *target* sets, by the id of
-    their object.
+    """Return the names of the attributes that a call of *target* sets, by the id of the
+    object that has them.
 
     Example:
         >>> class Counting:
@@ -67,7 +66,7 @@ def _methods_reached(
     class_: type,
     name: str,
 ) -> Iterator[AttributesUsed]:
-    """Yield the attributes of each method that a call of *name* may come to."""
+    """Yield the attributes used by each method that a call of *name* may reach."""
     reached = {name}
     pending = [name]
     while pending:

@@ -1,4 +1,4 @@
-"""The reader of code: it follows a function to all definitions that it refers to.
+"""A reader of code that follows a function to all definitions that it refers to.
 
 ::
 
@@ -9,16 +9,17 @@ Each function, class and constant is a `Unit`. Each unit is *filled* once with i
 meaning, in the order in which units are reached:
 
 * The meaning of a function or class is the text of the syntax tree, followed by the
-  values of those names in it that it does not bind itself.
+  values of the names that the definition uses but does not bind.
 * The meaning of a constant is its content (`ValueWriter`).
 
-Attributes that were set in a class after its body had run are written last, when all
-units are filled. Only then is it known which of these attributes functions set, which
-are therefore state and left out. Writing the others may add units, which are then
+The attributes that were set in a class after its body had run are written last, when
+all units are filled. Only then is it known which of them functions set: such attributes
+are state and are left out. Writing the other attributes may add units, which are then
 filled too.
 
-The digest is computed from all meanings, in this order. In the meaning of another unit,
-a unit appears as a link with its number, so the name of the module does not count.
+The digest is computed from all meanings, in this order. Where one unit refers to
+another, its meaning contains a link with the number of the other unit, not a name, so
+the digest does not depend on module names.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from flowpregel._code.value_writer import ValueWriter
 
 _MISSING = object()
 _LONGEST_MEANING = 1 << 20
-"""The most characters of a meaning; a longer one is replaced by its digest."""
+"""The greatest length of a meaning. A longer text is replaced by its digest."""
 
 
 class Constant(NamedTuple):
-    """The meaning of a constant that may change in place."""
+    """A constant that may change in place, with its meaning."""
 
     value: Callable[[], Any]
     """A function that returns the constant, or None if it no longer exists."""
@@ -71,11 +72,12 @@ class CodeDigest:
     """32 hex digits."""
     parts: Mapping[str, str]
     """The meaning of the function, and of each function, class and constant that it
-    refers to, by ``module:name``. A part whose content could not be read says so.
+    refers to, by ``module:name``. If the content of a part could not be read, the
+    meaning mentions that.
     """
     # no mutant: it follows from the parts
     source: str = dataclasses.field(repr=False, compare=False)
-    """The source of the parts, for people to compare."""
+    """The source of the parts, which users can compare."""
     unseen: tuple[str, ...] = ()
     """The values whose content is not in the digest, by name and type: ``"`CLIENT`
     (http.Client)"``.
@@ -87,27 +89,28 @@ class CodeDigest:
     constants: Mapping[str, Constant] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
-    """The constants that may change in place, by name."""
+    """The constants that may change in place, by ``module:name``."""
     is_fixed: bool = dataclasses.field(default=True, compare=False)
     """True if no value in the digest can change in place."""
 
 
 class CodeReader:
-    """A reader of units, until no unit refers to a further one.
+    """A reader that follows references from unit to unit until no new unit is reached.
 
     Args:
         root: A function, method, partial, class, task or callable object.
-        through_tasks: True if tasks and graphs count by their functions, False if they
-            count by name.
+        through_tasks: True to represent tasks and graphs by their functions, False to
+            represent them by their names.
         earlier: The digest that the new digest replaces, if any. A constant that is
-            still the same object keeps the meaning that it has in this digest.
+            still the same object keeps the meaning that it has in *earlier*.
     """
 
     def __init__(
         self, root: Any, *, through_tasks: bool, earlier: CodeDigest | None = None
     ) -> None:
         self._earlier: Mapping[str, Constant] = {}
-        # To find the values that a digest cannot include, all must be read again.
+        # An earlier meaning does not show which values could not be read, so all
+        # constants must be read again if there are such values.
         if earlier is not None and not earlier.unseen:
             self._earlier = earlier.constants
         self._root = values.peeled(root)
@@ -126,17 +129,17 @@ class CodeReader:
         self._filled: set[str] = set()
         """The names of containers that functions fill."""
         self._rebound: set[str] = set()
-        """The names that code binds while it runs, as `Definition.rebound` has them."""
+        """The names in `Definition.rebound` of all definitions that were read."""
         self._classes: list[tuple[Unit, type, Definition]] = []
-        """Classes whose attributes that were set after the class body must still be
-        written.
+        """Classes that have been written without the attributes that were set after
+        the class body had run.
         """
         if self._units.of_definition(self._root) is None:
             name = f"{values.module_of(home)}:{values.qualname(home)}(...)"
             self._units.add(0, name, self._root)
 
     def read(self) -> CodeDigest:
-        """Return the digest of the root and of all the units that it leads to."""
+        """Return the digest of the root and of all units that it refers to."""
         units = self._units.order
         for unit in units:  # the list grows during the loop
             self._fill(unit)
@@ -224,7 +227,7 @@ class CodeReader:
         """Add the bytecode of a function to *unit*, in place of the source.
 
         Returns:
-            A definition that has the names in the bytecode, and no source.
+            A definition that contains the names in the bytecode, and no source.
         """
         version = sys.version_info
         unit.tokens.append(
@@ -244,7 +247,7 @@ class CodeReader:
             self._writer.write(value, unit)
 
     def _fill_from_source(self, unit: Unit, class_: type) -> bool:
-        """Write the source of a class; return False if it has none."""
+        """Write the source of a class and return True, or False if it has none."""
         methods = [
             value
             for value in vars(class_).values()
@@ -265,7 +268,8 @@ class CodeReader:
         self, class_: type, methods: list[types.FunctionType]
     ) -> Definition | None:
         module = self._modules.module(class_.__module__)
-        # In a notebook the module has no file, but the cell of the class has a name.
+        # In a notebook the module has no file, but the cell that defines the class
+        # has a name, which is the file name of the methods.
         names = [module.file, *(method.__code__.co_filename for method in methods)]
         for name in names:
             file = source_file(name, module.variables)
@@ -275,8 +279,8 @@ class CodeReader:
         return None
 
     def _write_attributes_set(self) -> None:
-        """Write the attributes that were set in classes, as ``A.k = 5``, after their
-        bodies had run.
+        """Write the class attributes that were set after the class bodies had run, as
+        in ``A.k = 5``.
 
         An attribute that a function sets is state and is left out.
         """
@@ -292,7 +296,7 @@ class CodeReader:
             self._bindings.note_attributes(class_, sorted(bound.keys() - state))
 
     def _attributes_rebound(self, class_: type) -> set[str]:
-        """Return the attributes of a class that code sets while it runs."""
+        """Return the attributes of a class that functions set."""
         names = set()
         for path in self._rebound:
             owner, _, name = path.rpartition(".")
@@ -310,7 +314,8 @@ class CodeReader:
         module: str,
         cells: Mapping[str, Any],
     ) -> None:
-        """Write a definition, and the values of the names that it does not bind itself.
+        """Write a definition, and the values of the names that it uses but does not
+        bind.
 
         Args:
             unit: The unit of the definition.
@@ -334,12 +339,12 @@ class CodeReader:
     def _write_reference(
         self, unit: Unit, value: Any, prefix: str, path: list[str]
     ) -> None:
-        """Write the value of a name, or of an attribute of a near module.
+        """Write the value of a name or of a near module's attribute.
 
         Args:
             unit: The unit whose code refers to the value.
             value: The value of the first name of *path*.
-            prefix: The beginning of the full name of *value*: ``module:``.
+            prefix: The beginning of the full name of *value*, such as ``module:``.
             path: The name, followed by the attributes that the code reads from it.
         """
         name = path[0]
@@ -358,8 +363,8 @@ class CodeReader:
             self._writer.write_named(value, unit, prefix + name)
 
     def _is_near_module(self, value: Any) -> bool:
-        """Return whether the definitions in *value*, a module, are read."""
-        # `isinstance` would run code of the value's class.
+        """Return whether *value* is a near module, whose definitions are read."""
+        # `isinstance` could run code of the value's class.
         if not issubclass(type(value), types.ModuleType):
             return False
         return self._modules.is_near(value.__name__)
@@ -369,7 +374,7 @@ class CodeReader:
 
         Args:
             module: The name of the module.
-            name: The name in its variables.
+            name: The name in the variables of the module.
             text: The name as the code writes it.
         """
         home = self._modules.module(module)

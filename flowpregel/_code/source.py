@@ -30,10 +30,10 @@ class Definition(NamedTuple):
     """The definition of a function, lambda or class in its source."""
 
     meaning: str
-    """The text that `written` makes of the definition."""
+    """The text of the definition, as `written` returns it."""
     names: list[tuple[str, ...]]
-    """The global names in the definition, each with the attributes that the code reads
-    from it.
+    """The global names in the definition. Each is followed by the attributes that the
+    code reads from it.
     """
     source: str
     """The source text of the definition."""
@@ -45,8 +45,8 @@ class Definition(NamedTuple):
     """The outer names that the code binds, such as ``"nonlocal n"`` and
     ``"settings.n"``.
 
-    Global names are included only if there is no source. `SourceFile.rebound` has the
-    global names that the functions of a file bind.
+    Global names are included only if there is no source. Otherwise, they are in
+    `SourceFile.rebound`.
     """
 
 
@@ -64,7 +64,7 @@ _SETS_OF_TYPE = re.compile(
 
 
 def _rebound_in(source: str) -> frozenset[str]:
-    """Return the names that a definition binds outside of itself."""
+    """Return the outer names that a definition binds."""
     rebound = set(_SETS.findall(source))
     for attribute in _SETS_OF_TYPE.findall(source):
         rebound.add(f"cls{attribute}")
@@ -75,7 +75,7 @@ def _rebound_in(source: str) -> frozenset[str]:
 
 
 def rebound_by(code: CodeType) -> frozenset[str]:
-    """Return the names that code without a source binds outside of itself.
+    """Return the outer names that code without a source binds.
 
     Attributes are left out, since bytecode does not show to which object they belong.
     """
@@ -93,15 +93,17 @@ def rebound_by(code: CodeType) -> frozenset[str]:
 
 
 class AttributesUsed(NamedTuple):
-    """The attributes of an object that one of its own methods names."""
+    """The attributes of an object that a method of the same object uses."""
 
     names: frozenset[str]
     stored: frozenset[str]
-    """The names of attributes that the method sets, or that are containers it fills."""
+    """The names of the attributes that the method sets, and of containers that it
+    fills.
+    """
 
 
 def attributes_used(method: FunctionType) -> AttributesUsed:
-    """Return the attributes that *method* names, as in ``self.count``."""
+    """Return the attributes that *method* uses, as in ``self.count``."""
     code = method.__code__
     if not code.co_argcount:
         return AttributesUsed(frozenset(), frozenset())
@@ -111,7 +113,8 @@ def attributes_used(method: FunctionType) -> AttributesUsed:
     last = _last_line(code)
     text = "".join(lines[first:last])
     if not text:
-        # Without a source, any attribute in the code may be one that it sets.
+        # Without a source, any name in the bytecode may be an attribute that the
+        # method sets.
         code_names = frozenset(code.co_names)
         return AttributesUsed(code_names, code_names)
     owner = code.co_varnames[0]
@@ -150,14 +153,16 @@ class SourceFile:
         self.lines = lines
         self._variables = variables
         self.rebound = _global_names_in(lines)
-        """The global names that functions rebind. They are state, not constants."""
+        """The global names that functions rebind. Their values are state, not
+        constants.
+        """
         self._definitions: dict[CodeType | str, Definition | None] = {}
         self._starts = list(_starts(lines))
         self._whole: ast.Module | None = None
 
     def function(self, code: CodeType) -> Definition | None:
-        """Return the definition of the function of *code*, or None if the file does not
-        have it.
+        """Return the definition of the function with *code*, or None if it is not in
+        the file.
         """
         if code not in self._definitions:
             self._definitions[code] = self._find(
@@ -167,8 +172,8 @@ class SourceFile:
         return self._definitions[code]
 
     def class_(self, name: str) -> Definition | None:
-        """Return the definition of the class with the qualified *name*, or None if the
-        file does not have it.
+        """Return the definition of the class with the qualified *name*, or None if it
+        is not in the file.
         """
         if name not in self._definitions:
             self._definitions[name] = self._find(
@@ -199,7 +204,12 @@ class SourceFile:
         return None
 
     def _definition_of(self, node: Any, offset: int) -> Definition:
-        """Return the definition of a node, whose tree begins after *offset* lines."""
+        """Return the definition of *node*.
+
+        Args:
+            node: The syntax tree of the definition.
+            offset: The number of lines of the file before the tree.
+        """
         first = _first_line(node)
         source = "".join(self.lines[offset + first - 1 : offset + node.end_lineno])
         filled: set[str] = set()
@@ -219,9 +229,9 @@ class SourceFile:
         return is_ours(self._variables.get(name))
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:
-        """Yield the tree of the statement at *line*, and then that of the whole file.
+        """Yield the tree of the statement at *line*, then the tree of the whole file.
 
-        Each comes with the number of lines before the tree.
+        Each tree comes with the number of lines of the file before it.
         """
         # no mutant: the whole file is right as well
         index = bisect_right(self._starts, line - 1)
@@ -252,18 +262,20 @@ def _first_line(node: Any) -> int:
 
 _files: dict[str, SourceFile] = {}
 _LOCK = threading.Lock()
-"""The lock for `linecache` and `ast.parse`, which may fail if two OS threads use them
-at once.
+"""A lock for `linecache` and `ast.parse`, which may fail if two OS threads use them at
+the same time.
 """
 
 
 def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
-    """Return a source file, which is read again only after its size or modification
-    time has changed.
+    """Return a source file.
+
+    The file is read again only if its size or modification time has changed.
 
     Args:
         name: The file name of a code object: a path, or a notebook's name for a cell.
-        variables: The variables of the module, whose loader may read from an archive.
+        variables: The variables of the module. They include the module's loader, which
+            is needed if the file is in an archive.
     """
     with _LOCK:
         linecache.checkcache(name)
@@ -319,7 +331,7 @@ def _class_in(tree: ast.AST, name: str, outer: str = "") -> ast.ClassDef | None:
 
 
 def _function_in(tree: ast.Module, code: CodeType, offset: int) -> ast.AST | None:
-    """Return the function or lambda of *code*; None if the file has changed since."""
+    """Return the function or lambda with *code*, or None if the file has changed."""
     line = code.co_firstlineno - offset
     if code.co_name != "<lambda>":
         for node in ast.walk(tree):
@@ -342,7 +354,9 @@ def _is_function_of(node: Any, code: CodeType, line: int) -> bool:
 
 
 def _takes(arguments: ast.arguments, code: CodeType) -> bool:
-    """Return whether *code* has these parameters. If not, the file has changed."""
+    """Return whether *code* has these parameters. If not, the file has changed since
+    *code* was compiled.
+    """
     names = [
         parameter.arg
         for parameter in (
@@ -364,11 +378,15 @@ def _takes(arguments: ast.arguments, code: CodeType) -> bool:
 def _lambda_at(
     lambdas: list[ast.Lambda], code: CodeType, offset: int
 ) -> ast.AST | None:
-    """Return the one of several lambdas on a line whose body contains all columns of
-    *code*.
+    """Return the lambda whose body contains all positions in *code*, or None.
+
+    Args:
+        lambdas: The lambdas on one line that may have *code*.
+        code: The code of a lambda.
+        offset: The number of lines of the file before the tree.
     """
-    # Instructions that the compiler adds end at column 0, and are left out. In Python
-    # 3.12 these are all instructions of a lambda such as `lambda: 1`.
+    # Instructions that the compiler adds end at column 0. They are left out, which in
+    # Python 3.12 leaves no instruction of a lambda such as `lambda: 1`.
     positions: list[Any] = [position for position in code.co_positions() if position[3]]
     match = None
     for node in lambdas:
@@ -390,5 +408,5 @@ def _contains(body: Any, positions: list[Any], offset: int) -> bool:
 
 
 def _has_value(body: Any, code: CodeType) -> bool:
-    """Return whether the constant that *code* returns is the one in *body*."""
+    """Return whether *body* is the constant that *code* returns."""
     return ascii(getattr(body, "value", body)) == ascii(code.co_consts[-1])

@@ -1,4 +1,4 @@
-"""The sources of the code of this process, for notices and for what a store keeps."""
+"""The sources of this process's tasks and bodies, for notices and for stores."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 SOURCES: dict[str, str] = {}
 """The sources of the tasks and bodies of this process, by digest."""
 UNSEEN: dict[str, str] = {}
-"""The values whose content a digest does not see, by digest, if there are any."""
+"""The values whose content a digest does not include, by digest."""
 
 
 def note_code(
     code: str, digests: Sequence[CodeDigest], *, has_notices: bool = True
 ) -> None:
-    """Keep the source of *code* to be shown, and what its digest does not see.
+    """Keep the source behind *code*, and the values that its digest does not include.
 
     Args:
-        code: The digest under which they are kept.
-        digests: The digests that *code* is made of.
-        has_notices: Whether a run gives a notice of what *code* does not see.
+        code: The digest under which the source and the values are kept.
+        digests: The digests that *code* was computed from.
+        has_notices: True if a run must give a notice about the values.
     """
     SOURCES[code] = "\n".join(digest.source for digest in digests)
     unseen = [value for digest in digests for value in digest.unseen]

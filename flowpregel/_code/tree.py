@@ -1,8 +1,8 @@
 """The meaning of a syntax tree, as text.
 
-The text has no comments, docstrings, layout, annotations of functions, `pass`, or names
-of locals. It is the same in every version of Python: an empty field is not written, so
-a field that a later version adds does not change it.
+The text does not contain comments, docstrings, layout, annotations of functions, `pass`
+or names of locals. It is the same in every version of Python: empty fields are not
+written, so that a field that a later version adds does not change the text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
     """Return the text of a function, lambda or class without its own name.
 
     Returns:
-        The text, and the global names in it, each with the attributes that are taken of
-        it: ``("helpers", "clean")``.
+        The text, and the global names in it. Each name is followed by the attributes
+        that the code reads from it: ``("helpers", "clean")``.
     """
     writer = _TreeWriter(is_ours)
     writer.visit_Lambda(node, writer.outside)
@@ -38,46 +38,51 @@ def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
 
 
 def constant_text(value: Any) -> str:
-    """Return the text of a number, a `str` or bytes, the same in every version of
+    """Return a text for a number, a `str` or bytes, the same in every version of
     Python.
     """
-    # `repr` escapes other characters in other versions, and refuses very long ints.
+    # Which characters `repr` escapes depends on the version, and `repr` rejects very
+    # long ints.
     return hex(value) if type(value) is int else ascii(value)
 
 
 @dataclass(slots=True, eq=False)
 class _NameScope:
-    """The names in a function, a class or a comprehension, while it is written."""
+    """The names in a function, class or comprehension that is being written."""
 
     kind: type[ast.AST] | None
     outer: _NameScope | None
-    """The next scope that is no class: a method does not see the names in its class."""
+    """The nearest enclosing scope that is not a class, because methods do not see the
+    names in the class body.
+    """
     bound: set[str] = field(default_factory=set)
-    """The names that are bound here."""
+    """The names that the scope binds."""
     keywords: set[str] = field(default_factory=set)
-    """The parameters that a call may pass by name. Their names have a meaning."""
+    """The parameters that a call may pass by name. Their names are part of the meaning.
+    """
     declared: dict[str, type[ast.AST]] = field(default_factory=dict)
-    """The names in ``global`` and ``nonlocal`` statements, with the type of these."""
+    """The names in ``global`` and ``nonlocal`` statements, with the statement's type.
+    """
     uses: defaultdict[tuple[str, ...], list[int]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """The positions in the text of each name, with the attributes that are taken of
-    it.
+    """The positions in the text, by the name and the attributes that are read from it.
     """
 
     def inside(self, kind: type[ast.AST]) -> _NameScope:
-        """Return the scope of a definition in this one."""
+        """Return the scope of a definition inside this scope."""
         return _NameScope(kind, self.outer if self.kind is ast.ClassDef else self)
 
 
 class _TreeWriter:
-    """A writer of nodes.
+    """A writer of syntax trees.
 
-    It leaves a gap for each name, and fills it when the scope ends: a name may be bound
-    after its first use.
+    The writer leaves a gap in the text for each name, and fills the gap when the scope
+    ends, because a name may be bound after its first use.
 
     Args:
-        is_ours: Returns whether a name refers to an object of this library.
+        is_ours: A function that returns whether a name refers to an object of this
+            library.
     """
 
     def __init__(self, is_ours: IsOurs) -> None:
@@ -130,8 +135,8 @@ class _TreeWriter:
         self._write([*node.defaults, None, *node.kw_defaults], scope)
 
     def _close(self, scope: _NameScope) -> None:
-        """End *scope*: write the names that it binds, and hand the others to the outer
-        one.
+        """End *scope*: write the names that it binds, and pass all other names to the
+        outer scope.
         """
         self._parts.append(")")
         self._closed += 1
@@ -147,7 +152,7 @@ class _TreeWriter:
                 self._fill(positions, f"%{self._closed}.{number};")
 
     def _owner_of(self, name: str, scope: _NameScope) -> _NameScope:
-        """Return the scope that binds a name in *scope*: itself, or an outer one."""
+        """Return *scope* if it binds the name, or else the outer scope to look in."""
         declared = scope.declared.get(name)
         if declared is ast.Global:
             return self.outside
@@ -226,8 +231,8 @@ class _TreeWriter:
     visit_Nonlocal = visit_Global
 
     def visit_ExceptHandler(self, node: Any, scope: _NameScope) -> None:
-        """Write a node that binds a name without a node of its own, such as an except
-        clause.
+        """Write a node, such as an except clause, that binds a name in a field and not
+        in a node for the name.
         """
         name_field = "rest" if isinstance(node, ast.MatchMapping) else "name"
         self._bind(getattr(node, name_field), scope)
@@ -274,11 +279,14 @@ class _TreeWriter:
         self.visit_value(node.value, scope)
 
     def visit_value(self, value: Any, scope: _NameScope) -> None:
-        """Write a value that is no node, such as the name of an attribute."""
+        """Write a value that is not a node, such as the name of an attribute."""
         self._parts.append(f"{constant_text(value)};")
 
     def visit_AnnAssign(self, node: ast.AnnAssign, scope: _NameScope) -> None:
-        """Write an assignment; in a class also the annotation, which makes a field."""
+        """Write an assignment.
+
+        In a class the annotation is written too, because it may define a field.
+        """
         if isinstance(node.target, ast.Name):
             scope.bound.add(node.target.id)
         if scope.kind is ast.ClassDef:
@@ -289,7 +297,10 @@ class _TreeWriter:
         self.visit_node(ast.Assign([node.target], value), scope)
 
     def visit_JoinedStr(self, node: ast.JoinedStr, scope: _NameScope) -> None:
-        """Write an f-string: some versions of Python split its text in parts."""
+        """Write an f-string.
+
+        Adjacent texts are joined, because some versions of Python split them.
+        """
         text = ""
         self._parts.append("JoinedStr(")
         for value in node.values:

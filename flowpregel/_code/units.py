@@ -11,7 +11,9 @@ from flowpregel._code.classes import is_importable
 from flowpregel._code.modules import Modules
 
 _MOST_CLASSES = 200
-"""The most classes that are not importable whose content is read for one digest."""
+"""The limit on the classes, other than importable ones, whose content is read for one
+digest.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,37 +25,40 @@ class Unit:
     number: int
     """The position of the unit in the order in which units were reached."""
     tokens: list[str] = field(default_factory=list)
-    """The meaning, in parts. Another unit appears in it by its number."""
+    """The meaning, in parts. Another unit is represented by its number."""
     source: str | None = None
-    """The source; None if there is none, so that the meaning is shown instead."""
+    """The source. If it is None, the meaning is shown instead; if empty, nothing is."""
 
 
 class Units:
-    """The units in the order in which they were reached, each once.
+    """All units of a digest, once each, in the order in which they were reached.
 
     Args:
-        modules: Decides which functions and classes are read.
+        modules: The modules of the digest, which decide which functions and classes
+            are read.
     """
 
     def __init__(self, modules: Modules) -> None:
         self.order: list[Unit] = []
         self._by_key: dict[int | str, Unit] = {}
-        """Functions and classes by identity; constants by name, because equal constants
-        may or may not be one object.
+        """Functions and classes by identity, and constants by name, because equal
+        constants may or may not be one object.
         """
         self._modules = modules
         self._unnamed_classes: set[type] = set()
         """The classes that are not importable."""
 
     def add(self, key: int | str, name: str, value: Any) -> Unit:
-        """Return the unit with this key, and make it if there is none."""
+        """Return the unit with this key. If there is none, add one."""
         if key not in self._by_key:
             self._by_key[key] = Unit(name, value, len(self.order))
             self.order.append(self._by_key[key])
         return self._by_key[key]
 
     def of_definition(self, value: Any) -> Unit | None:
-        """Return the unit of a function or class that is read; otherwise None."""
+        """Return the unit of a function or class that is read, or None for any other
+        value.
+        """
         if not isinstance(value, types.FunctionType | type):
             return None
         module = values.module_of(value)
@@ -63,13 +68,16 @@ class Units:
         return self.add(id(value), f"{module}:{values.qualname(value)}", value)
 
     def is_constant(self, unit: Unit) -> bool:
-        """Return whether a unit is neither a function nor a class that is read."""
+        """Return False if the unit is a function or class that is read."""
         return self._by_key.get(id(unit.value)) is not unit
 
     def _is_unnamed_class(self, value: Any) -> bool:
-        """Return whether *value* is a class that no name leads to."""
+        """Return whether *value* is a class that is not importable, up to
+        `_MOST_CLASSES` classes.
+        """
         if not isinstance(value, type) or is_importable(value):
             return False
-        # The limit is for mocks, which make a class for each attribute of a class.
+        # Without a limit, a mock would never end: it creates a class for each
+        # attribute of a class.
         self._unnamed_classes.add(value)
         return len(self._unnamed_classes) <= _MOST_CLASSES

@@ -1,8 +1,8 @@
 """The content of values, written into units.
 
-A value is written by its type and its parts, and a function or class in it as a link to
-its unit. A value whose content is not known is written by its type alone, and noted as
-unseen.
+A value is written as its type followed by its parts. A function or class in it is
+written as a link to its unit. A value whose content cannot be read is written as its
+type alone, and noted as unseen.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from flowpregel._code.tree import constant_text
 from flowpregel._code.units import Unit, Units
 
 _MOST_REDUCTIONS = 20_000
-"""The most objects of other packages whose content is read for one unit."""
+"""The greatest number of objects of other packages that are read for one unit."""
 _DEEPEST = 100
-"""The depth of nesting from which a constant is not read any further."""
+"""The depth of nesting at which the reading of a constant stops."""
 
 
 class ValueWriter:
     """A writer of values.
 
     Args:
-        units: The units that links lead to; a link may add one.
-        modules: Decides which classes are read.
-        bindings: Gets the functions that wrappers of other packages call.
+        units: The units that links refer to. A link may add a unit.
+        modules: The modules of the digest, which decide which classes are read.
+        bindings: The bindings in which functions of other packages are noted, since
+            they may be wrappers whose cells contain functions that are read.
         own_state: The names of the attributes that a call of an object sets, by the id
-            of the object. They are left out.
-        through_tasks: Whether tasks and graphs count by their functions; otherwise they
-            count by name.
+            of the object. These attributes are left out.
+        through_tasks: True to represent tasks and graphs by their functions, False to
+            represent them by their names.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ValueWriter:
         """True if no value that was written can change in place."""
 
     def begin_unit(self) -> None:
-        """Count the objects of a new unit."""
+        """Begin the object count of a new unit."""
         self._reductions = 0
 
     def write(self, value: Any, unit: Unit) -> None:
@@ -74,7 +75,7 @@ class ValueWriter:
             unit.tokens.append(f"{constant_text(value)};")
             return
         written = len(unit.tokens)
-        # An object of the user's may raise any error when its attributes are read.
+        # A user's object may raise any error when its attributes are read.
         with suppress(Exception):
             self._write_value(self._unwrapped(value), unit)
             return
@@ -95,14 +96,14 @@ class ValueWriter:
         unit.tokens.append(f"|{name.rpartition(':')[2]}=")
         with suppress(Exception):
             value = self._unwrapped(value)
-        # Not `isinstance`, which runs code of the value's class.
+        # `isinstance` could run code of the value's class.
         if issubclass(type(value), types.FunctionType | type | types.ModuleType):
             self.write(value, unit)
         else:
             unit.tokens.append(f"->{self._units.add(name, name, value).number};")
 
     def write_code(self, code: types.CodeType, unit: Unit) -> set[str]:
-        """Write bytecode, and return the names in it."""
+        """Write bytecode and its constants, and return the names that it uses."""
         unit.tokens.append(f"{code.co_code.hex()} {code.co_varnames} {code.co_names}")
         names = {*code.co_names, *code.co_freevars}
         for constant in code.co_consts:
@@ -164,8 +165,8 @@ class ValueWriter:
             self._write_object(value, unit)
 
     def _write_outside(self, value: Any, unit: Unit) -> None:
-        """Write the name of a module, class or function that is not read, and the
-        functions that a wrapper calls.
+        """Write the name of a module, class or function that is not read. If it is a
+        wrapper, write the wrapped functions too.
         """
         unit.tokens.append(f"{values.outside_name(value)};")
         if isinstance(value, type) and not is_importable(value):
@@ -184,8 +185,8 @@ class ValueWriter:
         self.write([str(getattr(value, "name", "")), *steps], unit)
 
     def _is_outside_method(self, value: Any) -> bool:
-        """Return whether *value* is a bound method that a distant module has as a
-        function.
+        """Return whether *value* is a bound method that another package provides as a
+        module-level function, such as `random.randint`.
         """
         if not isinstance(value, types.MethodType):
             return False
@@ -196,7 +197,7 @@ class ValueWriter:
     # ------------------------------------------------------------ objects
 
     def _write_object(self, value: Any, unit: Unit) -> None:
-        """Write the parts that pickle would keep of *value*."""
+        """Write the parts of *value* that pickle would store."""
         kind = type(value)
         if values.is_record(value) and (
             self._modules.is_near(kind.__module__) or dataclasses.is_dataclass(value)
@@ -219,12 +220,12 @@ class ValueWriter:
             self._write_parts(self._parts_without_own_state(value, parts), unit)
 
     def _parts_of(self, value: Any) -> Any:
-        """Return the parts that pickle would keep of *value*; None if its content
+        """Return the parts of *value* that pickle would store, or None if its content
         cannot be read.
         """
         if values.changes_when_used(value) or values.is_too_large(value):
             return None
-        # Some objects make new ones, without end, whenever they are read.
+        # Some objects return new objects each time they are read, without end.
         self._reductions += 1 if len(self._open) < _DEEPEST else _MOST_REDUCTIONS
         if self._reductions > _MOST_REDUCTIONS:
             return None
@@ -233,7 +234,9 @@ class ValueWriter:
         return None
 
     def _write_parts(self, parts: tuple[Any, ...], unit: Unit) -> None:
-        """Write the parts of a pickled object: a function, its arguments, the state."""
+        """Write a function, its arguments and the state, as `values.reduced` returns
+        them.
+        """
         unit.tokens.append(f"{len(parts)}<")
         function, arguments, *states = parts
         self.write(function, unit)
@@ -244,16 +247,17 @@ class ValueWriter:
         unit.tokens.append(">")
 
     def _parts_without_own_state(self, value: Any, parts: Any) -> Any:
-        """Return the parts of an object, without attributes that a call of it sets."""
+        """Return *parts* without the attributes that a call of *value* sets."""
         if id(value) not in self._own_state:
             return parts
         states = [self._without_own_state(value, part) for part in parts[2:]]
         return (*parts[:2], *states)
 
     def _without_own_state(self, value: Any, state: Any) -> Any:
-        """Return the state of an object, without attributes that a call of it sets.
+        """Return *state* without the attributes that a call of *value* sets.
 
-        Before the first call there may be no others: None stands for an empty state.
+        An empty state is returned as None, which is the state of an object without
+        attributes. An object may have none before its first call.
         """
         names = self._own_state.get(id(value))
         if names is None or not isinstance(state, dict | tuple):
@@ -262,5 +266,6 @@ class ValueWriter:
             others = {name: state[name] for name in state if name not in names}
             return others or None
         parts = tuple(self._without_own_state(value, part) for part in state)
-        # The attributes and the slots, if the class has any.
+        # The state of an object with slots is a pair: its attributes, and its slots.
+        # If no slot is left, the attributes alone are the state.
         return parts[0] if parts[1:] == (None,) else parts

@@ -1,4 +1,8 @@
-"""The home, the wrapped functions and the content of a value, for digests of code."""
+"""Functions that take a value apart for a digest of code.
+
+They return the module in which the value is defined, the functions that it wraps, and
+its content.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +32,11 @@ ATOMS = frozenset({int, float, complex, str, bytes, bool, type(None), type(...)}
 _PLAIN = (type, types.FunctionType, functools.partial, types.MethodType)
 """Types of callables that wrap no other function."""
 IN_ENVIRONMENT = re.compile(r"\b(site|dist)-packages\b")
-"""A part of the path of each file of an installed package."""
+"""A directory that is in the path of every file of an installed package."""
 _SHOWN = frozenset({"datetime", "decimal", "fractions", "uuid", "zoneinfo"})
 """Modules of small values whose `repr` shows their whole content."""
 MOST_ITEMS = 1_000_000
-"""The most items of a container whose content is read."""
+"""The greatest length of a container whose content is read."""
 NAMED = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -42,7 +46,7 @@ NAMED = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
-"""Types of functions and attributes in C code, whose content is their name."""
+"""Types of functions and attributes written in C, which are represented by name."""
 FIXED = (
     *NAMED,
     type,
@@ -61,8 +65,8 @@ FIXED = (
     range,
     slice,
 )
-"""Types of objects that do not change in place, whatever they contain. Classes are
-among them, except those whose content is read.
+"""Types of objects that do not change in place, whatever they contain. `CodeReader`
+makes an exception for a class whose content is read.
 """
 _WITHOUT_CONTENT = frozenset(
     {
@@ -80,8 +84,8 @@ _WITHOUT_CONTENT = frozenset(
         "loguru",
     }
 )
-"""Modules of tools: locks, threads, events, queues, weak references and loggers. A tool
-has no content that a result depends on.
+"""Modules of locks, threads, events, queues, weak references and loggers. No result
+depends on the content of such a tool.
 """
 
 
@@ -91,7 +95,10 @@ def top_package(module: str) -> str:
 
 
 def module_of(value: Any) -> str:
-    """Return the module in which *value* was defined, not the one a wrapper names."""
+    """Return the name of the module in which *value* was defined.
+
+    The `__module__` of a function is not read, because a wrapper may have set it.
+    """
     if isinstance(value, types.FunctionType):
         return str(value.__globals__.get("__name__"))
     if isinstance(value, types.ModuleType):
@@ -102,24 +109,24 @@ def module_of(value: Any) -> str:
 
 
 def qualname(value: Any) -> str:
-    """Return the name of a definition in its module, or that of a value's type."""
+    """Return the qualified name of a definition, or of the type of another value."""
     if isinstance(value, types.FunctionType):
         return value.__code__.co_qualname
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def outside_name(value: Any) -> str:
-    """Return the package and the name of *value*, without the module in the package."""
+    """Return the package and the qualified name of *value*, without submodules."""
     if isinstance(value, types.ModuleType):
         return value.__name__
     return f"{top_package(module_of(value)).lstrip('_')}:{qualname(value)}"
 
 
 def is_outside(class_: type) -> bool:
-    """Return whether a class is of the standard library, flowpregel or an installed
-    package.
+    """Return whether a class belongs to the standard library, to flowpregel or to an
+    installed package.
 
-    Such a class has its name as its content, whatever version is installed.
+    Such a class is represented by its name, whatever version is installed.
     """
     package = top_package(class_.__module__)
     if package in sys.stdlib_module_names or package == LIBRARY:
@@ -129,8 +136,8 @@ def is_outside(class_: type) -> bool:
 
 
 def is_ours(value: Any) -> bool:
-    """Return whether *value* is defined by flowpregel, or is an instance of such a
-    class.
+    """Return whether *value* is defined by flowpregel, or is an instance of a class
+    that flowpregel defines.
     """
     return LIBRARY in (
         top_package(module_of(value)),
@@ -139,7 +146,9 @@ def is_ours(value: Any) -> bool:
 
 
 def peeled(value: Any) -> Any:
-    """Return the function that a task, a method's descriptor or a cache stands for."""
+    """Return the function inside a task, a static or class method, or a wrapper such as
+    `functools.lru_cache`.
+    """
     for _ in range(20):
         if isinstance(value, _PLAIN):
             break
@@ -155,7 +164,7 @@ def peeled(value: Any) -> Any:
 
 
 def steps_of(graph: Any) -> list[Any]:
-    """Return the nodes of a graph: the name of each and the functions it calls."""
+    """Return the name of each node of a graph, followed by the node's functions."""
     nodes = getattr(graph, "nodes", None)
     steps: list[Any] = []
     if isinstance(nodes, Mapping):
@@ -165,7 +174,7 @@ def steps_of(graph: Any) -> list[Any]:
 
 
 def home_of(value: Any) -> Any:
-    """Return the function or class whose module is the home of *value*."""
+    """Return the function or class whose module counts as the module of *value*."""
     value = peeled(value)
     if isinstance(value, types.FunctionType | type):
         return value
@@ -181,7 +190,10 @@ def home_of(value: Any) -> Any:
 
 
 def cells_of(function: types.FunctionType) -> dict[str, Any]:
-    """Return the values that a function closes over; None for an empty cell."""
+    """Return the values that a function closes over, by name.
+
+    The value of an empty cell is None.
+    """
     names = function.__code__.co_freevars
     contents: dict[str, Any] = {}
     for name, cell in zip(names, function.__closure__ or (), strict=True):
@@ -193,7 +205,9 @@ def cells_of(function: types.FunctionType) -> dict[str, Any]:
 
 
 def class_of(code: types.CodeType, variables: Mapping[str, Any]) -> Any:
-    """Return the class that a method is defined in, whose other methods it may call.
+    """Return the class whose body defines a method, or None for any other function.
+
+    A method depends on its class, because it may call other methods of the class.
 
     Args:
         code: The code of a function.
@@ -209,7 +223,7 @@ def class_of(code: types.CodeType, variables: Mapping[str, Any]) -> Any:
 
 
 def wrapped_by(value: Any) -> list[Any]:
-    """Return the functions that a wrapper of another package calls."""
+    """Return the functions that *value*, a wrapper of another package, calls."""
     if not isinstance(value, types.FunctionType):
         return []
     attributes = vars(value)
@@ -230,9 +244,9 @@ def wrapped_by(value: Any) -> list[Any]:
 
 
 def content_of(value: Any) -> list[Any] | None:
-    """Return the parts of *value*; None if its type is not one of those known here.
+    """Return the parts of *value*, or None if its type is not in the tables below.
 
-    The type itself is no part of the content.
+    The type itself is not among the parts.
     """
     kind = type(value)
     for kinds, parts_of in _CONTENTS:
@@ -252,10 +266,10 @@ _MOST_CONTENTS = 256
 
 
 def first_content(name: str, value: Any) -> Any:
-    """Return a copy of a list, dict or set from the first call with this *name*.
+    """Return a copy of a container, made at the first call with this *name*.
 
-    Code that fills a container is the same code afterwards. A value of another type is
-    returned itself.
+    Code that fills a list, dict or set must have the same digest afterwards. A value
+    that is not a container is returned itself.
     """
     if type(value) not in (list, dict, set, deque, defaultdict, Counter, OrderedDict):
         return value
@@ -265,7 +279,7 @@ def first_content(name: str, value: Any) -> Any:
         content = value
         with suppress(Exception):
             content = deepcopy(value)
-        # A reference to the container itself, so that its id is not used again.
+        # The reference to the container keeps its id from being reused.
         known = _first_contents[key] = value, content
         while len(_first_contents) > _MOST_CONTENTS:
             _first_contents.popitem(last=False)
@@ -273,11 +287,11 @@ def first_content(name: str, value: Any) -> Any:
 
 
 def reduced(value: Any) -> str | tuple[Any, ...]:
-    """Return the parts that pickle would keep of an object: a function that makes it,
-    its arguments, and the state.
+    """Return the parts of an object that pickle would store: a function that creates
+    the object, the arguments of this function, and the state.
 
     Raises:
-        Exception: The object has no content that could be pickled.
+        Exception: The object cannot be pickled.
     """
     kind = type(value)
     if getattr(getattr(value, "flags", None), "c_contiguous", True) is False:
@@ -294,11 +308,11 @@ def reduced(value: Any) -> str | tuple[Any, ...]:
 
 
 def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
-    """Return the parts that pickle would keep of an error, without its traceback, cause
+    """Return the parts of an error that pickle would store, except its traceback, cause
     and notes.
     """
-    # `copyreg` is passed over: `tblib`, which Dask imports, registers functions there
-    # that keep causes and tracebacks.
+    # The functions in `copyreg` are not used: those that `tblib`, which Dask imports,
+    # registers there include causes and tracebacks.
     parts: str | tuple[Any, ...] = error.__reduce_ex__(5)
     if len(parts) != 3 or not isinstance(parts[2], dict):
         return parts
@@ -311,14 +325,14 @@ def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
 
 
 def buffer_text(value: Any) -> str:
-    """Return the size and a digest of the bytes of a buffer, such as an array's."""
+    """Return the size and a digest of the bytes of a buffer, as text."""
     with memoryview(value) as view:
         data = view if view.c_contiguous else view.tobytes()
         return f"{view.nbytes} bytes {hashlib.sha256(data).hexdigest()}"
 
 
 def is_record(value: Any) -> bool:
-    """Return whether pickle would keep the attributes of an object and nothing else."""
+    """Return whether pickle would store nothing but the attributes of an object."""
     kind: Any = type(value)
     if dataclasses.is_dataclass(kind):
         return True
@@ -336,7 +350,9 @@ def is_record(value: Any) -> bool:
 
 
 def has_no_content(value: Any) -> bool:
-    """Return whether *value* is a tool, such as a lock, a stream or a logger."""
+    """Return whether *value* is a lock, a standard stream, a logger or another tool on
+    whose content no result depends.
+    """
     if any(value is stream for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return True
     kind = type(value)
@@ -364,7 +380,9 @@ def changes_when_used(value: Any) -> bool:
 
 
 def is_bound(value: Any) -> bool:
-    """Return whether *value* is a bound method in C code, such as ``table.get``."""
+    """Return whether *value* is a bound method written in C, such as ``table.get``, and
+    not a module-level function.
+    """
     if not isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
         return False
     if isinstance(value.__self__, types.ModuleType | type | None):
@@ -373,14 +391,16 @@ def is_bound(value: Any) -> bool:
 
 
 def is_known_by_name(value: Any) -> bool:
-    """Return whether a module has a bound method as a function: `random.randint`."""
+    """Return whether a bound method is also a module-level function, as
+    `random.randint` is.
+    """
     name = getattr(value, "__name__", "")
     module = sys.modules.get(type(getattr(value, "__self__", None)).__module__)
     return bool(getattr(module, "__dict__", {}).get(name) == value)
 
 
 def _sorted(values: Iterable[Any]) -> list[Any]:
-    """Return values of any types in an order that depends on their content alone."""
+    """Return values of any types, in an order that depends only on their content."""
     return sorted(values, key=_sort_text)
 
 
@@ -441,12 +461,16 @@ _CONTAINERS: dict[type, Callable[[Any], list[Any]]] = {
 }
 """Functions that return the content of a container, by its type.
 
-They hold for these types alone: an instance of a subclass may have further attributes.
+They apply to exactly these types, because an instance of a subclass may have attributes
+in addition to its items.
 """
 
 
 def target_of_partial(target: Any) -> Any:
-    """Return what a `functools.partial`, or one of a partial, calls."""
+    """Return the callable inside a `functools.partial`, or *target* if it is none.
+
+    Nested partials are unwrapped too.
+    """
     while isinstance(target, partial):
         target = target.func
     return target
