@@ -1,9 +1,10 @@
-"""Compact records of the known tasks of a checkpoint, and of the tasks that changed.
+"""The known states of a checkpoint's tasks in compact form, and the tasks that changed.
 
-A reader goes through the keys of a checkpoint's tasks and reads the records of tasks
-that are new or had not succeeded: a stored result never changes while a run holds the
-thread. Only `flowpregel redo` takes results back, and only when no run holds the
-thread: then the reader compares the checksums of all records.
+A reader lists the keys of a checkpoint's tasks, but reads only the records of tasks
+that are new or had not succeeded. This is enough while a run holds the thread, because
+a stored result does not change during a run. Only `flowpregel redo` undoes results, and
+only when no run holds the thread. In that case the reader compares the checksums of all
+records.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ _MISSING = CheckpointRecord(
 _ChangedRecord: TypeAlias = tuple[bytes, bytes, bytes]
 """A task's digest, the checksum of the task's record, and the record's payload."""
 _KEYS_PER_READ = 2_000
-"""The most keys in a list. The allocator would keep the memory of longer lists for each
-OS thread that has made one."""
+"""The greatest length of a list of keys. The memory of longer lists would remain
+allocated for each OS thread that created one."""
 _PAUSE_FACTOR = 20
 """The pause between two reads of an idle run, as a multiple of the time of a read."""
 DIGEST = 16
-"""Bytes of a task's digest, with which a record's key ends."""
+"""The size, in bytes, of a task's digest, which is the end of the record's key."""
 _STATES: tuple[CallState | None, ...] = (
     None,
     "failed",
@@ -55,7 +56,8 @@ _STATES: tuple[CallState | None, ...] = (
 _DONE = _STATES.index("done")
 _STATE_OFFSET = DIGEST + SIZE
 _ENTRY = _STATE_OFFSET + 1
-"""Bytes of an entry: a task's digest, its record's checksum, and its state."""
+"""The size, in bytes, of an entry: a task's digest, the checksum of the record, and the
+state."""
 
 
 class TaskEntry(NamedTuple):
@@ -65,7 +67,7 @@ class TaskEntry(NamedTuple):
     checksum: bytes
     """The checksum of the task's record."""
     state: CallState | None
-    """None: it is no node of the user's, or its writes were taken back."""
+    """The state, or None for an internal task, or for one whose writes were undone."""
 
 
 class TaskTable:
@@ -80,10 +82,13 @@ class TaskTable:
         *,
         with_done: bool,
     ) -> list[tuple[bytes, bytes]]:
-        """Return the keys of records to read, in order, each with its known checksum.
+        """Return the keys of records to read, in order, each with the known checksum.
+
+        The checksum of a new record is empty.
 
         Args:
-            keys: Keys in order, with all known keys between the first and the last.
+            keys: Sorted keys. No known key between the first and the last may be
+                missing.
             with_done: Include the keys of tasks that were done.
         """
         selection: list[tuple[bytes, bytes]] = []
@@ -102,7 +107,7 @@ class TaskTable:
         return selection
 
     def update(self, tasks: Iterable[TaskEntry]) -> list[CallState | None]:
-        """Store *tasks*, which are in order, and return their former states."""
+        """Store *tasks*, which are sorted by digest, and return their former states."""
         parts: list[bytes] = []
         former_states: list[CallState | None] = []
         end = 0
@@ -127,7 +132,10 @@ class TaskTable:
         return former_states
 
     def _find(self, digest: bytes, start: int) -> int:
-        """Return the index of a task, or its insertion point; at least *start*."""
+        """Return the index of a task, or the index at which to insert it.
+
+        The search begins at the index *start*.
+        """
         indices = range(len(self._data) // _ENTRY)
         return bisect_left(
             indices,
@@ -149,7 +157,7 @@ class CheckpointView:
     """A checkpoint, and a cursor over its tasks.
 
     Args:
-        tasks: Reads the records of the tasks.
+        tasks: The reader of the tasks' records.
         namespace: The checkpoint's namespace.
         id: The checkpoint's id.
     """
@@ -186,7 +194,9 @@ class CheckpointView:
 
     @property
     def root_id(self) -> str:
-        """The id of the outermost graph's checkpoint from which this one came."""
+        """The id of the outermost graph's checkpoint from which the superstep started
+        that led to this checkpoint.
+        """
         parents = self.metadata("parents")
         if not isinstance(parents, dict):
             return ""
@@ -197,7 +207,7 @@ class TaskCursor:
     """The known states of a checkpoint's tasks, and the tasks that changed.
 
     Args:
-        tasks: Reads the records of the tasks.
+        tasks: The reader of the tasks' records.
         location: The location of the records.
     """
 
@@ -215,7 +225,9 @@ class TaskCursor:
         self.changes = bytearray()
         """The digests of changed tasks, until the reader of the run clears them."""
         self.is_taken_back = False
-        """True if a known task is gone, so that *changes* is incomplete."""
+        """True if the writes of a known task were undone, which *changes* does not
+        show.
+        """
         self._due_at = 0.0
         """The monotonic time of the next read of a thread that no run holds."""
 
@@ -231,13 +243,15 @@ class TaskCursor:
         is_held: bool,
         is_last: bool = False,
     ) -> bool:
-        """Read some changed tasks; return False if it is too early for another read.
+        """Read some changed tasks, or return False if it is too early for another read.
 
         Args:
-            most: The most records to read; the next call reads the others.
-            is_held: Whether a run holds the thread. If not, any task may change, but
-                changes are rare: the tasks are read less often.
-            is_last: Whether another checkpoint has followed: later nothing changes.
+            most: The limit on the number of records to read. The next call continues
+                from there.
+            is_held: True if a run holds the thread. If no run holds it, any task may
+                change, but changes are rare, so the tasks are read less often.
+            is_last: True if another checkpoint has followed. Its tasks do not change
+                after that, so they are read at once.
         """
         began_at = time.monotonic()
         is_urgent = is_held or is_last or self.is_behind
@@ -297,11 +311,11 @@ class TaskCursor:
         transaction: Any,
         selection: Sequence[tuple[bytes, bytes]],
     ) -> Iterator[_ChangedRecord]:
-        """Yield the records whose checksum is not the known one.
+        """Yield the records whose checksum differs from the known checksum.
 
         Args:
             transaction: An open transaction.
-            selection: The key of each record, and its known checksum.
+            selection: The key of each record, and the known checksum.
         """
         table = self._tasks.table
         keys = [key for key, _ in selection]
@@ -318,12 +332,12 @@ class TaskCursor:
             yield key[-DIGEST:], checksum, payload
 
     def _record_keys(self, keys: Iterable[bytes]) -> list[bytes]:
-        """Return *keys* without the longer keys of chunks."""
+        """Return *keys* without the keys of chunks, which are longer."""
         length = len(self.location.key) + DIGEST
         return [key for key in keys if len(key) == length]
 
     def _apply(self, changed: Sequence[_ChangedRecord]) -> None:
-        """Update the known states by changed records, which are in order."""
+        """Update the known states from changed records, which are sorted by digest."""
         tasks: list[TaskEntry] = []
         for digest, checksum, payload in changed:
             record = self._tasks.record(payload)

@@ -1,13 +1,13 @@
-"""A dry replay: the report of what a run would do if it resumed with the present code.
+"""A dry replay reports what a run would do if it resumed with the present code.
 
 ::
 
     Superstep.go() --> Submit, Wait, Commit ... --> _withheld --> the engine
-      (as in a run)                                (bodies alone)
+      (as in a run)                               (bodies only)
 
-The bodies of the superstep that the run has reached are run, and their calls are
-answered from the records. Calls that no record answers are counted and withheld: a body
-that needs the result of such a call stops there, as at a question.
+The bodies in the superstep that the run has reached are executed. Their calls are
+answered from the records. A call that no record answers is counted and withheld, and a
+body that needs the result of such a call stops there, as it would at an interrupt.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from flowpregel.store.base import BaseStore, Op, PutOp
 from flowpregel.store.base import Result as OpResult
 
 _PATIENCE = 20_000_000
-"""Nanoseconds without an event after which bodies learn that calls are withheld.
+"""Nanoseconds without an event after which the ends of withheld calls are delivered.
 
-Answered calls come first, as their results may lead to further calls.
+The results of answered calls are delivered first, as they may lead to further calls.
 """
 
 
@@ -50,26 +50,34 @@ class DryRun:
     """
 
     is_done: bool = False
-    """True if the run is over: its result is stored, and nothing would run."""
+    """True if the run has finished: the result is stored, and nothing would run."""
     answered: int = 0
     """The number of calls that records answer."""
     would_run: Mapping[str, int] = field(default_factory=dict)
     """The number of calls, and of nodes of a graph, that would run, by name.
 
-    They are counted up to the first unknown result on which further calls depend.
+    The count ends at the first unknown result on which further calls depend.
     """
     not_asked: int = 0
-    """The number of recorded calls that the body would not make up to there."""
+    """The number of recorded calls that the body does not make again before that
+    point.
+    """
     other_code: Mapping[str, int] = field(default_factory=dict)
-    """The number of used results that other code made, by the name of the task."""
+    """The number of used results that were computed by other code than the present
+    code, by the name of the task.
+    """
     is_changed: bool = False
-    """True if the body has other code or input than when its calls were recorded."""
+    """True if the code or the input of the body has changed since the calls were
+    recorded.
+    """
     diff: str = ""
-    """The changes in the code of these tasks and of the body, if the store has it."""
+    """The changes in the code of these tasks and of the body. Code that is not in the
+    store is left out.
+    """
     error: str | None = None
     """The error with which the run would fail at once."""
     changed_files: Sequence[str] = ()
-    """A text for each file that calls of finished nodes took and that has changed."""
+    """A text for each file that a call of a finished node used and that has changed."""
 
     @property
     def fits(self) -> bool:
@@ -99,7 +107,7 @@ class DryRun:
 
 
 def _counts_text(counts: Mapping[str, int]) -> str:
-    """Return counts by name as text in parentheses, empty if there are none."""
+    """Return counts by name as text in parentheses, or an empty text for no counts."""
     text = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     return text and f" ({text})"
 
@@ -110,13 +118,15 @@ def dry_superstep(
     run_input: Any,
     saver: BaseCheckpointSaver | None,
 ) -> Steps:
-    """Replay the superstep that a run has reached; return a `DryRun` in the `Result`.
+    """Replay the superstep that a run has reached, and return a `Result` with a
+    `DryRun`.
 
     Args:
         program: The program of the run.
         options: The options of the run.
         run_input: The input with which the run would resume.
-        saver: The store of earlier code; None: the report has no differences.
+        saver: The store of earlier code. If it is None, the report shows no changes in
+            the code.
     """
     run = yield from start(program, options, run_input)
     setting = run.step_context()
@@ -127,7 +137,7 @@ def dry_superstep(
         setting,
     )
     for task in tasks:
-        # A failure is reported, and not waited for.
+        # A failure is reported at once, without retries.
         task.node = replace(task.node, retry=())
     superstep = Superstep(run, tasks, setting)
     withheld: Counter[str] = Counter()
@@ -163,8 +173,8 @@ def _report(
         run: The state of the run.
         tasks: The tasks of the superstep.
         withheld: The number of withheld calls, by name.
-        saver: The store of earlier code, if there is one.
-        error: The failure of the superstep, if it failed.
+        saver: The store of earlier code, or None.
+        error: The failure of the superstep, or None if it did not fail.
     """
     known = run.replay.report
     is_finished = [
@@ -214,9 +224,9 @@ def _withheld(
     steps: Steps,
     names: Counter[str],
 ) -> Steps:
-    """Forward the effects of *steps*, but start bodies alone.
+    """Forward the effects of *steps*, but start only bodies.
 
-    Other tasks end as if they had asked a question, and *names* counts them.
+    All other tasks end as if they had been interrupted, and *names* counts them.
     """
     gate = _BodyGate(names)
     reply: Any = None
@@ -229,19 +239,19 @@ def _withheld(
 
 
 class _BodyGate:
-    """Lets bodies start, and withholds other tasks.
+    """A filter of effects that lets bodies start and withholds all other tasks.
 
     Args:
-        names: Counts the withheld tasks by name.
+        names: The counter of withheld tasks by name.
     """
 
     def __init__(self, names: Counter[str]) -> None:
         self._names = names
         self._ends: list[effects.Event] = []
-        """The ends of withheld tasks that the run has not received yet."""
+        """The end events of withheld tasks that the run has not received yet."""
 
     def perform(self, effect: effects.Effect) -> Steps:
-        """Have the allowed part of an effect performed; return the reply."""
+        """Forward the allowed part of an effect, and return the reply."""
         match effect:
             case effects.Submit(tasks, setting):
                 bodies = [task for task in tasks if task.node.role == "body"]
@@ -250,7 +260,8 @@ class _BodyGate:
                     return (yield effects.Submit(bodies, setting))
                 return None
             case effects.CacheLookup():
-                # Results that other runs share now may be gone later.
+                # Results that other runs share may no longer exist when the run
+                # resumes.
                 return {}
             case effects.Wait() if self._ends:
                 deadline = time.monotonic_ns() + _PATIENCE
@@ -262,7 +273,7 @@ class _BodyGate:
         return (yield effect)
 
     def _withhold(self, tasks: Iterable[Task]) -> None:
-        """Count and end the tasks that are no bodies."""
+        """Count and end all tasks that are not bodies."""
         for task in tasks:
             if task.node.role == "body":
                 continue
@@ -273,17 +284,17 @@ class _BodyGate:
 
 
 class ReadOnlyStore(BaseStore):
-    """A long-term store that drops writes, without an error.
+    """A long-term store that ignores writes.
 
     Args:
-        store: Answers the operations that read.
+        store: The store that performs the read operations.
     """
 
     def __init__(self, store: BaseStore) -> None:
         self._store = store
 
     def batch(self, ops: Iterable[Op]) -> list[OpResult]:
-        """Return the results of the operations that read; None for the others."""
+        """Return the results of the read operations, and None for each write."""
         operations = list(ops)
         reads = [item for item in operations if not isinstance(item, PutOp)]
         results = iter(self._store.batch(reads))

@@ -1,17 +1,18 @@
-"""Values read from their pickles without running anything of the user's.
+"""Values decoded from their pickles without running any of the user's code.
 
-A pickle is a program: it names classes and functions of any module and calls them. Here
-a name stands only for itself, and an `OpaqueObject` records the arguments of a call and
-the state of an object. So a store can be read without the program that wrote it, and a
-malicious pickle does no harm. Real objects are made only of the types in
-`_READABLE_TYPES`, and of the exceptions of Python and of flowpregel.
+A pickle is a program: it names classes and functions of any module and calls them. This
+module does not look these names up. An `OpaqueObject` records the name, the arguments
+of the call and the state of the object instead. A store can therefore be read without
+the program that wrote it, and a malicious pickle does no harm. Real objects are created
+only of the types in `_READABLE_TYPES`, and of Python's and flowpregel's exceptions.
 
-The time to read a value grows with the number of bytes, never faster. A tuple of tuples
-that all hold the same tuple takes a few hundred bytes, but to hash, compare or print it
-takes 2 ** depth steps, in C, where nothing can interrupt it. So no value is hashed: a
-key of a dict that is not a text is an `OpaqueKey`, and a set becomes a list. Code that
-makes a text of a value calls `is_small` first. Python's unpickler in C would hash keys;
-it only reads pickles that match `_harmless`, which hold nothing to hash.
+The time to read a value grows no faster than the number of bytes. A tuple that holds
+the same tuple twice, which holds the same tuple twice, and so on, has a few hundred
+bytes, but hashing, comparing or printing it takes 2 ** depth steps, in C code that
+nothing can interrupt. So no value is hashed: a dict key that is not a `str` becomes an
+`OpaqueKey`, and a set becomes a list. Code that converts a value to text calls
+`is_small` first. Python's C unpickler would hash keys, so it only reads pickles that
+match `_harmless`, which contain nothing to hash.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ from flowpregel.storage.codec import PythonCodec, rebuild_error
 from flowpregel.storage.plain_fields import fields_of
 
 _MOST_OBJECTS = 250_000
-"""The most texts, containers and objects in a value. More would take too long to read.
+"""The limit on the texts, containers and objects in a value. A value with more of them
+would take too long to read.
 """
 
 
 class InertCodec(PythonCodec):
-    """A codec that decodes values of `PythonCodec` without importing or calling the
-    objects that they name.
+    """A codec that decodes the values that `PythonCodec` encodes, but neither imports
+    nor calls the objects that they name.
 
-    A value that cannot be decoded becomes a text, so that the other values can still be
-    shown.
+    A value that cannot be decoded is replaced by a text, so that all other values can
+    still be shown.
 
     Example:
         >>> codec = InertCodec()
@@ -75,10 +77,11 @@ class InertCodec(PythonCodec):
 
 @lru_cache(1)
 def _harmless() -> re.Pattern[bytes]:
-    """Return a pattern of pickles of texts, numbers, lists and tuples, each once.
+    """Return a pattern for pickles of texts, numbers, lists and tuples without repeated
+    objects.
 
     None of the opcodes in the pattern names, calls, hashes or repeats an object. Most
-    pickles in a store match the pattern, among them the largest.
+    pickles in a store match the pattern, including the largest.
     """
     texts = b"|".join(rb"\x%02x.{%d}" % (size, size) for size in range(256))
     opcodes = (
@@ -98,8 +101,9 @@ def _harmless() -> re.Pattern[bytes]:
 
 
 class OpaqueKey:
-    """A placeholder for a dict key that is not a text. It is equal to no other key, and
-    the key itself is not hashed.
+    """A placeholder for a dict key that is not a text.
+
+    No two placeholders are equal, and the key itself is not hashed.
 
     Args:
         value: The key.
@@ -128,11 +132,12 @@ def as_key(key: Any) -> Any:
 
 
 def is_small(value: Any, most: int = 100_000) -> bool:
-    """Return whether a text of *value* can be made in bounded time.
+    """Return whether *value* can be converted to text in bounded time.
 
     Args:
-        value: Anything; the parts of containers and of opaque objects are counted too.
-        most: The most items of the value; repeated items count again.
+        value: Any value. The parts of containers and opaque objects count too.
+        most: The limit on the number of items. An item counts again each time it is
+            repeated.
     """
     remaining = most
     pending = [value]
@@ -150,7 +155,7 @@ def is_small(value: Any, most: int = 100_000) -> bool:
 
 
 def _parts_of_item(item: Any) -> Sequence[Any]:
-    """Return the values that a text of *item* would contain."""
+    """Return the values that the `repr` of *item* would contain."""
     match item:
         case dict():
             parts = list(item.keys())
@@ -168,7 +173,7 @@ def _parts_of_item(item: Any) -> Sequence[Any]:
 
 
 class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes keys
-    """Python's unpickler, with opaque objects instead of the user's classes."""
+    """Python's unpickler, with opaque objects in place of the user's objects."""
 
     append: Callable[[Any], None]
     pop_mark: Callable[[], list[Any]]
@@ -198,7 +203,11 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         _set_items(target, items)
 
     def load_memoize(self) -> None:
-        """Remember an object that may be repeated; raise if there are too many."""
+        """Remember an object that may be repeated.
+
+        Raises:
+            UnpicklingError: There are too many objects.
+        """
         count = len(self.memo)
         if count >= _MOST_OBJECTS:
             raise pickle.UnpicklingError(f"it has over {_MOST_OBJECTS:,} objects")
@@ -248,11 +257,11 @@ def _known_exception(
 
 
 def _set_items(target: Any, items: Sequence[Any]) -> Any:
-    """Put keys and values, given in turns, into *target*, and return it.
+    """Put items into *target*, and return *target*.
 
     Args:
-        target: A dict, or an opaque object that stands for one.
-        items: A key, its value, the next key, and so on.
+        target: A dict, or the placeholder for an object with items.
+        items: Alternating keys and values.
     """
     if not isinstance(target, dict | OpaqueObject):
         kind = type(target).__name__
@@ -265,22 +274,26 @@ def _set_items(target: Any, items: Sequence[Any]) -> Any:
 
 
 class OpaqueObject:
-    """An object of a class, or the result of a function, that is not looked up.
+    """A placeholder for an object whose class, or for a result whose function, is not
+    looked up.
 
     Args:
-        args: The arguments of the call that made it.
+        args: The arguments of the call that created the object.
         fields: The object's fields by name.
     """
 
     factory: ClassVar[Callable[..., Any] | None] = None
-    """The harmless function that makes the real object, or None if there is none."""
+    """A harmless function that creates the real object, or None."""
     data: Mapping[str, Any] = {}
-    """Fields that a preview leaves out: only a full view shows them."""
+    """Fields that a preview leaves out. Only a full view shows them."""
     args: list[Any]
     fields: dict[Any, Any]
 
     def __new__(cls, /, *args: Any, **fields: Any) -> Any:
-        """Make the object, in each of the ways in which a pickle can."""
+        """Return the real object if a factory can create it, or else a placeholder.
+
+        A pickle may call this method with or without arguments.
+        """
         factory = cls.factory
         if factory is not None and (factory in _ANY_SIZE or is_small(args)):
             try:
@@ -293,7 +306,7 @@ class OpaqueObject:
         return instance
 
     def __call__(self, *args: Any) -> Any:
-        """Return a placeholder for the result of this function."""
+        """Return a placeholder for the result of calling this object."""
         name = type(self).__name__
         if is_small(self):
             name = repr(self)
@@ -353,7 +366,7 @@ def opaque_class(
     name: str,
     factory: Callable[..., Any] | None = None,
 ) -> type[OpaqueObject]:
-    """Return the placeholder for the class or the function with this name."""
+    """Return the placeholder for the class or function with this name."""
     namespace: dict[str, Any] = {
         "factory": None,
         "__module__": "builtins",
@@ -365,7 +378,7 @@ def opaque_class(
 
 
 class _OpaqueArray(OpaqueObject):
-    """An array of NumPy, by the shape and the type of the items."""
+    """A NumPy array, represented by its shape and dtype."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, _, data = state
@@ -382,19 +395,19 @@ def _array(
     shape: Any,
     order: str,
 ) -> Any:
-    """Return the array that NumPy's function for unpickling would make."""
+    """Return the array that NumPy's unpickling function would create."""
     array = _OpaqueArray()
     array.__setstate__((1, shape, dtype, order, data))
     return array
 
 
 def _empty_array(*_: Any) -> Any:
-    """Return an array whose state follows in the pickle."""
+    """Return an array whose state follows later in the pickle."""
     return _OpaqueArray()
 
 
 def _dict(items: Any = (), *_: Any) -> dict[Any, Any]:
-    """Return the dict of a mapping or of pairs."""
+    """Return a dict with the items of a mapping, or of key and value pairs."""
     if isinstance(items, dict):
         return dict(items)
     entries: dict[Any, Any] = {}
@@ -404,7 +417,7 @@ def _dict(items: Any = (), *_: Any) -> dict[Any, Any]:
 
 
 def _new_dict(*_: Any) -> dict[Any, Any]:
-    """Return a dict whose items follow in the pickle."""
+    """Return a dict whose items follow later in the pickle."""
     return {}
 
 
@@ -414,7 +427,7 @@ def _list(items: Any = (), *_: Any) -> list[Any]:
 
 
 def _array_item(dtype: Any, data: bytes) -> Any:
-    """Return an item of an array as a number of Python."""
+    """Return an array item as a Python number."""
     (type_name, *_) = dtype.args
     number_format = _NUMBER_FORMATS[type_name]
     (number,) = struct.unpack("<" + number_format, data)
@@ -422,7 +435,7 @@ def _array_item(dtype: Any, data: bytes) -> Any:
 
 
 class _Zone(datetime.tzinfo):
-    """A time zone with only a key, since the real zone would be read from a file."""
+    """A time zone with nothing but a key: creating the real zone would read a file."""
 
     def __init__(self, key: str, *_: Any) -> None:
         self.key = key
@@ -451,7 +464,11 @@ def _error(
     state: Any,
     cause: Any,
 ) -> BaseException:
-    """Return an error; for a user's class, one with its name, arguments and notes."""
+    """Return an error.
+
+    If its class is the user's, the error is of a new class with the same name, and has
+    the same arguments and notes.
+    """
     if issubclass(kind, OpaqueObject):
         name = kind.__name__
         kind = type(name, (Exception,), {})
@@ -493,6 +510,8 @@ _READABLE_TYPES: dict[str, Any] = {
     "cloudpickle._make_skeleton_class": _class_by_name,
     "cloudpickle._make_skeleton_enum": _class_by_name,
 }
-"""Harmless factories, by the top-level package of a class or function, and its name."""
+"""Harmless factories, by the top-level package and the name of a class or function."""
 _ANY_SIZE = (_dict, _new_dict, _list, _error, _array)
-"""Factories that take no longer than their arguments are long: none makes a text."""
+"""Factories that accept arguments of any size. They do not convert arguments to text,
+so they take time in proportion to the number of arguments.
+"""

@@ -1,4 +1,4 @@
-"""The state that a saved checkpoint holds, and the tasks that are due on it."""
+"""The state in a saved checkpoint, and the tasks that are due next."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from flowpregel._core.run_state import RunState, Update, load_state
 
 @dataclass(frozen=True, slots=True)
 class OpenCheckpoint:
-    """A saved checkpoint with its state, and the tasks that are due on it."""
+    """A saved checkpoint with its state and the tasks that are due next."""
 
     saved: Saved
     state: RunState
     tasks: list[Task]
     pending: Mapping[str, list[Write]]
-    """The saved writes of each task, by its id."""
+    """The saved writes of each task, by the task's id."""
     applied: Update | None
-    """The changes by the run's own writes; no checkpoint holds them yet."""
+    """The changes that the run's own writes made to *state*, or None if there are no
+    such writes. No checkpoint contains these changes yet.
+    """
 
 
 def open_checkpoint(
@@ -33,13 +35,15 @@ def open_checkpoint(
     next_version: Callable[[Version | None, int], Version] = next_version,
     now: int = 0,
 ) -> OpenCheckpoint:
-    """Return the state and the due tasks of a checkpoint, with the run's own writes.
+    """Return the state and the due tasks of a checkpoint.
+
+    The run's own pending writes, which a command has made, are applied to the state.
 
     Args:
         program: The program of the thread.
         saved: The checkpoint.
-        next_version: Makes the version of the channels that those writes change, if
-            they are saved.
+        next_version: A function that returns the new version of the channels that
+            these writes change.
         now: Wall-clock nanoseconds.
     """
     state = load_state(program, saved)
@@ -61,8 +65,8 @@ def open_checkpoint(
         version = next_version(state.newest, now)
         applied = apply(program, state, [TaskOutput(run_writes)], version)
     if sends:
-        # The tasks that a command sends replace those that the last superstep had
-        # sent: these are not due any more, nor are their questions. Other writes of a
-        # command lead to no tasks in LangGraph's snapshots.
+        # The tasks that a command sends replace the tasks that the last superstep
+        # sent, which are no longer due, nor are their interrupts. As in LangGraph's
+        # snapshots, a command's other writes do not make tasks due.
         tasks = plan(program, state, None, step)
     return OpenCheckpoint(saved, state, tasks, pending, applied)

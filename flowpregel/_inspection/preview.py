@@ -1,6 +1,6 @@
-"""Previews of values and of channels: the part that fits, as types that JSON has.
+"""Previews: shortened values and channels, as types that JSON supports.
 
-Making a preview never raises an error.
+Creating a preview never raises an error.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from flowpregel._text import in_one_line
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The most that a preview contains of a value."""
+    """The limits on the size of a preview."""
 
     depth: int = 4
-    """Levels of containers."""
+    """The number of nested containers."""
     count: int = 12
-    """Items of each container."""
+    """The number of items shown of each container."""
     size: int = 200
-    """Characters of a text, or bytes."""
+    """The number of characters shown of a text, or of bytes shown of a `bytes`."""
     total: int = 300
-    """Items in all."""
+    """The number of items in the whole preview."""
 
 
 PREVIEW = Limits()
@@ -40,16 +40,18 @@ FULL = Limits(
     size=1 << 40,
     total=10_000_000,
 )
-"""Limits that almost every value fits in. A value that contains itself is cut off, and
-so is one that a preview makes much larger: a list that holds the same list many
-times."""
+"""Limits within which almost every value fits.
+
+A value that contains itself is cut off. So is a value that would be much larger as a
+preview, such as a list that contains the same list many times.
+"""
 
 
 class RecordView(dict[str, Any]):
     """The fields of an object by name, which a terminal shows as ``Report(words=3)``.
 
     Args:
-        name: The object's class.
+        name: The name of the object's class.
         items: The fields.
     """
 
@@ -59,19 +61,19 @@ class RecordView(dict[str, Any]):
 
 
 class ReprText(str):
-    """A text that stands for an object or for omitted items, not a value of the user's.
+    """A text that represents an object or omitted items, and is not a user's `str`.
 
-    A terminal shows it without quotation marks.
+    A terminal shows the text without quotation marks.
     """
 
     __slots__ = ()
 
 
 def to_json(value: Any, limits: Limits = PREVIEW) -> Any:
-    """Return *value* as dicts, lists, texts and numbers that JSON has.
+    """Return *value* as dicts, lists, texts and numbers, which JSON supports.
 
-    An object with named fields becomes a dict of the fields, any other object its
-    ``repr``. Omitted items are counted in a text that begins with an ellipsis.
+    An object with named fields becomes a dict of these fields. Any other object becomes
+    its ``repr``. The number of omitted items is in a text that begins with an ellipsis.
     """
     preview = _Preview(limits)
     return preview.of(value, depth=0)
@@ -81,8 +83,9 @@ def question_to_json(
     interrupt: Any,
     limits: Limits = PREVIEW,
 ) -> dict[str, Any]:
-    """Return the ``id`` and the ``value`` of an interrupt, each as `to_json` does."""
-    # An interrupt of LangGraph is of another class, and is shown unchanged.
+    """Return previews of the ``id`` and the ``value`` of an interrupt."""
+    # An interrupt of LangGraph's class, read inertly, has neither attribute, and is
+    # shown as a whole.
     value = getattr(interrupt, "value", interrupt)
     identifier = getattr(interrupt, "id", None)
     return {
@@ -98,7 +101,7 @@ def one_line(value: Any, limits: Limits = PREVIEW) -> str:
 
 
 def json_in_one_line(preview: Any, limits: Limits) -> str:
-    """Return the beginning of a preview of `to_json` in one line."""
+    """Return the beginning of a preview, which `to_json` returned, in one line."""
     write = partial(json.dumps, ensure_ascii=False)
     text = _preview_text(preview, write)
     beginning = clipped(text, 4 * limits.size)
@@ -106,11 +109,11 @@ def json_in_one_line(preview: Any, limits: Limits) -> str:
 
 
 def _preview_text(preview: Any, write: Callable[[Any], str]) -> str:
-    """Return a preview of `to_json` as one text.
+    """Return a preview, which `to_json` returned, as one text.
 
     Args:
         preview: The preview.
-        write: Makes the text of a text, a number, a truth value or None.
+        write: A function that returns the text for a `str`, number, boolean or None.
     """
     match preview:
         case RecordView():
@@ -134,7 +137,7 @@ def _constructor_text(
     arguments: Iterable[Any],
     keywords: Mapping[str, Any],
 ) -> str:
-    """Return the call of a constructor as Python writes it."""
+    """Return the call of a constructor in Python's syntax."""
     parts = [_preview_text(argument, repr) for argument in arguments]
     for key, value in keywords.items():
         text = _preview_text(value, repr)
@@ -143,7 +146,7 @@ def _constructor_text(
 
 
 def clipped(text: str, size: int) -> str:
-    """Return the first *size* characters of *text*, and the count of the others."""
+    """Return the first *size* characters of *text*, and the number of the rest."""
     if len(text) <= size:
         return text
     omitted = len(text) - size
@@ -151,20 +154,20 @@ def clipped(text: str, size: int) -> str:
 
 
 class _Preview:
-    """One preview in the making: it counts items and detects cycles."""
+    """A builder of one preview, which counts the items and detects cycles."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._is_full = limits is FULL
         self._items_left = limits.total
         self._open_containers = list[int]()
-        """The ids of the containers that enclose the present value."""
+        """The ids of the containers that enclose the current value."""
 
     def of(self, value: Any, depth: int) -> Any:
-        """Return the preview of *value*, which *depth* containers enclose."""
+        """Return the preview of *value*, which is nested in *depth* containers."""
         self._items_left -= 1
-        # Patterns, not exact types: a subclass of `str` is shown as a text, for
-        # example.
+        # Patterns match subclasses too, so that a subclass of `str`, for example, is
+        # shown as a text.
         match value:
             case None | bool():
                 return value
@@ -196,7 +199,7 @@ class _Preview:
         return preview
 
     def _is_too_deep(self, value: Any, depth: int) -> bool:
-        """Return whether *value* is enclosed too often, or in a full view by itself."""
+        """Return whether *value* is nested too deep or, in a full view, in itself."""
         if depth >= self._limits.depth:
             return True
         return self._is_full and id(value) in self._open_containers
@@ -228,7 +231,7 @@ class _Preview:
         items: dict[Any, Any] | list[Any],
         depth: int,
     ) -> Any:
-        """Return the previews of the first parts, and the count of the others."""
+        """Return the previews of the first parts, and the number of omitted parts."""
         size = len(items)
         limit = min(self._limits.count, self._items_left, size)
         count = max(0, limit)
@@ -256,7 +259,7 @@ class _Preview:
 
 
 def _of_float(value: float) -> float | str:
-    """Return *value*, or a text for infinity and for what is no number."""
+    """Return *value*, or a text if it is infinite or not a number (NaN)."""
     number = float(value)
     if math.isfinite(number):
         return number
@@ -264,7 +267,7 @@ def _of_float(value: float) -> float | str:
 
 
 def _of_int(value: int) -> int | ReprText:
-    """Return *value*, or the count of the bits of a very large number."""
+    """Return *value*, or a text with the number of bits if it is very large."""
     bits = value.bit_length()
     if bits > 1_024:
         return ReprText(f"an int of {bits:,} bits")
@@ -276,7 +279,10 @@ def _container_parts(
     *,
     full: bool,
 ) -> dict[Any, Any] | list[Any] | None:
-    """Return the items of a container or the fields of an object, if it has any."""
+    """Return the items of a container or the fields of an object.
+
+    None is returned for a value that has neither.
+    """
     if isinstance(value, BaseException):
         return {
             "type": type(value).__name__,
@@ -316,7 +322,7 @@ def _named_fields(value: Any) -> dict[str, Any] | None:
 
 
 def _field_names(value: Any) -> list[str] | None:
-    """Return the names of the fields of a dataclass or a pydantic model, or None."""
+    """Return the field names of a dataclass or pydantic model, or None."""
     if is_dataclass(value) and not isinstance(value, type):
         return [field.name for field in fields(value)]
     kind = type(value)
@@ -327,7 +333,7 @@ def _field_names(value: Any) -> list[str] | None:
 
 
 def _key_text(key: Any) -> str:
-    """Return the text of a key of a dict."""
+    """Return a dict key as text."""
     if isinstance(key, str):
         return key
     if isinstance(key, OpaqueKey):
@@ -339,7 +345,12 @@ def _text_of(
     value: Any,
     convert: Callable[[Any], object] = repr,
 ) -> str:
-    """Return the text that *convert* makes of *value*, or why there is none."""
+    """Return *value* as text, or a text that explains why it has none.
+
+    Args:
+        value: Any value.
+        convert: The function that converts a value to text.
+    """
     name = type(value).__name__
     try:
         if not is_small(value):
@@ -361,14 +372,14 @@ _PUBLIC_NAMES = {
     "__previous__": "previous",
     "__root__": "state",
 }
-"""The names for people of the channels of an entrypoint, and of a graph without named
-channels."""
+"""The public names of an entrypoint's channels, and of the channel of a graph without
+named channels."""
 
 
 def channel_values(saved: Saved) -> dict[str, Any]:
-    """Return the values of channels, by the names that the engine gives them."""
+    """Return the values of channels by the engine's names for them."""
     values = dict(saved.checkpoint.values)
-    # Only the flow knows how to fold deltas.
+    # Deltas are not folded here, because only the flow has the reducer for them.
     for name, history in saved.deltas.items():
         values[name] = {
             "seed": history.seed,
@@ -382,11 +393,11 @@ def by_public_name(
     *,
     internals: bool = False,
 ) -> dict[str, Any]:
-    """Return *channels* in order, by their names for people.
+    """Return *channels*, sorted, by their public names.
 
     Args:
-        channels: A value for each channel, by its name.
-        internals: Include the engine's own channels, and keep the names that it uses.
+        channels: A value for each channel, by the engine's name for the channel.
+        internals: Include the engine's own channels, and keep the engine's names.
     """
     in_order = dict(sorted(channels.items()))
     if internals:

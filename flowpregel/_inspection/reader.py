@@ -1,4 +1,4 @@
-"""A reader of the runs in a store, which each time reads only the changes.
+"""A reader of the runs in a store, which reads only the changes since its last read.
 
 ::
 
@@ -13,15 +13,17 @@ The reader's memory:
 
 * A `RunCursor` belongs to a thread's last run. Its log names each task that changed, by
   checkpoint and digest. A mark is a position in the log.
-* A `TaskCursor` belongs to a checkpoint. It holds the state and the checksum of each
-  task, and finds the tasks that changed. It is discarded once another checkpoint has
-  followed and all tasks have been read, since the tasks never change again.
-* A row is made from the task's record when the caller asks for it. No row is
-remembered.
+* A `TaskCursor` belongs to a checkpoint. It stores the state and the checksum of each
+  task, and finds the tasks that changed. When another checkpoint has followed, the
+  tasks do not change any more, so the cursor is discarded after it has read all of
+  them.
+* A row is created from the task's record when the caller requests it. No row is
+  remembered.
 
-If a known task is gone, or a checkpoint does not continue the run, the log is useless.
-The reader then starts a new `RunCursor`, whose marks differ from all earlier marks. So
-the caller's old mark is not in the new log, and the caller gets all rows again.
+If a known task was undone, or if a checkpoint does not continue the run, the log is no
+longer valid. The reader then starts a new `RunCursor`, whose marks differ from all
+earlier marks. Since the caller's old mark is not in the new log, the caller gets all
+rows again.
 """
 
 from __future__ import annotations
@@ -53,18 +55,18 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
 _INDEX = 4
-"""Bytes of the index of a checkpoint in the log."""
+"""The size, in bytes, of a checkpoint's index in the log."""
 _CHANGE = _INDEX + DIGEST
-"""Bytes of a change in the log."""
+"""The size, in bytes, of a change in the log."""
 _MOST_RUNS = 16
-"""The most runs whose changes are tracked: the last ones that a caller asked for."""
+"""The number of runs whose changes are tracked. They are the last requested runs."""
 
 
 def _first_mark() -> int:
     """Return the first mark of a run: the wall-clock time in microseconds.
 
-    A change takes more than a microsecond, so no other run has the same marks, not even
-    a run that another server has tracked.
+    Adding a change takes more than a microsecond, so marks never overtake the clock.
+    Runs therefore never share a mark, even if another server tracks one of them.
     """
     return time.time_ns() // 1_000
 
@@ -80,10 +82,12 @@ class RunCursor:
     newest: dict[str, int] = field(default_factory=dict)
     """The index of the newest checkpoint of each namespace."""
     log: bytearray = field(default_factory=bytearray)
-    """The changes of tasks: the index of the checkpoint and the digest of the task."""
+    """The changes of tasks: for each of them the checkpoint's index and the task's
+    digest.
+    """
     behind: deque[tuple[int, bool]] = field(default_factory=deque)
-    """The checkpoints that must still be read, each with True if another checkpoint has
-    followed it.
+    """The indices of the checkpoints that must still be read, each with True if another
+    checkpoint has followed.
     """
     open_cursors: dict[int, TaskCursor] = field(default_factory=dict)
     """The tasks that can still change, by the index of their checkpoint."""
@@ -101,7 +105,7 @@ class RunCursor:
         return self.first + changes
 
     def add_changes(self, index: int, digests: bytes) -> None:
-        """Add changes of tasks of a checkpoint to the log."""
+        """Add the digests of a checkpoint's changed tasks to the log."""
         size = len(digests)
         prefix = index.to_bytes(_INDEX, "big")
         for start in range(0, size, DIGEST):
@@ -110,7 +114,10 @@ class RunCursor:
             self.log += digest
 
     def finish_first(self, *, is_last: bool) -> None:
-        """Remove the first checkpoint from the queue, and its tasks if *is_last*."""
+        """Remove the first checkpoint from the queue.
+
+        If *is_last*, discard its task cursor too.
+        """
         index, _ = self.behind.popleft()
         if is_last:
             del self.open_cursors[index]
@@ -133,16 +140,16 @@ class RunCursor:
 
 
 class StoreReader:
-    """Reads the runs of one store for a watcher that reads again and again.
+    """A reader of the runs of one store, for a caller that polls.
 
-    It remembers some fifty bytes of a task; rows are read from the store when the
-    caller asks for them. If several OS threads share a reader, they need a lock around
-    it. Nothing of the user's is imported or run.
+    The reader remembers some fifty bytes for each task, and reads rows from the store
+    when the caller requests them. OS threads that share a reader must protect it with a
+    lock. None of the user's code is imported or run.
 
     Args:
-        saver: The open store. The reader opens it once more, to read it inertly.
-        most: The most calls that are read and returned at once; the next call returns
-            more.
+        saver: The open store. The reader opens it once more, with an inert codec.
+        most: The limit on the calls that are read and returned at once. The next call
+            returns more.
     """
 
     def __init__(self, saver: DurableSaver, most: int = 5_000) -> None:
@@ -155,24 +162,24 @@ class StoreReader:
         self._newest: dict[bytes, CheckpointView] = {}
         """The newest checkpoint of each namespace, by the namespace's key prefix."""
         self._runs: dict[str, RunCursor] = {}
-        """The tracked run of each thread, the last requested one at the end."""
+        """The tracked run of each thread, in the order of the last requests."""
 
     def close(self) -> None:
         """Close the reader's view of the store."""
         self._store.close()
 
     def mark(self) -> int:
-        """Return a number that does not change until something is committed.
+        """Return a number that stays the same as long as nothing is committed.
 
-        Just after a commit, each call returns a different number. A call takes some
-        microseconds.
+        For a moment after a commit, each call returns a different number. A call takes
+        some microseconds.
         """
         return int(self._store.change_counter())
 
     # ------------------------------------------------------------ runs
 
     def runs(self) -> list[RunRow]:
-        """Return all runs, the one that changed last first."""
+        """Return all runs. The run that changed last comes first."""
         namespaces = list(self._tables.used(None))
         # Forget the threads that were deleted.
         prefixes = {namespace.prefix for namespace in namespaces}
@@ -248,7 +255,8 @@ class StoreReader:
         """Return the number of a checkpoint's tasks in each state."""
         tasks = checkpoint.tasks
         was_read = tasks.advance(self._most, is_held=is_held)
-        # Some tasks of a running run are enough, since its status is known.
+        # For a run in progress some tasks are enough, because its status is known
+        # without them.
         while was_read and tasks.is_behind and not is_held:
             was_read = tasks.advance(self._most, is_held=is_held)
         if thread_id not in self._runs:
@@ -260,7 +268,7 @@ class StoreReader:
         namespace: NamespaceRecord,
         id: str,
     ) -> CheckpointView:
-        """Return a checkpoint; remember it if it is the newest one."""
+        """Return a checkpoint, and remember it if it is the newest."""
         checkpoint = self._newest.get(namespace.prefix)
         if checkpoint is None or checkpoint.id != id:
             checkpoint = CheckpointView(self._tasks, namespace, id)
@@ -294,12 +302,12 @@ class StoreReader:
     def calls(self, thread_id: str, since: int = 0) -> CallChanges:
         """Return the calls of a thread's last run that changed since a mark.
 
-        If there are too many calls for one answer, it holds the first of them, and its
-        `CallChanges.is_more` is true.
+        If there are too many calls for one answer, the answer has the first of them,
+        and `CallChanges.is_more` is true.
 
         Args:
             thread_id: The id of the thread.
-            since: The `CallChanges.mark` of the last answer; 0 for all calls.
+            since: The `CallChanges.mark` of the last answer, or 0 for all calls.
         """
         run = self._updated_run(thread_id)
         is_whole = not run.first <= since <= run.mark
@@ -307,7 +315,8 @@ class StoreReader:
         mark = min(first + self._most, run.mark)
         changed = run.changed(first - run.first, mark - run.first)
         rows = self._tasks.rows(changed)
-        # A reader that was behind reads once more: calls may have changed since.
+        # If checkpoints remained to be read when the update began, later commits have
+        # not been looked up, so the caller must ask once more.
         is_behind = run.was_behind or bool(run.behind)
         is_more = is_behind or mark < run.mark
         return CallChanges(
@@ -322,7 +331,7 @@ class StoreReader:
         thread_id: str,
         since: int = 0,
     ) -> Iterator[CallChanges]:
-        """Yield the answers of `calls` until there are no more changes."""
+        """Yield the answers of `calls` until no changes remain."""
         is_more = True
         while is_more:
             changes = self.calls(thread_id, since)
@@ -331,7 +340,7 @@ class StoreReader:
             yield changes
 
     def _updated_run(self, thread_id: str) -> RunCursor:
-        """Return the cursor of a thread's last run, after an update."""
+        """Return the updated cursor of a thread's last run."""
         run = self._runs.pop(thread_id, None)
         if run is None or not self._update(run, thread_id):
             # A result was undone, or another run has begun: read everything again.
@@ -348,7 +357,7 @@ class StoreReader:
         return run
 
     def _update(self, run: RunCursor, thread_id: str) -> bool:
-        """Add changes of *run* to the log; return False if the log is not valid."""
+        """Add changes of *run* to the log, or return False if the log is not valid."""
         run.was_behind = bool(run.behind)
         if not run.behind and not self._find_checkpoints(run, thread_id):
             return False
@@ -361,7 +370,8 @@ class StoreReader:
                 is_held=run.is_held,
                 is_last=is_last,
             ):
-                # Too early: read again later, even if nothing is committed until then.
+                # It was too early to read. The next update must read even if nothing
+                # was committed in between.
                 run.store_mark = -1
             if tasks.is_taken_back:
                 return False
@@ -385,14 +395,21 @@ class StoreReader:
         return cursor
 
     def _newest_cursor(self, location: TaskLocation) -> TaskCursor | None:
-        """Return the cursor at *location* if it is a namespace's newest checkpoint."""
+        """Return the task cursor of a namespace's newest checkpoint.
+
+        None is returned if *location* is not that checkpoint.
+        """
         newest = self._newest.get(location.key[:8])
         if newest is None or newest.tasks.location != location:
             return None
         return newest.tasks
 
     def _find_checkpoints(self, run: RunCursor, thread_id: str) -> bool:
-        """Queue the checkpoints of *run* to read; return False if it is another run."""
+        """Queue the checkpoints of *run* that must be read.
+
+        Returns:
+            False if the thread's last run is not *run*.
+        """
         store_mark = self.mark()
         if store_mark == run.store_mark:
             return True
@@ -411,7 +428,11 @@ class StoreReader:
         run: RunCursor,
         namespace: NamespaceRecord,
     ) -> bool:
-        """Queue the checkpoints of a namespace; return False if it is another run."""
+        """Queue the checkpoints of a namespace that must be read.
+
+        Returns:
+            False if the namespace's last run is not *run*.
+        """
         known_index = run.newest.get(namespace.namespace)
         known_id: str | None = None
         if known_index is not None:
@@ -419,7 +440,8 @@ class StoreReader:
         newest_index = len(run.locations)
         oldest: CheckpointView | None = None
         for checkpoint in self._checkpoints_since(run, namespace, known_id):
-            # A checkpoint before the newest one had another follow it: it is complete.
+            # The tasks of a checkpoint are complete if another checkpoint has
+            # followed.
             is_last = checkpoint.id != namespace.newest
             run.behind.append((len(run.locations), is_last))
             run.locations.append(checkpoint.tasks.location)
@@ -439,10 +461,10 @@ class StoreReader:
         namespace: NamespaceRecord,
         known_id: str | None,
     ) -> Iterator[CheckpointView]:
-        """Yield the checkpoints of a run that came after one, the newest first.
+        """Yield the checkpoints of a run after the known one, the newest first.
 
-        Of a nested graph it yields only those reached in a superstep of the outermost
-        graph that belongs to the run.
+        Of a nested graph, only the checkpoints are yielded that belong to a superstep
+        of the run's outermost graph.
         """
         root_ids = _root_ids(run) if namespace.namespace else set()
         id = namespace.newest
@@ -469,12 +491,13 @@ class StoreReader:
         call failed; ``result``; ``error``, with ``type`` and ``message``, or one line
         of text if the call is due again; ``attempts``, the failed attempts, each with
         ``began``, ``seconds``, ``pid``, ``error`` and ``traceback``; ``questions``,
-        each with ``id`` and ``value``. Values are previews, fit for JSON.
+        each with ``id`` and ``value``. Values are previews that JSON supports.
 
         Args:
             thread_id: The id of the thread.
             call_id: The id of the call.
-            at: The checkpoint from which the call started; None for any of the run.
+            at: The id of the checkpoint from which the call started, or None to search
+                all checkpoints of the run.
         """
         locations = self._locations(thread_id, at)
         return self._tasks.call(locations, call_id)
@@ -485,9 +508,9 @@ class StoreReader:
         call_id: str,
         at: str | None = None,
     ) -> str:
-        """Return the printed and logged text of a call, empty if there is none.
+        """Return the text that a call has printed and logged.
 
-        The arguments are those of `call`.
+        The arguments have the same meaning as in `call`.
         """
         locations = self._locations(thread_id, at)
         return self._tasks.output(locations, call_id)
@@ -506,16 +529,17 @@ class StoreReader:
         ]
 
     def live(self, thread_id: str) -> dict[str, Any] | None:
-        """Return the present activity of a run, or None.
+        """Return the current activity of a run, or None.
 
-        The result is None if nothing runs, or if the running process has not answered
-        yet. For some seconds after a call the process publishes the run's activity,
-        five times a second.
+        The result is None if no process holds the run, or if that process has not
+        answered yet. For some seconds after a call of this method, the process
+        publishes the run's activity five times a second.
 
         The keys are those of `live_state`; ``host`` and ``pid`` of the process;
-        ``started``, the time at which the process took the run, and ``at``, the time of
-        the answer, both in wall-clock nanoseconds. Each worker on this machine also has
-        ``memory``, in bytes, and ``cpu``, in seconds since the worker started.
+        ``started``, the time at which the process began to hold the run, and ``at``,
+        the time of the answer, both in wall-clock nanoseconds. Each worker on this
+        machine also has ``memory``, in bytes, and ``cpu``, in seconds since the worker
+        started.
         """
         answer = self._leases.watch(Address(thread_id))
         if answer is None:

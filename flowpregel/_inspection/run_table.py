@@ -1,4 +1,4 @@
-"""The table of a run: its tasks by superstep, with outcome, duration and error."""
+"""A table of a run's tasks by superstep, with their outcomes, durations and errors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~", "█": "#"})
 _BAR = 20
 """The number of characters of the longest bar."""
 _DURATION = 3
-"""The column of the duration, which is aligned right."""
+"""The index of the duration's column, which is aligned right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """A task of a run, with all that a drawing shows."""
+    """A task of a run, with all data that a drawing shows."""
 
     step: int
     """The superstep of the task."""
@@ -40,11 +40,11 @@ class TaskRecord:
     seconds: float | None = None
     """The duration of the last attempt, or None if it is unknown."""
     status: TaskStatus = "done"
-    """The outcome: an *open* task has not ended, a *waiting* one needs an answer."""
+    """The outcome. An *open* task has not ended; a *waiting* task needs an answer."""
     detail: str = ""
     """The error, or the question."""
     attempt: int = 1
-    """The number of the last attempt; 0: another run shared its result."""
+    """The number of the last attempt, or 0 if another run shared its result."""
     id: str = ""
     """The id of the task."""
     began: int | None = None
@@ -52,23 +52,23 @@ class TaskRecord:
     executor: str = ""
     """The executor, such as ``"processes"``; empty if it is unknown."""
     pid: int = 0
-    """The process that ran the task; 0: not known."""
+    """The id of the process that ran the task, or 0 if it is unknown."""
     is_call: bool = False
     """True if the body of another task made the call."""
     call: str = ""
-    """The call with short arguments, such as ``parse('c.txt')``; empty: not known."""
+    """The call with short arguments, such as ``parse('c.txt')``; empty if unknown."""
     inner: tuple[TaskRecord, ...] = ()
-    """The calls that the task made, and the tasks of the graph that it is."""
+    """The calls that the task made and, if the task is a graph, the graph's tasks."""
 
 
 @dataclass(frozen=True, repr=False)
 class RunDrawing:
-    """The tasks of a run; its text, in a notebook too, is a table.
+    """The tasks of a run, which are printed as a table.
 
     Args:
-        tasks: The run's tasks, in any order of their supersteps.
-        nodes: The full names of the program's nodes, by their ids: the table also
-            names the nodes that have not run.
+        tasks: The run's tasks. Their supersteps may be in any order.
+        nodes: The full names of the program's nodes, by their ids. The table also
+            lists the nodes that have not run.
 
     Example:
         >>> tasks = (TaskRecord(step=0, node="load", name="load", seconds=0.5),)
@@ -118,12 +118,13 @@ def _rows(
     indent: str,
     longest: float,
 ) -> Iterator[_Row]:
-    """Yield the rows of *tasks* by superstep, each followed by those inside it.
+    """Yield the rows of *tasks* by superstep, each followed by the rows of the tasks
+    inside it.
 
     Args:
         tasks: The tasks of one graph, or the calls of one task.
         indent: The indentation of the rows.
-        longest: Seconds that the longest bar stands for.
+        longest: The duration, in seconds, that the longest bar represents.
     """
     is_called = tasks[0].is_call
     for step in sorted({task.step for task in tasks}):
@@ -145,9 +146,9 @@ def _groups(
     tasks: Sequence[TaskRecord],
     step: int,
 ) -> Iterable[list[TaskRecord]]:
-    """Return the tasks of a superstep that share a row.
+    """Return the tasks of a superstep, in groups that share a row.
 
-    Tasks of one node share a row if none of them has anything to report.
+    Tasks of one node share a row if they are done and have no details.
     """
     groups: dict[tuple[str, int], list[TaskRecord]] = {}
     for number, task in enumerate(tasks, 1):
@@ -166,7 +167,7 @@ def _row(
     indent: str,
     longest: float,
 ) -> _Row:
-    """Return the row of tasks of one node."""
+    """Return the row of a group of tasks."""
     first = group[0]
     durations = [task.seconds for task in group if task.seconds is not None]
     duration = max(durations, default=None)
@@ -190,13 +191,13 @@ def _row(
 
 
 def _details(task: TaskRecord) -> str:
-    """Return the attempt, if it is not the first one, and the error or question."""
+    """Return the number of the attempt, if it is not 1, and the error or question."""
     parts: list[str] = []
     if task.attempt == 0:
         parts.append("shared by another run")
     elif task.attempt != 1:
         parts.append(f"attempt {task.attempt}")
-    # The first line of an error is its message; more would break the table.
+    # The first line of an error is its message. Further lines would break the table.
     first_line, _, _ = task.detail.strip().partition("\n")
     if first_line:
         parts.append(first_line)
@@ -219,7 +220,7 @@ def _aligned(rows: Sequence[_Row]) -> list[str]:
 
 
 def _width(text: str) -> int:
-    """Return the number of columns of a terminal that *text* takes."""
+    """Return the number of terminal columns that *text* takes up."""
     wide = sum(east_asian_width(character) in "WF" for character in text)
     return len(text) + wide
 

@@ -5,9 +5,9 @@
     checkpoint -1 (input) --> checkpoint 0 --> checkpoint 1 --> ...
       tasks of superstep 0      of superstep 1   of superstep 2
 
-The writes, questions, errors and attempts of a superstep's tasks are stored on the
+The writes, questions, errors and attempts of a superstep's tasks are stored with the
 checkpoint from which the tasks started. These records name all tasks that have ended.
-Only the graph knows which other tasks are due.
+To find the other tasks that are due, the graph is needed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.work import Work, work_of
 
 _START = "__start__"
-"""The node that takes the input in: it is no node of the user's."""
+"""The name of the internal node that takes in the input."""
 _ATTEMPT_FIELDS = ("seconds", "began", "executor", "pid")
 
 
 class InspectedGraph(Protocol):
-    """A graph whose runs are read: its program, and where it keeps checkpoints."""
+    """A graph whose runs are read."""
 
     @property
     def program(self) -> Program:
@@ -41,7 +41,9 @@ class InspectedGraph(Protocol):
         """The graph's own saver, or None if it uses the outer graph's saver."""
 
     def namespace_at(self, namespace: str) -> str:
-        """Return the namespace of the checkpoints, for a task at *namespace*."""
+        """Return the namespace of the graph's checkpoints when it runs as the task with
+        this *namespace*.
+        """
 
 
 def last_run(
@@ -53,14 +55,15 @@ def last_run(
 ) -> list[Saved]:
     """Return the checkpoints of a thread's last run, oldest first.
 
-    The run ends at the newest checkpoint, or at the one that *address* names, and
-    begins at the checkpoint with the input.
+    The first checkpoint of the run is the checkpoint of the input. The last is the
+    newest checkpoint, or the checkpoint that *address* names.
 
     Args:
         saver: The saver of the checkpoints.
-        address: The thread and the namespace, and perhaps the last checkpoint.
-        limit: The most checkpoints; those before the newest ones are left out.
-        parent: The checkpoint from which the task started that is a nested run.
+        address: The thread, the namespace and, optionally, the last checkpoint.
+        limit: The number of checkpoints, counted from the newest, or None for all.
+        parent: For a nested run, the checkpoint of the outer graph from which the task
+            started that is this run.
     """
     history: list[Saved] = []
     next_id = address.checkpoint_id
@@ -84,7 +87,7 @@ def _is_nested_in(
     saved: Saved,
     parent: Saved,
 ) -> bool:
-    """Return whether a nested graph reached a checkpoint in the superstep of *parent*.
+    """Return whether a nested graph reached a checkpoint during a given superstep.
 
     Args:
         saved: The checkpoint of the nested graph.
@@ -104,7 +107,7 @@ def work_of_last_run(
     Args:
         saver: The saver of the thread.
         thread_id: The id of the thread.
-        limit: The most supersteps; those before the newest ones are left out.
+        limit: The number of supersteps, counted from the newest, or None for all.
     """
     tasks: list[Work] = []
     for saved in last_run(saver, Address(thread_id), limit):
@@ -114,11 +117,10 @@ def work_of_last_run(
 
 @dataclass(frozen=True, slots=True)
 class RunTaskReader:
-    """Reads the tasks of a run from its checkpoints.
+    """A reader of a run's tasks from the checkpoints.
 
     Args:
-        graph: The graph of the run; None: not known, so tasks without records are
-            left out.
+        graph: The graph of the run. If it is None, tasks without records are left out.
         saver: The saver of the checkpoints.
     """
 
@@ -136,7 +138,7 @@ class RunTaskReader:
         Args:
             history: The checkpoints, as `last_run` returns them.
             depth: The number of levels of nested graphs to read.
-            prefix: The beginning of the ids of nodes, for a nested graph.
+            prefix: The prefix of the node ids, if the graph is nested.
         """
         tasks: list[TaskRecord] = []
         for index, saved in enumerate(history):
@@ -160,7 +162,7 @@ class RunTaskReader:
         saved: Saved,
         works: dict[str, Work],
     ) -> None:
-        """Add the tasks that are due on a checkpoint to *works*."""
+        """Add the tasks that are due after a checkpoint to *works*."""
         if self.graph is None:
             return
         loaded = self.saver.load(saved.address)
@@ -179,13 +181,13 @@ class RunTaskReader:
 
 
 class _SuperstepReader:
-    """Reads the tasks of one superstep, calls inside the tasks that made them.
+    """A reader of one superstep's tasks, in which calls are inside their callers.
 
     Args:
         reader: The reader of the run.
         saved: The checkpoint from which the tasks started.
         works: The tasks.
-        is_over: Whether the superstep has ended.
+        is_over: True if the superstep has ended.
         depth: The number of levels of nested graphs to read.
     """
 
@@ -209,7 +211,7 @@ class _SuperstepReader:
         """Return the tasks that no other task called.
 
         Args:
-            prefix: The beginning of the ids of their nodes.
+            prefix: The prefix of the node ids.
         """
         works = self._by_caller.get(None, ())
         return [self._record(work, prefix) for work in works if work.name != _START]
@@ -251,7 +253,7 @@ class _SuperstepReader:
         node: str,
         caller: Work | None,
     ) -> list[TaskRecord]:
-        """Return the tasks of the graph that a task is; none: it is no graph."""
+        """Return the tasks of the nested graph, if a task is one."""
         graph: InspectedGraph | None = None
         if caller is None:
             graph = self._graph_of(work)
@@ -271,7 +273,9 @@ class _SuperstepReader:
         return reader.tasks(history, self._depth - 1, f"{node}:")
 
     def _graph_of(self, work: Work) -> InspectedGraph | None:
-        """Return the graph that a node is; None: it is a function, or not known."""
+        """Return the graph that the node of a task is, or None if the node is a
+        function or unknown.
+        """
         if self._graph is None:
             return None
         node = self._graph.program.nodes.get(_work_name(work))
@@ -284,8 +288,8 @@ class _SuperstepReader:
     ) -> str:
         """Return the namespace of a graph that a task called.
 
-        The first graph that a task calls has the namespace of the task, and later ones
-        have a number after it.
+        The first graph that a task calls uses the namespace of the task. The namespaces
+        of later graphs end with a number.
         """
         siblings = self._by_caller[caller.id]
         graphs = [sibling.id for sibling in siblings if _is_graph(sibling)]
@@ -301,7 +305,7 @@ class _SuperstepReader:
 
 
 def _by_caller(works: Iterable[Work]) -> dict[str | None, list[Work]]:
-    """Return tasks by the id of the task that called them; None: no task did."""
+    """Return tasks by the id of their caller, which is None if no task called them."""
     by_path = {work.path: work for work in works if work.path}
     by_caller: dict[str | None, list[Work]] = {}
     for work in sorted(works, key=lambda work: (work.path, work.id)):
@@ -331,7 +335,7 @@ def _status(
 
     Args:
         work: The task.
-        is_over: Whether its superstep has ended.
+        is_over: True if the superstep of the task has ended.
     """
     match work.state:
         case "done":

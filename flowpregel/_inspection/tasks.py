@@ -1,6 +1,6 @@
-"""Runs, and the tasks that have left something on a checkpoint, as rows.
+"""Rows for runs, and for the tasks that have records on a checkpoint.
 
-The fields of a row are fit for JSON.
+The fields of a row have types that JSON supports.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ if TYPE_CHECKING:
     from flowpregel.storage.stores import DurableStore
 
 CallState: TypeAlias = Literal["failed", "waiting", "unfinished", "done"]
-"""The state of a call by its records: a *waiting* call needs an answer; an *unfinished*
-call has left something, such as a saved state, and has not ended. A running call has
-often left nothing yet."""
+"""The state of a call according to the records.
+
+A *waiting* call needs an answer. An *unfinished* call has records, such as a saved
+state, but has not ended. A running call often has no records yet, and so no row.
+"""
 
 
 class RunRow(NamedTuple):
-    """A run, by its thread's newest checkpoint and by the process that runs it now."""
+    """A run, described by the thread's newest checkpoint and the current process."""
 
     thread_id: str
     status: Status
     flow: str | None
     """``MODULE:FLOW``, if the run recorded it."""
     step: int
-    """The superstep of the newest checkpoint; -1: the run has just begun."""
+    """The superstep of the newest checkpoint, or -1 if the run has just begun."""
     created: int
     """Wall-clock nanoseconds at which the thread began."""
     updated: int
@@ -50,51 +52,55 @@ class RunRow(NamedTuple):
     checkpoints: int
     """The number of the thread's checkpoints."""
     states: dict[CallState, int]
-    """The numbers of tasks and calls of the present superstep, by their state."""
+    """The number of the current superstep's tasks and calls, by their state."""
     host: str = ""
     """The host on which the run is running now; empty if it is not running."""
     pid: int = 0
-    """The process in which the run is running now; 0: it is not running."""
+    """The id of the process in which the run is running now; 0 if it is not running."""
 
 
 class CallRow(NamedTuple):
-    """A call of a task, or a node's task, by its records in the store."""
+    """A task or call, described by its records in the store."""
 
     id: str
     name: str
     """The node's name; empty if it is not stored."""
     text: str
-    """The call with short arguments, as ``parse('c.txt')``; empty: it is no call."""
+    """The call with short arguments, as ``parse('c.txt')``; empty if it is no call."""
     state: CallState
     step: int
     checkpoint_id: str
-    """The checkpoint that the task left something on."""
+    """The id of the checkpoint that has the task's records."""
     namespace: str
     """The namespace of the task's graph; empty for the outermost graph."""
     path: str
-    """The position in the superstep: sorted by path, calls come after their caller."""
+    """The position in the superstep. If rows are sorted by path, calls come after their
+    caller.
+    """
     caller: str
     """The path of the task whose body made the call; empty if it is no call."""
     error: str
-    """The error that the task failed with, in one line."""
+    """The error with which the task failed, in one line."""
     questions: int
     """The number of answers that the task waits for."""
     planned: int
-    """Wall-clock nanoseconds at which the first attempt was scheduled; 0: not known."""
+    """Wall-clock nanoseconds at which the first attempt was scheduled; 0 if unknown."""
     began: int
-    """Wall-clock nanoseconds at which the last attempt began; 0: not known."""
+    """Wall-clock nanoseconds at which the last attempt began; 0 if unknown."""
     seconds: float
     """The duration of the last attempt."""
     attempts: int
-    """The number of attempts; 0, with *began*: another run shared its result."""
+    """The number of attempts. If it is 0 although *began* is known, another run shared
+    its result.
+    """
     executor: str
     host: str
     pid: int
-    """The process that ran the last attempt; 0: not known."""
+    """The id of the process that ran the last attempt; 0 if unknown."""
     cpu: float
-    """Seconds of CPU time of the last attempt; 0: not known."""
+    """The CPU time of the last attempt in seconds; 0 if unknown."""
     peak: int
-    """The peak memory of the last attempt's process in bytes; 0: not known."""
+    """The peak memory of the last attempt's process in bytes; 0 if unknown."""
 
 
 class CallChanges(NamedTuple):
@@ -103,15 +109,18 @@ class CallChanges(NamedTuple):
     mark: int
     """The mark to pass next time."""
     is_whole: bool
-    """True if *rows* begins with all calls: forget the rows of earlier changes."""
+    """True if this is the beginning of a complete list of all calls, which replaces the
+    rows of all earlier changes.
+    """
     is_more: bool
-    """True if there are more changes, which the next call returns."""
+    """True if there are more changes, which the next request returns."""
     rows: tuple[CallRow, ...]
-    """New and changed calls. A call that changes again appears once more, later."""
+    """The new and changed calls. If a call changes again, it is in a later answer too.
+    """
 
 
 _DISPLAYED_WRITES = (records.CALLED, records.ERROR, records.INTERRUPT)
-"""The writes whose values a row needs; of other writes it needs only the names."""
+"""The writes whose values a row contains. Only the names of other writes are needed."""
 _NEVER_RUN = AttemptRecord("", 0, 0.0, 0, "", 0)
 _INPUT = "__start__"
 """The name of the node that takes in the input."""
@@ -125,14 +134,14 @@ class TaskLocation(NamedTuple):
     step: int
     """The superstep of the tasks."""
     key: bytes
-    """The prefix of the records' keys: a key is the prefix and the task's digest."""
+    """The prefix of the records' keys. A key is the prefix and the task's digest."""
 
 
 class TaskRecords:
-    """Reads the records of tasks in a store, and remembers none of them.
+    """A reader of the tasks' records in a store, which remembers none of them.
 
     Args:
-        store: An open store, with a codec that decodes inertly.
+        store: An open store with an inert codec.
     """
 
     def __init__(self, store: DurableStore) -> None:
@@ -142,7 +151,7 @@ class TaskRecords:
         self.codec = store.codec
 
     def record(self, data: bytes) -> WritesRecord:
-        """Return the record with this payload."""
+        """Return the record that has *data* as its payload."""
         fields = self.tables.fields_of(data)
         return WritesRecord(*fields)
 
@@ -151,9 +160,9 @@ class TaskRecords:
         location: TaskLocation,
         record: WritesRecord,
     ) -> CallRow | None:
-        """Return a task as a row.
+        """Return the row of a task.
 
-        None: it is no node of the user's, or its writes were taken back.
+        None is returned for an internal task, and for a task whose writes were undone.
         """
         ran = _NEVER_RUN if record.ran is None else AttemptRecord(*record.ran)
         work = self._work(location, record)
@@ -189,7 +198,9 @@ class TaskRecords:
         )
 
     def rows(self, tasks: Iterable[tuple[TaskLocation, bytes]]) -> tuple[CallRow, ...]:
-        """Return tasks as rows, each once, without those that were taken back.
+        """Return the rows of tasks, without duplicates.
+
+        Tasks whose writes were undone are left out.
 
         Args:
             tasks: The location and the key of each task.
@@ -250,7 +261,10 @@ class TaskRecords:
         location: TaskLocation,
         task_id: str,
     ) -> dict[str, Any] | None:
-        """Return the stored arguments by position and name, or None if none are."""
+        """Return the stored arguments by position and name.
+
+        None is returned if no arguments are stored.
+        """
         key = beside(ARGUMENTS, location.key) + digest(task_id)
         (data,) = self._payloads([key])
         if data is None:
@@ -266,7 +280,7 @@ class TaskRecords:
         locations: Iterable[TaskLocation],
         call_id: str,
     ) -> str:
-        """Return the printed and logged text of a task, empty if there is none."""
+        """Return the text that a task has printed and logged."""
         keys = [
             beside(OUTPUT, location.key) + digest(call_id) for location in locations
         ]
@@ -278,7 +292,7 @@ class TaskRecords:
         return "".join(texts)
 
     def _payloads(self, keys: Collection[bytes]) -> list[bytes | None]:
-        """Return the payload at each of *keys*, all in one transaction."""
+        """Return the payload at each of *keys*, read in one transaction."""
 
         def get_all(transaction: Any) -> list[bytes | None]:
             """Return the payloads within *transaction*."""
@@ -296,7 +310,14 @@ class TaskRecords:
         *,
         whole: bool = False,
     ) -> Work:
-        """Return a task by its writes; only the *whole* one contains its result."""
+        """Return a task, according to its record.
+
+        Args:
+            location: The location of the record.
+            record: The record of the task.
+            whole: True to decode all writes, including the result; False to decode
+                only the writes that a row shows.
+        """
         ran = None if record.ran is None else AttemptRecord(*record.ran)
         values: dict[str, Any] = {}
         for _, (name, data) in sorted(record.writes.items()):
@@ -313,7 +334,7 @@ class TaskRecords:
 
 
 def _error_line(error: Any) -> str:
-    """Return the error of a task in one line, empty if it has not failed."""
+    """Return the error of a task in one line, or an empty text if there is none."""
     if not error:
         return ""
     if isinstance(error, str):
