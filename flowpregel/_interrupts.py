@@ -3,15 +3,15 @@
 Python calls a program's signal handlers between any two instructions of the main
 thread, for example after a lock was acquired but before that fact was stored. Handlers
 usually raise: `KeyboardInterrupt` for Ctrl-C, `sys.exit` for SIGTERM, a timeout for
-SIGALRM. Code that must not be interrupted runs inside `held`::
+SIGALRM. Code that must not be interrupted runs inside `defer_interrupts`::
 
-    the program                 held: library code               the program
-    -----------                 ------------------               -----------
+    the program                 defer_interrupts: the library    the program
+    -----------                 -----------------------------    -----------
     its handlers are called     `_Hold` stands in their place:   its handlers are called
     at once                     a signal is kept
-                                  |-- `deliver`: where we wait
+                                  |-- `raise_pending_interrupts`: where we wait
                                   |-- `interruptible`: user code --> at once
-                                  '-- the end of `held`
+                                  '-- the end of `defer_interrupts`
 
 At these three points the handlers of the kept signals are called, so an exception that
 a handler raises cannot interrupt half-done work. No signal is lost, and a signal ends a
@@ -78,9 +78,9 @@ class _Hold:
 
     def __init__(self) -> None:
         self.handlers: dict[int, Handler] = {}
-        """The program's handlers by signal. They are kept after the end of `held`: code
-        that saves the current handler inside `held` and restores it later restores this
-        object, which must then call the program's handler.
+        """The program's handlers by signal. They are kept after the end of
+        `defer_interrupts`: code that saves the current handler inside it and restores
+        it later restores this object, which must then call the program's handler.
         """
         self.owner = _Owner.PROGRAM
         self.loops: list[tuple[Any, Callable[[], None]]] = []
@@ -90,8 +90,8 @@ class _Hold:
         self.wake: Callable[[], None] | None = None
         """The function that ends a wait of the main thread."""
         self.kept: deque[tuple[int, Any, float]] = deque()
-        """The signals that are held back for `deliver`, with their frames and times of
-        arrival (monotonic seconds).
+        """The signals that are held back for `raise_pending_interrupts`, with their
+        frames and times of arrival (monotonic seconds).
         """
         self._is_reminding = False
         self._outside: list[Any] = []
@@ -222,7 +222,7 @@ def _own() -> _Hold | None:
     return hold_of_main if hold_of_main is not None and _is_main() else None
 
 
-class held:
+class defer_interrupts:
     """Context manager and decorator that holds back signal handlers. It has no effect
     on other OS threads than the main thread, since Python calls no handlers there.
 
@@ -260,7 +260,7 @@ class held:
 
         @wraps(function)
         def holding(*args: Params.args, **kwargs: Params.kwargs) -> Value:
-            with held():
+            with defer_interrupts():
                 return function(*args, **kwargs)
 
         return holding
@@ -272,7 +272,7 @@ class held_on_loop:
 
     Signals are kept regardless of the running coroutine, because a handler must not
     raise in the event loop's code either. Each signal wakes the run, which calls
-    `deliver`.
+    `raise_pending_interrupts`.
 
     Args:
         loop: The running event loop.
@@ -305,8 +305,9 @@ class held_on_loop:
             return
         _hold.loops.remove(self._item)
         if not _is_main():
-            # An abandoned generator may be closed on any OS thread. The next `held` or
-            # `held_on_loop` on the main thread restores the handlers.
+            # An abandoned generator may be closed on any OS thread. The next
+            # `defer_interrupts` or `held_on_loop` on the main thread restores the
+            # handlers.
             return
         _hold.owner = self._was
         if self._was is _Owner.PROGRAM and not _hold.loops:
@@ -318,7 +319,7 @@ class held_on_loop:
 def held_steps(items: Iterator[Value]) -> Iterator[Value]:
     """Yield *items*, and hold back signal handlers while each item is computed."""
     while True:
-        with held():
+        with defer_interrupts():
             item: Any = next(items, _END)
         if item is _END:
             return
@@ -341,7 +342,7 @@ def interruptible(
         hold.take_places()  # the call may have set handlers
 
 
-def deliver() -> None:
+def raise_pending_interrupts() -> None:
     """Call the handlers of the signals that were held back, if any."""
     if (hold := _own()) is not None and hold.kept:
         hold.deliver()

@@ -208,11 +208,11 @@ def _check_file_system(folder: str) -> StoreCheck:
     """Check that a folder is on a file system that LMDB can use."""
     from flowpregel.storage.file_systems import (  # noqa: PLC0415 - seldom used
         file_system,
-        refuse_network,
+        refuse_network_folder,
     )
 
     try:
-        refuse_network(folder)
+        refuse_network_folder(folder)
     except StoreError as error:
         return StoreCheck("store's file system", False, str(error))
     return StoreCheck("store's file system", True, file_system(folder) or "unknown")

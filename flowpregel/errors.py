@@ -90,6 +90,7 @@ __all__ = [
     "RunDiedError",
     "RunNotice",
     "RunStopped",
+    "StoreBusyError",
     "StoreCorruptError",
     "StoreError",
     "StoreForeignError",

@@ -197,7 +197,7 @@ class Engine:
                 events = self._inbox.take(0)
             self._deliver(events)
             if _interrupts.hold_of_main and _interrupts.hold_of_main.kept:
-                _interrupts.deliver()
+                _interrupts.raise_pending_interrupts()
             return
         run, effect = request.run, request.effect
         try:
@@ -217,7 +217,7 @@ class Engine:
         self._tasks.flush()
         if isinstance(request, Wait):
             self._deliver(await self._next_on_loop(request))
-            _interrupts.deliver()
+            _interrupts.raise_pending_interrupts()
             return
         run, effect, committer = (
             request.run,
@@ -334,7 +334,7 @@ class Engine:
         resources.callback(shared.close)
         return shared
 
-    @_interrupts.held()
+    @_interrupts.defer_interrupts()
     def _run_until_done(self, future: CallFuture[Any]) -> None:
         """Continue the run while a task on this OS thread waits for *future*.
 

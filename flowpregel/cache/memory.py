@@ -26,7 +26,7 @@ from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.storage.in_memory import MemoryStore
 from flowpregel.storage.records import labels_digest
-from flowpregel.storage.stores import Store, StoreUser
+from flowpregel.storage.stores import Store, StoreUser, use_renames_of
 
 if TYPE_CHECKING:
     from flowpregel.storage.options import StoreOptions
@@ -63,6 +63,7 @@ class RecordCache(StoreUser, BaseCache):
         self._max_entries = max_entries
         self._clock = clock
         self._store = self._open(path, options)
+        use_renames_of(self._store)
         self._table = self._store.table(b"cache")
         self._lock = threading.Lock()
         self._used: dict[bytes, None] = {}

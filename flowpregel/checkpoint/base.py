@@ -43,6 +43,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointTuple",
     "Delta",
+    "Fences",
     "Lease",
     "OnConflict",
     "PendingWrite",
@@ -100,6 +101,13 @@ class Lease:
     """A function that returns the graph of the owner's run, as `Graph.outline` does.
     The owner sets it together with *live*.
     """
+
+    def request_stop(self) -> None:
+        """Ask the owner to stop, on behalf of another process. Any OS thread may call
+        this.
+        """
+        if self.stop is not None:
+            self.stop("it was cancelled from outside")
 
 
 class Leases(Protocol):

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint import arguments, maintenance, output
 from flowpregel.checkpoint.base import Leases
-from flowpregel.checkpoint.layout import Tables, thread_name
-from flowpregel.checkpoint.leases import LeaseFiles
+from flowpregel.checkpoint.layout import NamespaceRecord, Tables, thread_name
+from flowpregel.checkpoint.leases import LeaseFiles, LiveState
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.reader import Glance
@@ -29,6 +29,8 @@ __all__ = [
     "DurableSaver",
     "LeaseFiles",
     "LeaseRegistry",
+    "LiveState",
+    "NamespaceRecord",
     "Retention",
     "Stats",
     "Tables",

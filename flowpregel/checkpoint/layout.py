@@ -30,13 +30,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
 from flowpregel._core.records import NOTHING_DUE, Address, Version
 from flowpregel.errors import ConfigurationError
-from flowpregel.storage.records import TABLE_NAMES
-from flowpregel.storage.stores import Store
+from flowpregel.storage.records import TABLE_NAMES, after
+from flowpregel.storage.stores import Store, use_renames_of
 from flowpregel.storage.tables import Table
 
 Value = TypeVar("Value")
@@ -238,6 +238,7 @@ class Tables:
         table = store.table
         self.read, self.write, self.codec = store.read, store.write, store.codec
         self.fields_of, self.record_of = store.codec.fields_of, store.codec.record_of
+        use_renames_of(store)
         self.meta = table(b"meta")
         self.threads = table(b"threads")
         self.checkpoints = table(b"checkpoints")
@@ -289,6 +290,34 @@ class Tables:
         """Store the record of a namespace."""
         key = namespace_key(record.thread_id, record.namespace)
         self.threads.put(transaction, key, self.record_of(tuple(record)))
+
+    looks_ahead: ClassVar[bool] = False
+    """Whether `note_checkpoint` is called."""
+
+    def note_checkpoint(
+        self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
+    ) -> None:
+        """React to a checkpoint that was put into *transaction*.
+
+        An engine that is far away can find out, in the same round trip, whether
+        `ranges_after` the checkpoint are empty.
+        """
+
+    def ranges_after(
+        self, namespace: NamespaceRecord, checkpoint_id: str
+    ) -> list[tuple[bytes, bytes, bytes]]:
+        """Return the ranges of keys that the superstep after a checkpoint reads first,
+        and that are empty if the checkpoint is the newest one.
+
+        Each is the name of a table, the first key and the key after the last one.
+        """
+        key = checkpoint_key(namespace.prefix, checkpoint_id)
+        name = self.writes.name
+        prefixes = key, beside(ARGUMENTS, key), beside(OUTPUT, key)
+        return [
+            (self.checkpoints.name, key + b"\0", after(namespace.prefix)),
+            *((name, prefix, after(prefix)) for prefix in prefixes),
+        ]
 
     def namespaces(self, transaction: Any, thread_id: str) -> list[NamespaceRecord]:
         """Return the namespaces of a thread."""

@@ -47,7 +47,7 @@ from typing import Any, Final
 
 from flowpregel._core.records import Address
 from flowpregel._fault import fault
-from flowpregel._interrupts import deliver, held
+from flowpregel._interrupts import defer_interrupts, raise_pending_interrupts
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.layout import namespace_key
 from flowpregel.errors import (
@@ -73,7 +73,6 @@ NAMES_LOCK: Final = "leases.lock"
 """The file whose lock a process holds while it unlinks the file of a lease."""
 PERIOD: Final = 0.2
 """Seconds between two reads of the requests to stop."""
-REASON: Final = "it was cancelled from outside"
 WATCHED_FOR: Final = 5
 """Seconds for which one call of `LeaseFiles.watch` watches a run."""
 _SHARE: Final = 100
@@ -120,7 +119,7 @@ class LeaseFiles:
         """
         file, fence = None, 0
         try:
-            with held():
+            with defer_interrupts():
                 file, replaced = self._acquire(address, on_conflict, fences)
                 # An owner that releases its lease unlinks the file, or writes fence 0.
                 # Any other fence in the file was left by an owner that died.
@@ -141,7 +140,7 @@ class LeaseFiles:
                 WATCH.add(file, LiveState(lease, self._table, key))
             yield lease
         finally:
-            with held():
+            with defer_interrupts():
                 self.held.discard((address.thread_id, fence))
                 if file is not None:
                     WATCH.drop(file)
@@ -183,7 +182,7 @@ class LeaseFiles:
         # watchers request.
         with suppress(PermissionError), closing(FileLock(path)) as file:
             file.write(WATCHED_UNTIL, time.time_ns() + WATCHED_FOR * 10**9)
-        state = live_state_in(self._table, os.path.basename(path).encode(), data)
+        state = LiveState.read(self._table, os.path.basename(path).encode(), data)
         return None if state is None else (owner, state)
 
     def file(self, address: Address) -> str:
@@ -267,7 +266,7 @@ class LeaseFiles:
                     raise ThreadBusyError(
                         address.thread_id, address.namespace, str(owner)
                     )
-            deliver()
+            raise_pending_interrupts()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -323,18 +322,18 @@ class LiveState:
         self.due = time.monotonic() + _SHARE * (time.thread_time() - began)
         return data
 
+    @staticmethod
+    def read(table: Table, key: bytes, data: bytes) -> dict[str, Any] | None:
+        """Return the state in *data*, which `sealed` has returned in the owner.
 
-def live_state_in(table: Table, key: bytes, data: bytes) -> dict[str, Any] | None:
-    """Return the state in *data*, which `LiveState.sealed` has returned.
-
-    Return None if the state is only partly written, or sealed under another key.
-    """
-    with suppress(StoreCorruptError):
-        _, text = table.opened(key, data)
-        # JSON has no infinite numbers, though Python writes them.
-        state: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
-        return state
-    return None
+        Return None if the state is only partly written, or sealed under another key.
+        """
+        with suppress(StoreCorruptError):
+            _, text = table.opened(key, data)
+            # JSON has no infinite numbers, though Python writes them.
+            state: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
+            return state
+        return None
 
 
 class LeaseWatch:
@@ -371,16 +370,17 @@ class LeaseWatch:
         """Stop the owners that were requested to stop, and write the states of watched
         owners.
         """
-        stops = []
+        requested: list[Lease] = []
         with self._lock:
             held = [*self._held.items()]
             for file, live in held:
-                stop = live.lease.stop
-                if stop is not None and file.read(STOP_REQUEST) == live.lease.fence:
-                    stops.append(stop)
+                lease = live.lease
+                can_stop = lease.stop is not None
+                if can_stop and file.read(STOP_REQUEST) == lease.fence:
+                    requested.append(lease)
                     del self._held[file]
-        for stop in stops:
-            stop(REASON)
+        for lease in requested:
+            lease.request_stop()
         for file, live in held:
             # A run may have ended, or may change its state while we read it. Then the
             # state is written at the next turn.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.layout import Tables
 from flowpregel.checkpoint.leases import LeaseFiles
@@ -110,7 +110,10 @@ class LMDBSaver(DurableSaver):
         verification = super().verify()
         if self._store.environment.readonly:
             return verification
-        with held(), self._store.environment.exclusively(self.options.lock_timeout):
+        with (
+            defer_interrupts(),
+            self._store.environment.exclusively(self.options.lock_timeout),
+        ):
             pages = files.unsound_pages(self.path)
         return replace(verification, problems=(*verification.problems, *pages))
 

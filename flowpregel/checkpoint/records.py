@@ -31,7 +31,7 @@ from flowpregel._core.records import (
     Saved,
     TaskWrites,
 )
-from flowpregel._interrupts import held, held_steps
+from flowpregel._interrupts import defer_interrupts, held_steps
 from flowpregel.checkpoint import arguments, layout, output, signals
 from flowpregel.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -101,7 +101,7 @@ class RecordSaver(BaseCheckpointSaver):
 
     # -------------------------------------------------------- the contract
 
-    @held()
+    @defer_interrupts()
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
     ) -> Saved | None:
@@ -149,7 +149,7 @@ class RecordSaver(BaseCheckpointSaver):
                 )
         return encoded
 
-    @held()
+    @defer_interrupts()
     def commit(self, batches: Sequence[Batch]) -> None:
         # A subclass's `prepare` may return a batch that is not encoded.
         prepared = [RecordSaver.prepare(self, batch) for batch in batches]
@@ -197,6 +197,8 @@ class RecordSaver(BaseCheckpointSaver):
                 namespace = _put_checkpoint(
                     tables, transaction, namespace, batch.checkpoint
                 )
+                if tables.looks_ahead:
+                    tables.note_checkpoint(transaction, namespace, batch.checkpoint.id)
                 grown.append(namespace)
             if namespace != before:
                 tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from flowpregel._inspection.inert import InertCodec
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel._stores import StorePlugin, store_plugin_at
 from flowpregel._text import size_text
 from flowpregel.checkpoint.base import FLOW, FOLDER
@@ -121,7 +121,7 @@ def rm_command(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
                 err=True,
             )
         for thread in threads:
-            with held(), saver.lease(thread):
+            with defer_interrupts(), saver.lease(thread):
                 saver.delete_thread(thread)
     console.print_result({"deleted": list(threads)}, f"deleted: {names}")
 

@@ -38,7 +38,7 @@ from typing import (
 
 from flowpregel._entry_points import NOTEBOOKS, load_plugins
 from flowpregel._inspection.dry_replay import DryRun
-from flowpregel._interrupts import ending, held
+from flowpregel._interrupts import defer_interrupts, ending
 from flowpregel._pickling.digest import definition_of
 from flowpregel._text import no_such_attribute, no_such_option
 from flowpregel._tracebacks import UsersFrames
@@ -337,7 +337,7 @@ class Flow(Pregel, Generic[P, R]):
                 return self.invoke(
                     self._input_of(args, kwargs), **self._options_in(kwargs)
                 )
-            with UsersFrames(), held():
+            with UsersFrames(), defer_interrupts():
                 run = self._planned(args, kwargs)
                 for _ in run.items():
                     pass

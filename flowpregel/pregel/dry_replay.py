@@ -20,7 +20,7 @@ from flowpregel._inspection.dry_replay import (
     code_differences,
     dry_superstep,
 )
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel.checkpoint.base import FLOW, BaseCheckpointSaver
 from flowpregel.errors import FlowPregelError
 from flowpregel.pregel.outer_runs import is_dry
@@ -72,7 +72,7 @@ def _unfinished_report(
     try:
         plan = _dry_plan(run, begun, options)
         engine = Engine(plan)
-        with held():
+        with defer_interrupts():
             deque(drive(engine), maxlen=0)
     finally:
         is_dry.reset(token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowpregel._core.records import RETURN, Saved
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel._tracebacks import is_stop
 from flowpregel.errors import FlowPregelError
 from flowpregel.pregel.naming import RunIdentity
@@ -59,7 +59,7 @@ def _finished_calls(run: Any) -> int:
     if saver is None or saver.needs_loop:
         return 0
     try:
-        with held():
+        with defer_interrupts():
             saved = saver.load(run.config.address, lazy_results=True)
     except FlowPregelError:
         # The run itself has already raised the store's error.

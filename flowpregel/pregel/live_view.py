@@ -24,7 +24,7 @@ from rich.live import Live
 from rich.text import Text
 
 from flowpregel._engine.drivers import Item
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel._text import printable
 from flowpregel.pregel.progress import ProgressView
 
@@ -77,14 +77,14 @@ class TerminalScreen:
 
     def add(self, view: LiveView) -> None:
         """Show *view* below the other views."""
-        with held(), self._lock:
+        with defer_interrupts(), self._lock:
             self._views.append(view)
             if self._display is None:
                 self._display = self._start()
 
     def remove(self, view: LiveView) -> None:
         """Stop drawing *view*, and leave its last picture on the terminal."""
-        with held(), self._lock:
+        with defer_interrupts(), self._lock:
             if view not in self._views or self._display is None:
                 return
             with self._display.console as console:

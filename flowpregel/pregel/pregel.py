@@ -45,7 +45,7 @@ from flowpregel._core.program import Keys, Program, names
 from flowpregel._core.records import Task
 from flowpregel._engine.drivers import elsewhere
 from flowpregel._engine.nested import RunContext
-from flowpregel._interrupts import held, held_steps
+from flowpregel._interrupts import defer_interrupts, held_steps
 from flowpregel._tracebacks import UsersFrames, leave_out_ours
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import current
@@ -366,7 +366,7 @@ class Pregel:
                 keywords,
             ).result()
         try:
-            with held():
+            with defer_interrupts():
                 run = GraphRun(
                     self,
                     input,

@@ -20,7 +20,12 @@ from flowpregel._core.records import Durability
 from flowpregel._core.run import Result
 from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
-from flowpregel._interrupts import deliver, ending, held, held_on_loop
+from flowpregel._interrupts import (
+    defer_interrupts,
+    ending,
+    held_on_loop,
+    raise_pending_interrupts,
+)
 from flowpregel._tracebacks import UsersFrames, leave_out_ours
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.errors import ConfigurationError, GraphInterrupt, ThreadBusyError
@@ -163,13 +168,13 @@ class GraphRun:
             with ending(self.end):
                 try:
                     while True:
-                        with held():
+                        with defer_interrupts():
                             event = next(events, None)
                         if event is None:
                             return
                         yield from self._form.items(event)
                 finally:
-                    with held(), self._open_view():
+                    with defer_interrupts(), self._open_view():
                         events.close()
         except BaseException as error:
             add_hint(self, error)
@@ -251,7 +256,7 @@ class GraphRun:
             except ThreadBusyError:
                 if not waits:
                     raise
-                deliver()
+                raise_pending_interrupts()
                 await asyncio.sleep(_PAUSE)
 
     def _wake(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowpregel._core.program import Options
 from flowpregel._core.records import Saved
 from flowpregel._engine.nested import now
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel import snapshot
@@ -77,7 +77,7 @@ class GraphThreads:
             saver = definition.saver or saver
         return OpenThread(definition, saver, parsed)
 
-    @held()
+    @defer_interrupts()
     def state(
         self,
         config: Config,
@@ -154,7 +154,8 @@ class GraphThreads:
         pending = deque(
             [StateUpdate(*update) for update in updates] for updates in supersteps
         )
-        with held(), saver.lease(address.thread_id, address.namespace) as lease:
+        holding = saver.lease(address.thread_id, address.namespace)
+        with defer_interrupts(), holding as lease:
             while pending:
                 updates = pending.popleft()
                 saved = saver.load(address)
@@ -175,7 +176,7 @@ class GraphThreads:
                     pending.extendleft(copy_updates(program, copied, first.values))
         return config_for(address, thread.config.checkpoint_map)
 
-    @held()
+    @defer_interrupts()
     def last_run(
         self,
         config: Config,

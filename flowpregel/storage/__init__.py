@@ -11,14 +11,25 @@ the default engine, and the only package that uses LMDB.
 """
 
 from flowpregel._fault import fault
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts, raise_pending_interrupts
 from flowpregel.storage.claims import ClaimFiles
 from flowpregel.storage.codec import Codec, PythonCodec, ValueCodec
+from flowpregel.storage.drafts import draft_in, sync_path
+from flowpregel.storage.errors import is_disk_full, translate_os_errors
+from flowpregel.storage.file_systems import refuse_network_folder
 from flowpregel.storage.group_commit import CommitQueue
 from flowpregel.storage.headers import Header, seal_for
 from flowpregel.storage.locks import FileLock, LockHolder
 from flowpregel.storage.options import StoreOptions
-from flowpregel.storage.records import HEADER, TABLE_NAMES, Seal, SealedRecords, after
+from flowpregel.storage.ownership import refuse_foreign_files
+from flowpregel.storage.records import (
+    HEADER,
+    TABLE_NAMES,
+    Seal,
+    SealedRecords,
+    after,
+    labels_digest,
+)
 from flowpregel.storage.stores import DurableStore, Store, Transaction
 from flowpregel.storage.tables import Table
 
@@ -41,7 +52,15 @@ __all__ = [
     "Transaction",
     "ValueCodec",
     "after",
+    "defer_interrupts",
+    "draft_in",
     "fault",
-    "held",
+    "is_disk_full",
+    "labels_digest",
+    "raise_pending_interrupts",
+    "refuse_foreign_files",
+    "refuse_network_folder",
     "seal_for",
+    "sync_path",
+    "translate_os_errors",
 ]

@@ -111,6 +111,12 @@ class ValueCodec:
         self.record_of: Callable[[Any], Any] = partial(pickle.dumps, protocol=PROTOCOL)
         self._zstandard = extra_module(*_ZSTANDARD) if compression else None
 
+    def load_renames_with(self, load: Callable[[], bytes | None]) -> None:
+        """Call *load* to read the store's record of renames, when a value that refers
+        to a class is decoded.
+        """
+        self.renames.load = load
+
     def encode(self, value: Any, label: str) -> bytes:
         """Return *value* as bytes.
 

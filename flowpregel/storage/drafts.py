@@ -15,7 +15,7 @@ ABANDONED = 60.0
 """Seconds after which the process that made an unlocked draft must have been killed."""
 
 
-def sync(path: str) -> None:
+def sync_path(path: str) -> None:
     """Make the contents of *path* (a file or a folder) durable."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -28,7 +28,7 @@ def sync(path: str) -> None:
 def draft_in(
     parent: str,
     prefix: str,
-    abandoned: float = 0.0,
+    abandoned: float = ABANDONED,
 ) -> Iterator[str]:
     """Create a folder whose name begins with *prefix*; remove it when the context ends.
 

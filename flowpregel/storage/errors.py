@@ -47,12 +47,19 @@ def of_system(error: OSError, path: str) -> StoreError:
 
 
 @contextmanager
-def named(path: str) -> Iterator[None]:
+def translate_os_errors(path: str) -> Iterator[None]:
     """Translate an `OSError` in the context into our error, which names *path*."""
     try:
         yield
     except OSError as error:
         raise of_system(error, path) from error
+
+
+def is_disk_full(path: str) -> bool:
+    """Return whether there is so little space that a general write error on the file at
+    *path* means that the disk is full.
+    """
+    return room_for(path) < LITTLE_ROOM
 
 
 def room_for(file: str) -> int:

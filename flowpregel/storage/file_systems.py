@@ -96,7 +96,7 @@ _STATFS_SIZE: Final = 4_096
 """A number of bytes that exceeds the ``struct statfs`` of any system."""
 
 
-def refuse_network(folder: str, engine: str = "LMDB") -> None:
+def refuse_network_folder(folder: str, engine: str = "LMDB") -> None:
     """Refuse a folder on a file system that is not known to be local.
 
     Args:

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._fault import fault
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel.errors import StoreBusyError
 
 Work: TypeAlias = Callable[[Any], Any]
@@ -64,7 +64,7 @@ class CommitQueue:
         self._locked = locked
         self._queue: deque[CommitRequest] = deque()
 
-    @held()
+    @defer_interrupts()
     def write(
         self,
         work: Work,

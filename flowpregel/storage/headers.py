@@ -17,7 +17,7 @@ from flowpregel.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
-from flowpregel.storage.errors import named
+from flowpregel.storage.errors import translate_os_errors
 from flowpregel.storage.options import TRUST_VARIABLE, StoreOptions
 from flowpregel.storage.records import HEADER, SIZE, Seal, purpose_digest
 
@@ -212,7 +212,7 @@ def _users_key() -> bytes | None:
         if not file:
             return None
         source = file
-        with named(file), open(file, "rb") as opened:
+        with translate_os_errors(file), open(file, "rb") as opened:
             key = opened.read().strip()
     if not key.strip():  # anyone could guess a blank key
         raise StoreError(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, TypeAlias
 
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel._pickling.copies import restore_value, snapshot_value
 from flowpregel.storage.codec import ValueCodec
 from flowpregel.storage.records import Seal, after
@@ -51,7 +51,7 @@ class MemoryStore:
         with self._lock:
             return work(None)
 
-    @held()
+    @defer_interrupts()
     def write(self, work: Callable[[Any], Any]) -> Any:
         """Return ``work(transaction)``; if it raises, undo its changes."""
         with self._lock:
@@ -81,6 +81,9 @@ class CopyingCodec(ValueCodec):
 
     def __init__(self) -> None:
         self.fields_of = self.record_of = tuple
+
+    def load_renames_with(self, load: object) -> None:
+        """Do nothing: a copied value refers to its class, not to a name."""
 
     def encode(
         self,

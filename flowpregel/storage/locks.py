@@ -214,7 +214,7 @@ class FileLock:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return False
-            _interrupts.deliver()
+            _interrupts.raise_pending_interrupts()
             time.sleep(min(pause, remaining))
             pause = min(pause * 2, LONGEST_PAUSE)
 

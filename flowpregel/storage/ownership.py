@@ -7,11 +7,11 @@ import stat
 from collections.abc import Iterable
 
 from flowpregel.errors import StoreForeignError
-from flowpregel.storage.errors import named
+from flowpregel.storage.errors import translate_os_errors
 from flowpregel.storage.options import TRUST_VARIABLE
 
 
-def refuse_others(paths: Iterable[str]) -> None:
+def refuse_foreign_files(paths: Iterable[str]) -> None:
     """Refuse a store that other users may have written, since values are pickles, which
     run code.
 
@@ -26,7 +26,7 @@ def refuse_others(paths: Iterable[str]) -> None:
             write to it.
     """
     for path in paths:
-        with named(path):
+        with translate_os_errors(path):
             status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
             continue  # refused when it is opened

@@ -16,7 +16,10 @@ this process.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+
+from flowpregel.storage.renames import RENAMED
 
 if TYPE_CHECKING:
     from flowpregel.storage.codec import ValueCodec
@@ -66,6 +69,12 @@ class DurableStore(Store, Protocol):
 
     def change_counter(self) -> int:
         """Return a number that stays the same as long as nothing is committed."""
+
+
+def use_renames_of(store: Store) -> None:
+    """Decode the values of *store* with the new names of classes in its records."""
+    read = partial(store.table(b"meta").get, key=RENAMED)
+    store.codec.load_renames_with(lambda: store.read(read))
 
 
 class StoreUser:

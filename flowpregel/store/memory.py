@@ -20,10 +20,10 @@ from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, assert_never
 
-from flowpregel._interrupts import held, interruptible
+from flowpregel._interrupts import defer_interrupts, interruptible
 from flowpregel.storage.in_memory import MemoryStore
 from flowpregel.storage.records import labels_digest
-from flowpregel.storage.stores import Store, StoreUser
+from flowpregel.storage.stores import Store, StoreUser, use_renames_of
 from flowpregel.store.base import (
     BaseStore,
     GetOp,
@@ -112,6 +112,7 @@ class ItemStore(StoreUser, BaseStore):
         self._search_index = SearchIndex(index)
         self._clock = clock
         self._store = self._open(path, options)
+        use_renames_of(self._store)
         self._table = self._store.table(b"store")
         self._encode = self._store.codec.encode
         self._decode = self._store.codec.decode
@@ -124,7 +125,7 @@ class ItemStore(StoreUser, BaseStore):
     ) -> Store:
         """Open the store of the table."""
 
-    @held()
+    @defer_interrupts()
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = list(ops)
         for op in todo:

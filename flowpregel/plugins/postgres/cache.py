@@ -1,4 +1,4 @@
-"""A cache in PostgreSQL, with the records of `flowpregel.cache.memory`."""
+"""A cache in PostgreSQL, with the records of `flowpregel.cache.durable`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from flowpregel.cache.base import FullKey
-from flowpregel.cache.memory import RecordCache, digest_of_key
+from flowpregel.cache.durable import RecordCache, digest_of_key
 from flowpregel.checkpoint.base import Address
-from flowpregel.checkpoint.lmdb import StoreOptions
 from flowpregel.plugins.postgres.database import Database
 from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease
+from flowpregel.storage import StoreOptions
 
 __all__ = ["PostgresCache"]
 

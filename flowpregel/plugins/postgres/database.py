@@ -28,8 +28,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from flowpregel._fault import fault
-from flowpregel._interrupts import deliver, held
 from flowpregel.errors import (
     CommitUnknownError,
     ConfigurationError,
@@ -46,12 +44,19 @@ from flowpregel.plugins.postgres.transactions import (
     Transaction,
     WriteTransaction,
 )
-from flowpregel.storage.codec import Codec, ValueCodec
-from flowpregel.storage.headers import Header, seal_for
-from flowpregel.storage.options import StoreOptions
-from flowpregel.storage.records import HEADER, Seal
-from flowpregel.storage.renames import RENAMED
-from flowpregel.storage.tables import Table
+from flowpregel.storage import (
+    HEADER,
+    Codec,
+    Header,
+    Seal,
+    StoreOptions,
+    Table,
+    ValueCodec,
+    defer_interrupts,
+    fault,
+    raise_pending_interrupts,
+    seal_for,
+)
 
 try:
     import psycopg
@@ -121,8 +126,6 @@ class Database:
         self.codec = ValueCodec(codec, self._options.compression, self._options.renamed)
         self._seal = Seal.__new__(Seal)
         """The seal of the store, which gets its keys when the store is opened."""
-        meta = self.table(b"meta")
-        self.codec.renames.load = lambda: self.read(partial(meta.get, key=RENAMED))
         self._is_open = False
         self._is_opening = False
         self._pid = os.getpid()
@@ -142,7 +145,7 @@ class Database:
 
     # ------------------------------------------------------------ transactions
 
-    @held()
+    @defer_interrupts()
     def read(self, work: Callable[[Any], Result]) -> Result:
         """Return ``work(snapshot)``. If the connection is lost, *work* may be called
         again.
@@ -154,7 +157,7 @@ class Database:
 
         return self._repeated(attempt)
 
-    @held()
+    @defer_interrupts()
     def write(self, work: Callable[[Any], Any]) -> Any:
         """Return ``work(transaction)``, once the transaction is committed.
 
@@ -186,7 +189,7 @@ class Database:
         fault("store.commit.after")
         return results[0]
 
-    @held()
+    @defer_interrupts()
     def execute_once(self, statement: str, *values: Any) -> list[dict[str, Any]]:
         """Run a statement that must take effect exactly once; return the rows as dicts.
 
@@ -263,7 +266,7 @@ class Database:
         self.execute(FORGET)
         return LandingSlot()
 
-    @held()
+    @defer_interrupts()
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run an idempotent statement, and return its rows.
 
@@ -313,7 +316,7 @@ class Database:
             except psycopg.Error as error:
                 if not _is_temporary(error) or time.monotonic() > until:
                     raise self._named(error) from error
-            deliver()
+            raise_pending_interrupts()
             time.sleep(pause * random.random())
             pause = min(pause * 2, _LONGEST_PAUSE)
 

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from flowpregel.checkpoint.base import Address
 from flowpregel.errors import StoreError, StoreReadOnlyError
 from flowpregel.plugins.postgres.database import Database
-from flowpregel.storage.locks import LockHolder
-from flowpregel.storage.records import labels_digest
+from flowpregel.storage import LockHolder, labels_digest
 
 _LONGEST_PERIOD = 1.0
 """The longest time between two renewals, in seconds. At a renewal, an owner also reads

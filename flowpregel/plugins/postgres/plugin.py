@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from flowpregel.cache.base import BaseCache
-from flowpregel.checkpoint.lmdb import Codec, StoreOptions
 from flowpregel.plugins import StorePlugin
 from flowpregel.plugins.postgres.cache import PostgresCache
 from flowpregel.plugins.postgres.saver import PostgresSaver
 from flowpregel.plugins.postgres.store import PostgresStore
+from flowpregel.storage import Codec, StoreOptions
 
 
 class PostgresPlugin(StorePlugin):

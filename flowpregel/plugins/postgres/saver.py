@@ -9,38 +9,56 @@ the old owner resumes, its commits have a smaller fence and are refused.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from flowpregel._interrupts import deliver, held
-from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.base import Address, Fences, Lease, OnConflict
-from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.checkpoint.layout import NamespaceRecord, Tables
-from flowpregel.checkpoint.leases import REASON, WATCHED_FOR, LiveState, live_state_in
-from flowpregel.checkpoint.lmdb import Codec, Retention, StoreOptions
-from flowpregel.checkpoint.records import EncodedBatch
+from flowpregel.checkpoint.durable import (
+    DurableSaver,
+    LiveState,
+    NamespaceRecord,
+    Retention,
+    Tables,
+)
 from flowpregel.errors import ConfigurationError, ThreadBusyError
 from flowpregel.plugins.postgres.database import Database
 from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease, lease_key
 from flowpregel.plugins.postgres.tables import KINDS
-from flowpregel.storage.locks import LockHolder
-from flowpregel.storage.records import after
+from flowpregel.storage import (
+    Codec,
+    LockHolder,
+    StoreOptions,
+    defer_interrupts,
+    raise_pending_interrupts,
+)
 
 __all__ = ["PostgresSaver"]
 
 _PAUSE = 0.1
 """Seconds between two tries to get a lease that another run owns."""
+_WATCHED_SECONDS = 5.0
+"""Seconds for which one call of `PostgresLeases.watch` watches a run."""
 
 
 class PostgresTables(Tables):
     """The tables of a store in PostgreSQL."""
 
+    looks_ahead = True
+
     def new_prefix(self, transaction: Any) -> bytes:
         # From a sequence, so that concurrent new runs do not wait for each other.
         number: int = transaction.ask("SELECT nextval('flowpregel.numbers')")[0][0]
         return number.to_bytes(8, "big")
+
+    def note_checkpoint(
+        self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
+    ) -> None:
+        """Let the commit check which key ranges of the next superstep are empty."""
+        ranges = []
+        for table, low, high in self.ranges_after(namespace, checkpoint_id):
+            ranges.append((KINDS[table] + low, KINDS[table] + high))
+        transaction.expect_empty(namespace.prefix, ranges)
 
 
 class PostgresLeases(LeaseTable):
@@ -69,18 +87,16 @@ class PostgresLeases(LeaseTable):
         lease = Lease()
         takeover = on_conflict == "takeover"
         live = LiveState(lease, self._live, lease_key(address))
-        request = OwnLease(
-            address, lambda: lease.stop and lease.stop(REASON), live.sealed
-        )
+        request = OwnLease(address, lease.request_stop, live.sealed)
         try:
-            with held():
+            with defer_interrupts():
                 while (grant := self.take(request, takeover=takeover)) is None:
                     if on_conflict == "raise":
                         holder = str(self.owner(address) or "a run that has just ended")
                         raise ThreadBusyError(
                             address.thread_id, address.namespace, holder
                         )
-                    deliver()
+                    raise_pending_interrupts()
                     time.sleep(_PAUSE)
                 live.started = time.time_ns()
                 lease.fence, was_anothers = grant
@@ -90,7 +106,7 @@ class PostgresLeases(LeaseTable):
                     fences(address, lease.fence)
             yield lease
         finally:
-            with held():
+            with defer_interrupts():
                 if lease.fence is not None:
                     self.held.discard((address.thread_id, lease.fence))
                     self.give_back(lease.fence)
@@ -100,10 +116,10 @@ class PostgresLeases(LeaseTable):
 
         Return None if the lease is free, or if there is no state yet.
         """
-        owner, sealed_state = self.shown(address, WATCHED_FOR)
+        owner, sealed_state = self.shown(address, _WATCHED_SECONDS)
         if owner is None or sealed_state is None:
             return None
-        state = live_state_in(self._live, lease_key(address), sealed_state)
+        state = LiveState.read(self._live, lease_key(address), sealed_state)
         return None if state is None else (owner, state)
 
 
@@ -185,27 +201,3 @@ class PostgresSaver(DurableSaver):
         raise ConfigurationError(
             "a store in PostgreSQL keeps the keys that it was made with"
         )
-
-    def _put(
-        self, transaction: Any, batches: Sequence[EncodedBatch]
-    ) -> list[NamespaceRecord]:
-        """Put batches; let the commit check which key ranges of the next superstep are
-        empty.
-        """
-        grown = super()._put(transaction, batches)
-        checkpoint_ids = [
-            batch.checkpoint.id for batch in batches if batch.checkpoint is not None
-        ]
-        newer = KINDS[b"checkpoints"]
-        writes = KINDS[b"writes"]
-        for namespace, checkpoint_id in zip(grown, checkpoint_ids, strict=True):
-            key = layout.checkpoint_key(namespace.prefix, checkpoint_id)
-            later = (newer + key + b"\0", newer + after(namespace.prefix))
-            arguments = layout.beside(layout.ARGUMENTS, key)
-            output = layout.beside(layout.OUTPUT, key)
-            leftovers = [
-                (writes + prefix, writes + after(prefix))
-                for prefix in (key, arguments, output)
-            ]
-            transaction.expect_empty(namespace.prefix, [later, *leftovers])
-        return grown

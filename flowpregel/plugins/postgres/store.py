@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowpregel.checkpoint.lmdb import StoreOptions
 from flowpregel.plugins.postgres.database import Database
-from flowpregel.store.memory import ItemStore
+from flowpregel.storage import StoreOptions
+from flowpregel.store.durable import ItemStore
 
 __all__ = ["PostgresStore"]
 

@@ -22,8 +22,7 @@ from typing import Any
 from flowpregel.errors import ValueEncodingError
 from flowpregel.plugins.postgres.once import TABLE
 from flowpregel.plugins.postgres.transactions import CACHE, DELTAS, STORE, THREADS
-from flowpregel.storage.records import Seal, after
-from flowpregel.storage.tables import Table
+from flowpregel.storage import Seal, Table, after
 
 KINDS = {
     b"meta": b"m",

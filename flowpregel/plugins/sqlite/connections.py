@@ -20,8 +20,7 @@ from flowpregel.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
-from flowpregel.storage import TABLE_NAMES
-from flowpregel.storage.errors import LITTLE_ROOM, room_for
+from flowpregel.storage import TABLE_NAMES, is_disk_full
 
 APPLICATION_ID = 0x666C6F77
 """The application id of a store, ``flow``, which also the command ``file`` shows."""
@@ -139,7 +138,7 @@ def of_sqlite(
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     is_full = code == _FULL
     if code == _IO_ERROR:  # a sync that meets a full disk reports this
-        is_full = room_for(path) < LITTLE_ROOM
+        is_full = is_disk_full(path)
     if is_full:
         return StoreFullError(
             f"there is no room to write to {path} ({error}); nothing of this commit "

@@ -48,13 +48,12 @@ from flowpregel.storage import (
     Seal,
     StoreOptions,
     ValueCodec,
+    defer_interrupts,
     fault,
-    held,
+    refuse_network_folder,
     seal_for,
+    translate_os_errors,
 )
-from flowpregel.storage.errors import named
-from flowpregel.storage.file_systems import refuse_network
-from flowpregel.storage.renames import RENAMED
 
 ENGINES = ("sqlite 3",)
 """The name of this engine in a header."""
@@ -104,12 +103,11 @@ class SQLiteDatabase:
         self._file_lock: FileLock | None = None
         self._commits = CommitQueue(self.path, self._attempt, self._locked)
         try:
-            with held():
+            with defer_interrupts():
                 self._open()
         except BaseException:
             self.close()
             raise
-        self.codec.renames.load = self._read_renames
 
     # ------------------------------------------------------------ the store
 
@@ -117,7 +115,7 @@ class SQLiteDatabase:
         """Return the table that has *name*."""
         return SQLiteTable(name, self.path, self.seal)
 
-    @held()
+    @defer_interrupts()
     def read(self, work: Callable[[Any], Any]) -> Any:
         """Return ``work(transaction)``, where *work* reads one snapshot."""
         with our_errors(self.path, self._timeout), self._connection() as connection:
@@ -127,7 +125,7 @@ class SQLiteDatabase:
             finally:
                 connection.execute("ROLLBACK")
 
-    @held()
+    @defer_interrupts()
     def write(self, work: Callable[[Any], Any]) -> Any:
         """Return ``work(transaction)``, once the transaction is on disk.
 
@@ -161,7 +159,7 @@ class SQLiteDatabase:
         now = time.time_ns()
         return changed_at if now - changed_at > _TICK else now
 
-    @held()
+    @defer_interrupts()
     def close(self) -> None:
         """Close the connections. It is safe to call this more than once."""
         self._is_open = False
@@ -180,13 +178,13 @@ class SQLiteDatabase:
 
     # ------------------------------------------------------------ maintenance
 
-    @held()
+    @defer_interrupts()
     def unsound_pages(self) -> list[str]:
         """Return descriptions of the file's damaged pages."""
         with our_errors(self.path, self._timeout), self._connection() as connection:
             return connections.damaged_pages(connection)
 
-    @held()
+    @defer_interrupts()
     def backup(self, path: str) -> None:
         """Copy a snapshot of the store into the new file *path*, without free pages.
 
@@ -203,7 +201,7 @@ class SQLiteDatabase:
         with our_errors(path, self._timeout), self._connection() as connection:
             connection.execute("VACUUM INTO ?", (path,))
 
-    @held()
+    @defer_interrupts()
     def compact(self) -> None:
         """Rewrite the file without free pages.
 
@@ -222,7 +220,7 @@ class SQLiteDatabase:
     def _open(self) -> None:
         """Check the files, create a store if there is none, and check the header."""
         if not self._options.allow_network:
-            refuse_network(os.path.dirname(self.path), "SQLite")
+            refuse_network_folder(os.path.dirname(self.path), "SQLite")
         if not os.path.exists(self.path):
             self._create()
         if not (self._options.trust or self._options.trusts_all):
@@ -243,7 +241,7 @@ class SQLiteDatabase:
             raise StoreError(
                 f"there is no store at {self.path}, and readonly=True makes none"
             )
-        with named(self.path):
+        with translate_os_errors(self.path):
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
         seal = seal_for(self._options)
         lock = files.write_lock(self.path)
@@ -300,10 +298,6 @@ class SQLiteDatabase:
                     table.check(transaction, key)
 
         self.read(work)
-
-    def _read_renames(self) -> bytes | None:
-        record: bytes | None = self.read(partial(self.table(b"meta").get, key=RENAMED))
-        return record
 
     # ------------------------------------------------------------ transactions
 

@@ -19,10 +19,13 @@ import stat
 from collections.abc import Callable
 
 from flowpregel.errors import ConfigurationError, StoreError
-from flowpregel.storage import FileLock
-from flowpregel.storage.drafts import ABANDONED, draft_in, sync
-from flowpregel.storage.errors import named
-from flowpregel.storage.ownership import refuse_others
+from flowpregel.storage import (
+    FileLock,
+    draft_in,
+    refuse_foreign_files,
+    sync_path,
+    translate_os_errors,
+)
 
 SCHEME = "sqlite"
 EXAMPLE = "sqlite:///runs.db"
@@ -60,7 +63,7 @@ def path_in(location: str | os.PathLike[str]) -> str:
             "memory, use InMemorySaver"
         )
     real = os.path.realpath(text)
-    with named(real):
+    with translate_os_errors(real):
         if os.path.lexists(real) and not stat.S_ISREG(os.stat(real).st_mode):
             raise StoreError(
                 f"{real} is no regular file; a SQLite store is one: give its path"
@@ -89,13 +92,13 @@ def refuse_others_files(path: str) -> None:
     log = path + WAL_SUFFIX
     if os.path.islink(log):
         raise StoreError(f"{log} is a symbolic link, and a store has none")
-    refuse_others([file for file in (path, log) if os.path.exists(file)])
+    refuse_foreign_files([file for file in (path, log) if os.path.exists(file)])
 
 
 def write_lock(path: str) -> FileLock:
     """Return the lock for writers of the database at *path*, not yet acquired."""
     folder = locks_of(path)
-    with named(folder):
+    with translate_os_errors(folder):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return FileLock(os.path.join(folder, _WRITE_LOCK))
 
@@ -110,13 +113,13 @@ def create_database(path: str, fill: Callable[[str], None]) -> bool:
         False if there is a file at *path* already.
     """
     folder, name = os.path.split(path)
-    with named(path), draft_in(folder, f".{name}.new.", ABANDONED) as draft:
+    with translate_os_errors(path), draft_in(folder, f".{name}.new.") as draft:
         file = os.path.join(draft, name)
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         fill(file)
-        sync(file)
+        sync_path(file)
         if os.path.lexists(path):
             return False
         os.rename(file, path)
-        sync(folder)
+        sync_path(folder)
     return True

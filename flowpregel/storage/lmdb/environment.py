@@ -44,10 +44,10 @@ from typing import Any, TypeVar
 import lmdb
 
 from flowpregel._fault import fault
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
-from flowpregel.storage.drafts import draft_in, sync
-from flowpregel.storage.errors import named
+from flowpregel.storage.drafts import draft_in, sync_path
+from flowpregel.storage.errors import translate_os_errors
 from flowpregel.storage.group_commit import CommitQueue, Work
 from flowpregel.storage.lmdb import errors, files
 from flowpregel.storage.lmdb.gates import OpenStoreLock, SharedExclusiveLock
@@ -107,7 +107,7 @@ class Environment:
         open_lock_path = os.path.join(path, files.OPEN_LOCK)
         self._open_lock = OpenStoreLock(open_lock_path, self._data)
         try:
-            with named(path):
+            with translate_os_errors(path):
                 self._open(options)
         except BaseException:
             self.shut()  # to release its locks
@@ -129,7 +129,7 @@ class Environment:
 
     # ------------------------------------------------------------ transactions
 
-    @held()
+    @defer_interrupts()
     def read(self, work: Callable[[Any], Result]) -> Result:
         """Return ``work(transaction)``, called in a read transaction.
 
@@ -300,7 +300,7 @@ class Environment:
                 self._map()
                 raise errors.of_commit(error, self.path) from error
 
-    @held()
+    @defer_interrupts()
     def sizes(self) -> tuple[int, int]:
         """Return the size of the file and the size of the map, in bytes."""
         with self._gate:
@@ -318,7 +318,7 @@ class Environment:
             self._unmap()
             is_synced = False
             with suppress(OSError):
-                sync(self._data)
+                sync_path(self._data)
                 is_synced = True
             self._map()
             newest = self._lmdb.info()["last_txnid"]
@@ -333,7 +333,7 @@ class Environment:
         now = time.time_ns()
         return changed_at if now - changed_at > _TICK else now
 
-    @held()
+    @defer_interrupts()
     def copy(self, path: str) -> None:
         """Copy a snapshot of the store into the folder *path*, without free pages."""
         try:
@@ -342,7 +342,7 @@ class Environment:
         except lmdb.Error as error:
             raise errors.of_commit(error, path) from error
 
-    @held()
+    @defer_interrupts()
     def replace(self, timeout: float) -> None:
         """Replace the file by a compacted copy.
 
@@ -352,7 +352,10 @@ class Environment:
         with self.exclusively(timeout), self._open_lock.alone() as is_alone:
             if not is_alone:
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
-            with named(self.path), draft_in(self.path, files.DRAFT) as draft:
+            with (
+                translate_os_errors(self.path),
+                draft_in(self.path, files.DRAFT, 0.0) as draft,
+            ):
                 self.copy(draft)
                 with self._gate.alone():
                     # Fails if the store was closed since the copy: another process may
@@ -367,7 +370,7 @@ class Environment:
 
     # ------------------------------------------------------------ open and close
 
-    @held()
+    @defer_interrupts()
     def close(self) -> None:
         """Release the environment for one user. The last call closes the file."""
         with REGISTRY:

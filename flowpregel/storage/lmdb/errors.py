@@ -12,7 +12,7 @@ from flowpregel.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
-from flowpregel.storage.errors import LITTLE_ROOM, room_for
+from flowpregel.storage.errors import is_disk_full
 
 DATA = "data.mdb"
 """The name of LMDB's data file."""
@@ -58,7 +58,7 @@ def of_commit(error: Exception, path: str) -> StoreError:
     code = getattr(error, "code", 0)
     is_full = code in _FULL
     if code in (errno.EIO, 0):
-        is_full = room_for(os.path.join(path, DATA)) < LITTLE_ROOM
+        is_full = is_disk_full(os.path.join(path, DATA))
     if is_full:
         return StoreFullError(
             f"there is no room to write to {path} ({error}); nothing of this commit "

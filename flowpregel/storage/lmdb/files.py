@@ -18,8 +18,8 @@ import lmdb
 
 from flowpregel._urls import check_folder
 from flowpregel.errors import StoreCorruptError, StoreError, StoreVersionError
-from flowpregel.storage.drafts import ABANDONED, draft_in, sync
-from flowpregel.storage.errors import named
+from flowpregel.storage.drafts import draft_in, sync_path
+from flowpregel.storage.errors import translate_os_errors
 from flowpregel.storage.lmdb.errors import DATA, of_commit
 from flowpregel.storage.locks import open_file
 from flowpregel.storage.records import HEADER, TABLE_NAMES
@@ -60,7 +60,7 @@ def real_path(path: str | os.PathLike[str]) -> str:
     """
     check_folder(path)
     real = os.path.realpath(path)
-    with named(real):
+    with translate_os_errors(real):
         if os.path.lexists(real) and not stat.S_ISDIR(os.stat(real).st_mode):
             raise StoreError(
                 f"{real} is a file; a store is a folder: give the path of one"
@@ -70,7 +70,7 @@ def real_path(path: str | os.PathLike[str]) -> str:
 
 def exists(folder: str) -> bool:
     """Return True if there is a store in *folder*."""
-    with named(folder), suppress(FileNotFoundError):
+    with translate_os_errors(folder), suppress(FileNotFoundError):
         os.stat(os.path.join(folder, DATA))
         return True
     return False
@@ -128,7 +128,7 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
         StoreFullError: There is not enough space.
     """
     parent, name = os.path.split(folder)
-    with named(folder):
+    with translate_os_errors(folder):
         if os.path.isdir(folder) and os.listdir(folder):
             if exists(folder):
                 return False
@@ -137,12 +137,12 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
                 "new folder"
             )
         os.makedirs(parent, exist_ok=True)
-        with draft_in(parent, f".{name}.new.", ABANDONED) as draft:
+        with draft_in(parent, f".{name}.new.") as draft:
             os.chmod(draft, 0o700)
             fill(draft)
             for file in os.listdir(draft):
-                sync(os.path.join(draft, file))
-            sync(draft)
+                sync_path(os.path.join(draft, file))
+            sync_path(draft)
             try:
                 os.rename(draft, folder)
             except OSError as error:
@@ -150,16 +150,16 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
                 if not is_taken or not exists(folder):
                     raise
                 return False
-            sync(parent)
+            sync_path(parent)
     return True
 
 
 def put_in_place(draft: str, folder: str) -> None:
     """Replace the data file of *folder* by that of *draft*, in one step."""
     data = os.path.join(draft, DATA)
-    sync(data)
+    sync_path(data)
     os.replace(data, os.path.join(folder, DATA))
-    sync(folder)
+    sync_path(folder)
 
 
 def fill_draft(draft: str, header: bytes) -> None:
@@ -213,7 +213,7 @@ def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
     it would kill the interpreter.
     """
     path = os.path.join(folder, READER_TABLE)
-    with named(folder):
+    with translate_os_errors(folder):
         try:
             file = open_file(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
@@ -261,7 +261,10 @@ def check_files(
         StoreVersionError: The file has the format of another engine.
     """
     path = os.path.join(folder, DATA)
-    with named(folder), open(open_file(path, os.O_RDONLY), "rb", buffering=0) as file:
+    with (
+        translate_os_errors(folder),
+        open(open_file(path, os.O_RDONLY), "rb", buffering=0) as file,
+    ):
         metas = _metas_in_turn(file, path)
         size = os.fstat(file.fileno()).st_size
     needed = max((meta.last_page + 1) * meta.page_size for meta in metas)
@@ -277,7 +280,7 @@ def check_files(
     if is_short and not readonly:
         # The verifier accepts a large value that is truncated. The file is extended so
         # that reading such a value fails by its checksum, and not by SIGBUS.
-        with named(folder):
+        with translate_os_errors(folder):
             os.truncate(path, needed)
 
 

@@ -103,7 +103,7 @@ class OpenStoreLock:
             # The lock is released for a moment, so that of several processes that open
             # the store at once, one can get the exclusive lock.
             fcntl.flock(self._file, fcntl.LOCK_UN)
-            _interrupts.deliver()
+            _interrupts.raise_pending_interrupts()
             time.sleep(random.uniform(FIRST_PAUSE, LONGEST_PAUSE))
 
     def _named(self) -> bytes:

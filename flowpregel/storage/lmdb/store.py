@@ -20,7 +20,7 @@ from typing import Any
 
 import lmdb
 
-from flowpregel._interrupts import held
+from flowpregel._interrupts import defer_interrupts
 from flowpregel.errors import (
     ConfigurationError,
     StoreBusyError,
@@ -29,17 +29,16 @@ from flowpregel.errors import (
 )
 from flowpregel.storage.codec import Codec, ValueCodec
 from flowpregel.storage.drafts import draft_in
-from flowpregel.storage.errors import named
-from flowpregel.storage.file_systems import refuse_network
+from flowpregel.storage.errors import translate_os_errors
+from flowpregel.storage.file_systems import refuse_network_folder
 from flowpregel.storage.headers import Header, seal_for
 from flowpregel.storage.lmdb import errors, files
 from flowpregel.storage.lmdb.environment import OPEN, REGISTRY, Environment
 from flowpregel.storage.lmdb.gates import OpenStoreLock
 from flowpregel.storage.lmdb.tables import LMDBTable
 from flowpregel.storage.options import DEFAULT_MAP_SIZE, StoreOptions
-from flowpregel.storage.ownership import refuse_others
+from flowpregel.storage.ownership import refuse_foreign_files
 from flowpregel.storage.records import HEADER, SIZE, TABLE_NAMES, Seal, SealedRecords
-from flowpregel.storage.renames import RENAMED
 from flowpregel.storage.tables import Table
 
 ENGINES = ("lmdb 0.9", "0.9")
@@ -80,8 +79,6 @@ class OpenStore:
         self.write = partial(environment.commits.write, timeout=timeout)
         self.seal = seal
         self.codec = codec
-        read_renames = partial(self.table(b"meta").get, key=RENAMED)
-        codec.renames.load = lambda: self.read(read_renames)
         self._is_open = True
 
     def table(self, name: bytes) -> Table:
@@ -101,7 +98,7 @@ class OpenStore:
                 for key in cursor.iternext(values=False):
                     table.check(transaction, key)
 
-    @held()
+    @defer_interrupts()
     def seal_anew(self, seal: Seal) -> None:
         """Close the store, and seal all its records again, with *seal*.
 
@@ -155,7 +152,7 @@ def _check_arguments(
         )
 
 
-@held()
+@defer_interrupts()
 def open_store(
     path: str | os.PathLike[str],
     *,
@@ -188,7 +185,7 @@ def open_store(
     values = ValueCodec(codec, options.compression, options.renamed)
     real = files.real_path(path)
     if files.exists(real) and not (options.trust or options.trusts_all):
-        refuse_others([real, os.path.join(real, errors.DATA)])
+        refuse_foreign_files([real, os.path.join(real, errors.DATA)])
     deadline = time.monotonic() + options.lock_timeout
     while True:
         environment = _shared_environment(
@@ -260,7 +257,7 @@ def _shared_environment(
         environment = OPEN.get(path)
         if environment is None or environment.pid != os.getpid():
             if not options.allow_network:
-                refuse_network(path)
+                refuse_network_folder(path)
             _check_or_create(path, options, readonly=readonly)
             environment = Environment(
                 path, map_size=map_size, readonly=readonly, lock=lock, options=options
@@ -336,7 +333,7 @@ def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
     lock_path = os.path.join(path, files.OPEN_LOCK)
     open_lock = OpenStoreLock(lock_path, data, create=create)
     try:
-        with open_lock.alone() as is_alone, named(path):
+        with open_lock.alone() as is_alone, translate_os_errors(path):
             if not is_alone:
                 raise StoreBusyError(
                     path, "someone who has it open, here or elsewhere", 0.0
@@ -395,7 +392,7 @@ def _seal_anew(
     # A record that is sealed again grows by at most its checksum.
     room = 4 * os.path.getsize(os.path.join(path, errors.DATA)) + _LEAST_MAP
     try:
-        with draft_in(path, files.DRAFT) as draft:
+        with draft_in(path, files.DRAFT, 0.0) as draft:
             files.fill_draft(draft, header.to_bytes(seal))
             with (
                 _opened(path) as (source, databases),

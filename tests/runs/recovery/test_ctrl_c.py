@@ -70,8 +70,8 @@ def test_ctrl_c_waits_for_the_end_of_what_is_held(pressed: list[str]) -> None:
     """The program's own handler is called, once, and is in its place again."""
     own = signal.getsignal(signal.SIGINT)
 
-    with _interrupts.held():
-        with _interrupts.held():
+    with _interrupts.defer_interrupts():
+        with _interrupts.defer_interrupts():
             signal.raise_signal(signal.SIGINT)
             pressed.append("held")
         pressed.append("outer")
@@ -82,7 +82,7 @@ def test_ctrl_c_waits_for_the_end_of_what_is_held(pressed: list[str]) -> None:
 
 def test_a_second_ctrl_c_does_not_wait(pressed: list[str]) -> None:
     """Whoever waits for something that does not end can get out."""
-    with _interrupts.held():
+    with _interrupts.defer_interrupts():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         pressed.append("held")
@@ -96,11 +96,11 @@ def test_the_users_code_may_be_broken_off_inside(pressed: list[str]) -> None:
     def work() -> None:
         pressed.append("work")
         signal.raise_signal(signal.SIGINT)
-        with _interrupts.held():
+        with _interrupts.defer_interrupts():
             signal.raise_signal(signal.SIGINT)
             pressed.append("held in it")
 
-    with _interrupts.held():
+    with _interrupts.defer_interrupts():
         signal.raise_signal(signal.SIGINT)
         _interrupts.interruptible(work)
         pressed.append("held")
@@ -110,11 +110,11 @@ def test_the_users_code_may_be_broken_off_inside(pressed: list[str]) -> None:
 
 def test_it_can_be_looked_for(pressed: list[str]) -> None:
     """Where it is safe, and where the main thread waits."""
-    with _interrupts.held():
-        _interrupts.deliver()
+    with _interrupts.defer_interrupts():
+        _interrupts.raise_pending_interrupts()
         signal.raise_signal(signal.SIGINT)
         with _interrupts.waking(lambda: pressed.append("woken")):
-            _interrupts.deliver()
+            _interrupts.raise_pending_interrupts()
             signal.raise_signal(signal.SIGINT)
         pressed.append("held")
 

@@ -54,8 +54,8 @@ def test_a_handler_waits_for_the_end_of_what_is_held(number: signal.Signals) -> 
 
     signal.signal(number, note)
 
-    with _interrupts.held():
-        with _interrupts.held():
+    with _interrupts.defer_interrupts():
+        with _interrupts.defer_interrupts():
             signal.raise_signal(number)
             seen.append("held")
         seen.append("outer")
@@ -73,7 +73,7 @@ def test_other_actions_are_left_alone(action: Any) -> None:
         signal.signal(number, action)
     before = signal.getsignal(number)
 
-    with _interrupts.held():
+    with _interrupts.defer_interrupts():
         assert before == signal.getsignal(number)
 
     assert before == signal.getsignal(number)
@@ -85,7 +85,7 @@ def test_every_signal_that_came_is_handled() -> None:
     signal.signal(signal.SIGALRM, ring)
     signal.signal(signal.SIGUSR1, lambda *_: seen.append("usr1"))
 
-    @_interrupts.held()
+    @_interrupts.defer_interrupts()
     def work() -> None:
         signal.raise_signal(signal.SIGUSR1)
         signal.raise_signal(signal.SIGALRM)
@@ -105,7 +105,7 @@ def test_a_handler_that_a_task_sets_is_held_back_when_the_task_has_ended() -> No
     def note(*_: Any) -> None:
         seen.append("rung")
 
-    with _interrupts.held():
+    with _interrupts.defer_interrupts():
         _interrupts.interruptible(signal.signal, signal.SIGALRM, note)
         signal.raise_signal(signal.SIGALRM)
         seen.append("held")
@@ -124,9 +124,9 @@ def test_a_handler_that_a_handler_sets_is_held_back() -> None:
 
     signal.signal(signal.SIGINT, first)
 
-    with _interrupts.held():
+    with _interrupts.defer_interrupts():
         signal.raise_signal(signal.SIGINT)
-        _interrupts.deliver()
+        _interrupts.raise_pending_interrupts()
         signal.raise_signal(signal.SIGINT)
         seen.append("held")
 
@@ -138,13 +138,13 @@ def test_a_handler_that_was_saved_inside_may_be_put_back_later() -> None:
     seen: list[str] = []
     signal.signal(signal.SIGALRM, lambda *_: seen.append("rung"))
 
-    with _interrupts.held():
+    with _interrupts.defer_interrupts():
         saved = signal.getsignal(signal.SIGALRM)
     signal.signal(signal.SIGALRM, saved)
     signal.raise_signal(signal.SIGALRM)
 
     assert ["rung"] == seen
-    with _interrupts.held():
+    with _interrupts.defer_interrupts():
         signal.raise_signal(signal.SIGALRM)
         seen.append("held")
     assert ["rung", "held", "rung"] == seen
@@ -157,7 +157,7 @@ def test_on_another_os_thread_nothing_is_held_back() -> None:
     is_held, is_noted = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with _interrupts.held():
+        with _interrupts.defer_interrupts():
             is_held.set()
             is_noted.wait(LONG)
 

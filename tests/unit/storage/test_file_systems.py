@@ -91,7 +91,7 @@ def test_a_local_file_system_is_accepted(
 ) -> None:
     monkeypatch.setattr(file_systems, "file_system", lambda _: kind)
 
-    file_systems.refuse_network("/runs")
+    file_systems.refuse_network_folder("/runs")
 
 
 @pytest.mark.parametrize("kind", REMOTE)
@@ -102,7 +102,7 @@ def test_any_other_is_refused_by_its_name(
     monkeypatch.setattr(file_systems, "file_system", lambda _: kind)
 
     with pytest.raises(StoreError, match=r"allow_network=True") as caught:
-        file_systems.refuse_network("/runs")
+        file_systems.refuse_network_folder("/runs")
 
     assert f"({kind or 'of unknown type'})" in str(caught.value)
 
