@@ -1,7 +1,7 @@
 """The command ``flowpregel``, which runs flows and maintains their stores.
 
-Only this package imports click and rich. Without them, or without the packages that the
-page needs, `main` prints how to install them.
+Only this package imports click and rich. If one of them is not installed, or a package
+that the web page needs, `main` prints how to install it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import sys
 __all__ = ["main"]
 
 _EXTRAS = {"click": "cli", "rich": "cli", "starlette": "ui", "uvicorn": "ui"}
-"""The packages that a command needs, and the extra that installs each."""
+"""The packages that commands need, each with the extra that installs it."""
 
 
 def main() -> None:
-    """Run the command with the arguments of this process, and exit with its code."""
+    """Run the command with the arguments of this process, and exit with the exit code
+    that the command returns.
+    """
     try:
         from flowpregel.cli.app import app  # noqa: PLC0415 - needs the extra `cli`
 

@@ -1,4 +1,4 @@
-"""The command as ``python -m flowpregel.cli``, for a script that is not on PATH."""
+"""The command as ``python -m flowpregel.cli``, if its script is not on the PATH."""
 
 from flowpregel.cli import main
 

@@ -21,11 +21,11 @@ from flowpregel.cli.console import (
 from flowpregel.errors import ConfigurationError, FlowPregelError
 
 _MODULES = (running, calls, looking, maintenance)
-"""The modules with commands, in the order of the help."""
+"""The modules with commands, in the order in which the help lists the commands."""
 
 
 def _commands() -> Iterator[click.Command]:
-    """Yield the commands of the modules, in the order of their definitions."""
+    """Yield the commands of all modules, in the order of their definitions."""
     for module in _MODULES:
         for value in vars(module).values():
             if isinstance(value, click.Command):
@@ -44,18 +44,19 @@ _UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")
 class CommandGroup(click.Group):
     """A group with commands in a fixed order, which prints an error in one line.
 
-    After its own commands come those of plug-ins, which are found by entry point.
+    The commands of plug-ins, which are found by entry point, follow the built-in
+    commands.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands, in the order in which they were added."""
+        """Return the names of the built-in commands, followed by those of plug-ins."""
         plugin_commands = [
             name for name in plugin_names(COMMANDS) if name not in self.commands
         ]
         return [*self.commands, *plugin_commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command with a name; a plug-in is imported for it."""
+        """Return the command with this name, or None. A plug-in's command is imported."""
         command = self.commands.get(cmd_name)
         if command is not None:
             return command
@@ -68,7 +69,7 @@ class CommandGroup(click.Group):
         return plugin
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command, and exit with its code or with the code of an error."""
+        """Run a command, and exit with the exit code for its result or error."""
         try:
             code = super().invoke(ctx)
         except click.UsageError as error:
@@ -85,7 +86,7 @@ class CommandGroup(click.Group):
 
 
 def _failing_command(name: str, error: ConfigurationError) -> click.Command:
-    """Return a command that raises *error*, so that the others can still be used."""
+    """Return a command that raises *error*, so that other commands remain usable."""
 
     def fail(**_options: Any) -> None:
         raise error
@@ -99,7 +100,7 @@ def _failing_command(name: str, error: ConfigurationError) -> click.Command:
 
 
 def _with_hint(error: click.UsageError) -> click.UsageError:
-    """Return a usage error with advice, or *error* itself if there is none."""
+    """Return a usage error with advice, or *error* itself if there is no advice."""
     for pattern, hint in _HINTS.items():
         if re.search(pattern, error.message):
             text = f"{error.message.rstrip('.')}; {hint}"

@@ -1,4 +1,4 @@
-"""The commands that find out what is wrong with a run, and correct it.
+"""The commands that find problems of a run, and correct them.
 
 These are: check, debug, why, retry, redo, logs.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
 
 _MOST_LISTED = 20
-"""The most calls that an error lists."""
+"""The number of calls that an error message lists."""
 _PAUSE = 0.2
 """Seconds between two reads of --follow."""
 
@@ -72,14 +72,14 @@ def check_command(
     only_flow = None if flow is None else targets.load_flow(flow)
 
     def flow_of_run(saved: Saved) -> Pregel | None:
-        """Return the flow of a run; None leaves the run out."""
+        """Return the flow of a run, or None to leave the run out."""
         if only_flow is None:
             return targets.recorded_flow(saved)
         if owns(only_flow, saved):
             return only_flow
         return None
 
-    # The output of bodies is no result.
+    # Bodies print to stderr, because stdout is only for the result.
     with targets.open_to_write(store) as saver, redirect_stdout(sys.stderr):
         runs = dict(
             check_runs(
@@ -95,7 +95,11 @@ check_command.params += [console.TRUST, console.AS_JSON]
 
 
 def _print_checked(runs: Mapping[str, DryRun]) -> Code:
-    """Print the unfinished and the unfit runs, and return the exit code."""
+    """Print the runs that are unfinished or do not fit the code.
+
+    Returns:
+        The exit code of the command.
+    """
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
     misfits = 0
@@ -144,7 +148,7 @@ def debug_command(
         raise ConfigurationError(f"the arguments of {work.name} are not kept")
     function = _repeatable_function(arguments)
     try:
-        with redirect_stdout(sys.stderr):  # the call's output is no result
+        with redirect_stdout(sys.stderr):  # stdout is only for the result
             result = function(*arguments.args, **arguments.kwargs)
     except Exception as error:
         note(whole_text(error).rstrip())
@@ -160,10 +164,10 @@ def debug_command(
 
 
 def _repeatable_function(arguments: KeptArguments) -> Callable[..., Any]:
-    """Return the function that makes a call again.
+    """Return the function with which to make a call again.
 
     Raises:
-        ConfigurationError: There is no such function, or an argument is not stored.
+        ConfigurationError: There is no such function, or an argument was not stored.
     """
     for position, reason in arguments.missing.items():
         raise ConfigurationError(f"argument {position!r} was not kept: {reason}")
@@ -182,7 +186,7 @@ def _repeatable_function(arguments: KeptArguments) -> Callable[..., Any]:
         _: int,
         items: Iterable[tuple[Any, ...]],
     ) -> list[Any]:
-        """Make the calls of a chunk, one after the other."""
+        """Make the calls of a chunk, one after another."""
         call_here = task.__self__.call_here
         return [call_here(*item) for item in items]
 
@@ -219,7 +223,7 @@ def why_command(
 
 
 def _attempts_text(work: Work) -> str:
-    """Return how a call came to its result, in words."""
+    """Return a text about the attempts that led to a call's result."""
     ran = work.ran
     if ran is None:
         return "it has begun; when and where was not kept"
@@ -232,7 +236,7 @@ def _attempts_text(work: Work) -> str:
 
 
 def _next_run_text(work: Work, flow: Pregel) -> str:
-    """Return what the next run does about a call that it asks for again, in words."""
+    """Return a text about how the next run treats a call, if it makes it again."""
     if work.state == "failed":
         return "it is tried again, unless the flow has caught its failure"
     if work.state != "done" or work.call_key is None:
@@ -253,7 +257,7 @@ def _next_run_text(work: Work, flow: Pregel) -> str:
 
 
 def _tasks_beside(flow: Pregel) -> Iterator[Any]:
-    """Yield the tasks among the global variables of a flow's functions."""
+    """Yield the tasks among the globals of a flow's functions."""
     for node in flow.nodes.values():
         for step in node.steps:
             for value in getattr(step, "__globals__", {}).values():
@@ -310,7 +314,7 @@ def redo_command(
 
 
 def _take_back(store: str | None, calls: Sequence[Work]) -> None:
-    """Remove the results of calls from a store."""
+    """Undo calls: remove their results from a store."""
     ids: dict[Address, list[str]] = {}
     for call in calls:
         ids.setdefault(call.address, []).append(call.id)
@@ -334,15 +338,16 @@ def _select_call(
     name: str | None,
     kind: str,
 ) -> Work:
-    """Return the call with this id or text, or the one whose id or text begins so.
+    """Return the call that *name* identifies.
 
     Args:
         calls: The calls to select from.
-        name: The id, the text, or a beginning; None for the only call.
-        kind: The kind of the calls, for the error's message.
+        name: The id or the text of a call, or the beginning of either. If it is None,
+            there must be only one call.
+        kind: The kind of the calls, for the error message.
 
     Raises:
-        ConfigurationError: There is none, or there are several.
+        ConfigurationError: No call matches, or several calls match.
     """
     prefix = name or ""
     matches = [call for call in calls if prefix in (call.id, call.name)]
@@ -368,7 +373,7 @@ def _select_call(
 
 
 def _list_calls(calls: Sequence[Work]) -> str:
-    """Return the ids and texts of the first calls, each in a line."""
+    """Return the ids and texts of the first calls, one call a line."""
     lines = [f"\n  {call.id[:8]}  {call.name}" for call in calls[:_MOST_LISTED]]
     return "".join(lines)
 
@@ -400,7 +405,8 @@ def logs_command(
     with targets.open_to_read(store) as saver, suppress(KeyboardInterrupt):
         is_running = True
         while is_running:
-            # Checked before the read: once a run has ended, all its output is stored.
+            # Checked before the read, not after it: a run's output is complete only
+            # if the run had already ended when the read began.
             is_running = follow and saver.owner(thread) is not None
             for output in _output_of_last_run(
                 saver,
@@ -418,10 +424,10 @@ def logs_command(
 
 
 class _OutputPrinter:
-    """Prints the output of calls, each part of it once.
+    """A printer of calls' output, which prints each part only once.
 
     Args:
-        name: The beginning of the id or of the text of calls; None for all calls.
+        name: The beginning of the ids or texts of calls, or None for all calls.
     """
 
     def __init__(self, name: str | None) -> None:
@@ -429,10 +435,10 @@ class _OutputPrinter:
         self._last_id = ""
         """The id of the call whose output was printed last."""
         self.sizes: dict[str, int] = {}
-        """The bytes of the output that were printed, by the call's id."""
+        """The size, in bytes, of the output that was printed, by the call's id."""
 
     def print_new(self, output: CallOutput) -> None:
-        """Print the part of a call's output that was not printed before."""
+        """Print the part of a call's output that has not been printed yet."""
         size = self.sizes.get(output.task_id, 0)
         if output.size <= size or not self._is_selected(output):
             return
@@ -461,12 +467,15 @@ def _output_of_last_run(
     *,
     wait: bool,
 ) -> Iterator[CallOutput]:
-    """Yield the output of the calls of a thread's last run, nested ones included.
+    """Yield the output of all calls of a thread's last run, including nested graphs.
 
     Args:
         saver: The open store.
         thread_id: The id of the thread.
-        wait: Whether a thread without checkpoints yet is no error.
+        wait: True to accept a thread that has no checkpoints yet.
+
+    Raises:
+        ConfigurationError: There is no such thread, and *wait* is False.
     """
     from flowpregel._inspection.run_tasks import last_run  # noqa: PLC0415 - keeps --help fast
 

@@ -1,4 +1,4 @@
-"""The common parts of commands: their options, their output, and their exit codes.
+"""The options, the output and the exit codes that commands have in common.
 
 Results go to stdout, everything else to stderr.
 """
@@ -31,11 +31,11 @@ _SECONDS = {
     "m": 60,
     "s?": 1,
 }
-"""The seconds of each unit, by the pattern of the unit's name."""
+"""The number of seconds in each unit, by a pattern for the unit's name."""
 _UNIT_PATTERNS = [rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS]
 _DURATION = re.compile("".join(_UNIT_PATTERNS))
 _WIDEST = 1_000_000
-"""The columns of an output that is no terminal: lines never break."""
+"""The number of columns of an output that is not a terminal. Its lines never wrap."""
 _USAGE_ERRORS = (
     errors.ConfigurationError,
     errors.EmptyInputError,
@@ -43,7 +43,7 @@ _USAGE_ERRORS = (
     errors.InputMismatchError,
     errors.UnknownInterruptError,
 )
-"""The errors of a request that cannot be met."""
+"""The errors for a request that cannot be fulfilled."""
 
 
 def duration(
@@ -51,7 +51,7 @@ def duration(
     __: click.Parameter,
     value: str | None,
 ) -> float | None:
-    """Return the seconds of an option's value, such as 3h50m, 7d, 90s or 90."""
+    """Return the seconds in an option's value, such as 3h50m, 7d, 90s or 90."""
     if value is None:
         return None
     match = _DURATION.fullmatch(value)
@@ -72,13 +72,17 @@ class Code(IntEnum):
     FAILED = 1
     """The run or a check failed."""
     USAGE = 2
-    """The request cannot be met: an unknown thread, a wrong input, no such flow."""
+    """The request cannot be fulfilled: the thread or flow is unknown, or the input
+    wrong.
+    """
     WAITING = 3
     """The run waits for an answer."""
     STORE = 4
-    """The store cannot be used, is damaged, or its thread is in use."""
+    """The store is damaged or cannot be used, or another process has the thread."""
     AGAIN = 75
-    """The command ended in time, and must be run again: EX_TEMPFAIL of sysexits.h."""
+    """The command stopped cleanly before a time limit and must be run again. In
+    sysexits.h, this is EX_TEMPFAIL.
+    """
     STOPPED = 130
     """Ctrl-C or ``cancel`` stopped the run; the results so far are stored."""
 
@@ -90,8 +94,11 @@ STATUSES = {
     Code.STOPPED: "stopped",
     Code.AGAIN: "stopped",
 }
-"""The status of a run that ended with a code. Of codes with the same status, the last
-one is the code for a run that another process has."""
+"""The status of a run, by the exit code of the command that ran it.
+
+To find a code by its status, as ``watch`` does for a run in another process, use the
+last of the codes that have this status.
+"""
 
 
 def exit_code_of(error: BaseException) -> Code:
@@ -116,10 +123,10 @@ _STORE = click.Option(
 
 
 def _flag(name: str, text: str) -> click.Option:
-    """Make an option that a function reads with `has_flag`, wherever it is needed."""
+    """Return an option that any function can read with `has_flag`."""
 
     def record(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        """Record whether the command line has the flag."""
+        """Record whether the flag is on the command line."""
         ctx.meta[f"flowpregel {name}"] = value
 
     return click.Option(
@@ -146,7 +153,7 @@ AS_JSON = _flag(
 
 
 def has_flag(name: str) -> bool:
-    """Return whether the command line has a flag, such as ``--trust``."""
+    """Return whether a flag, such as ``--trust``, is on the command line."""
     context = click.get_current_context(silent=True)
     if context is None:
         return False
@@ -154,14 +161,16 @@ def has_flag(name: str) -> bool:
 
 
 CommandMaker = Callable[[Callable[..., Any]], click.Command]
-"""A decorator that makes a command of a function."""
+"""A decorator that turns a function into a command."""
 
 
 def store_command(name: str, *options: click.Option) -> CommandMaker:
-    """Make a command with ``--store``, ``--trust``, ``--json`` and *options*."""
+    """Return a decorator for commands with ``--store``, ``--trust``, ``--json`` and
+    *options*.
+    """
 
     def make(function: Callable[..., Any]) -> click.Command:
-        """Make the command that calls *function*."""
+        """Return the command that calls *function*."""
         command = click.command(name)(function)
         command.params += [*options, _STORE, TRUST, AS_JSON]
         return command
@@ -170,10 +179,12 @@ def store_command(name: str, *options: click.Option) -> CommandMaker:
 
 
 def thread_command(name: str, *options: click.Option) -> CommandMaker:
-    """Make a command as `store_command` does, whose first argument is a thread."""
+    """Return a decorator as `store_command` does, for commands whose first argument is
+    a thread.
+    """
 
     def make(function: Callable[..., Any]) -> click.Command:
-        """Make the command that calls *function*."""
+        """Return the command that calls *function*."""
         command = store_command(name, *options)(function)
         thread = click.Argument(["thread"])
         command.params.insert(0, thread)
@@ -186,7 +197,7 @@ def thread_command(name: str, *options: click.Option) -> CommandMaker:
 
 
 def print_json(value: Any) -> None:
-    """Print *value*, of types that JSON has, in one line."""
+    """Print *value*, which has types that JSON supports, in one line."""
     text = json.dumps(value, ensure_ascii=True)
     click.echo(text)
 
@@ -197,7 +208,12 @@ def note(text: str) -> None:
 
 
 def print_result(value: Any, *parts: str | Table) -> None:
-    """Print a result: *value* with ``--json``, otherwise *parts*, texts and tables."""
+    """Print the result of a command.
+
+    Args:
+        value: The result for programs, which is printed if ``--json`` was passed.
+        parts: The texts and tables that are printed otherwise.
+    """
     if has_flag("--json"):
         print_json(value)
         return
@@ -209,7 +225,7 @@ def print_result(value: Any, *parts: str | Table) -> None:
 
 
 def _print_table(table: Table) -> None:
-    """Print a table without the spaces that rich leaves at the ends of lines."""
+    """Print a table without the spaces that rich adds at the ends of lines."""
     terminal = rich_console()
     with terminal.capture() as captured:
         terminal.print(table)
@@ -218,7 +234,7 @@ def _print_table(table: Table) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
-    """Print *rows* as JSON, or those of their *columns* that are for people."""
+    """Print *rows* as JSON if ``--json`` was passed, otherwise as a table of *columns*."""
     cells = [[row[column] for column in columns] for row in rows]
     titles = [column.removesuffix("_id").upper() for column in columns]
     print_result(rows, make_table(titles, cells))
@@ -228,10 +244,10 @@ def make_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
 ) -> Table:
-    """Return a table of *rows*, fitted to a terminal; elsewhere its lines never break.
+    """Return a table of *rows*, which rich fits to the width of a terminal.
 
     Args:
-        columns: The titles; if it is empty, the table has no line of titles.
+        columns: The titles of the columns. Without titles, the table has no header.
         rows: The cells of each row.
     """
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
@@ -258,7 +274,7 @@ def _cell_text(value: Any) -> str:
 
 
 def aligned(pairs: Mapping[str, Any]) -> Table:
-    """Return names and values, aligned, without the values that are None."""
+    """Return a table of names and values, without the values that are None."""
     rows: list[tuple[str, str]] = []
     for name, value in pairs.items():
         if isinstance(value, str):
@@ -269,9 +285,9 @@ def aligned(pairs: Mapping[str, Any]) -> Table:
 
 
 def rich_console(*, stderr: bool = False) -> Console:
-    """Return a console of rich that breaks lines only on a terminal.
+    """Return a rich console that wraps lines only on a terminal.
 
-    It prints texts literally: without markup, highlighting or emoji.
+    The console prints texts literally, without markup, highlighting or emoji.
     """
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
 

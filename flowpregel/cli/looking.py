@@ -1,6 +1,6 @@
 """The commands that only read: ls, show, watch, history, state, diff, stats, graph.
 
-The status of a thread is read from its newest checkpoint; no flow is imported for it.
+The status of a thread is read from its newest checkpoint, without importing a flow.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
 _MOST_DONE = 100
-"""The most finished tasks in a table, without --full: the last ones."""
+"""The number of finished tasks in a table without ``--full``. They are the last."""
 _TASK_COLUMNS = (
     "STEP",
     "TASK",
@@ -55,7 +55,7 @@ def _limits(
     __: click.Parameter,
     is_full: bool,
 ) -> Limits:
-    """Return the limits of previews that ``--full`` stands for."""
+    """Return the limits of previews, which depend on ``--full``."""
     return FULL if is_full else PREVIEW
 
 
@@ -183,8 +183,8 @@ def _print_thread(
 
     Args:
         facts: The facts about the thread.
-        tasks: The tasks, for programs.
-        rows: The tasks in the table for people.
+        tasks: All tasks, for the output as JSON.
+        rows: The rows of the table, for other output.
         hidden: The number of tasks that the table leaves out.
     """
     parts: list[Any] = [console.aligned(facts)]
@@ -197,7 +197,7 @@ def _print_thread(
 
 
 def _thread_facts(saved: Saved, *, running: bool) -> dict[str, Any]:
-    """Return the facts about a thread that its newest checkpoint holds."""
+    """Return the facts about a thread that are in its newest checkpoint."""
     checkpoint = saved.checkpoint
     metadata = dict(checkpoint.metadata)
     metadata.pop("input_digest", None)
@@ -215,7 +215,7 @@ def _activity(
     saver: DurableSaver,
     saved: Saved,
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """Return how many calls of a run wait for their turn, and the running tasks."""
+    """Return the numbers of a run's calls that wait to run, and the running tasks."""
     from flowpregel.cli.watching import live_activity  # noqa: PLC0415
 
     live = live_activity(saver, saved.address.thread_id)
@@ -225,7 +225,7 @@ def _activity(
 
 
 def _early_done_ids(work: Iterable[Work]) -> set[str]:
-    """Return the ids of finished tasks that a table leaves out."""
+    """Return the ids of the finished tasks that a table leaves out."""
     ids = [task.id for task in work if task.state == "done"]
     return set(ids[:-_MOST_DONE])
 
@@ -372,7 +372,7 @@ def _is_unchanged(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
 ) -> bool:
-    """Return whether a channel has values in both, with the same text."""
+    """Return whether the value of a channel has the same text before and after."""
     if name not in before or name not in after:
         return False
     return one_line(before[name], FULL) == one_line(after[name], FULL)
@@ -465,7 +465,7 @@ def graph_command(
 
 
 def _drawing_text(drawing: Any, options: Mapping[str, Any]) -> str:
-    """Return a drawing in the language that the options of `graph` name."""
+    """Return the text of a drawing, in the format that the options of `graph` name."""
     text: str
     if console.has_flag("--json"):
         text = json.dumps(

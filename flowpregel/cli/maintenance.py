@@ -214,7 +214,12 @@ rename_command.params += [console.TRUST, console.AS_JSON]
 
 
 def _check_names(old: str, new: str) -> None:
-    """Refuse a new name that cannot be imported, and an old one that is in use."""
+    """Check the two names of a `rename`.
+
+    Raises:
+        ConfigurationError: The new name cannot be imported, or the old name is still
+            in use.
+    """
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -239,7 +244,8 @@ def verify_command(store: str | None) -> console.Code:
     Nothing is decoded. In a folder that can be written, the pages of the file are
     checked too, and writers have to wait.
     """
-    # No process may write while the pages are checked, which only a writer can ensure.
+    # While the pages are checked, no other process may write. Only a store that is
+    # open for writing can ensure that.
     path = targets.existing_store(store)
     if store_plugin_at(path).is_lockable(path):
         opened_store = targets.open_to_write(store, InertCodec())
@@ -343,7 +349,7 @@ def _checks_of_machine() -> Iterator[dict[str, Any]]:
 
 
 def _checks_of_packages() -> Iterator[dict[str, Any]]:
-    """Check the needed packages, and list the extra ones."""
+    """Check the required packages, and list the optional packages."""
     from importlib import metadata  # noqa: PLC0415 - keeps --help fast
 
     versions: dict[str, str] = {}
@@ -357,7 +363,7 @@ def _checks_of_packages() -> Iterator[dict[str, Any]]:
 
 
 def _checks_of_store(path: str) -> Iterator[dict[str, Any]]:
-    """Check a store, and what it stands on."""
+    """Check that a store opens, and run the checks that the store's plug-in adds."""
     plugin = store_plugin_at(path)
     yield _check_opens(plugin, path)
     for check in plugin.checks(path):

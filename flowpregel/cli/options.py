@@ -1,4 +1,4 @@
-"""The options of the commands that run something, and the values that they take."""
+"""The options of the commands that run flows, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FLOW_OPTION = click.Option(
 
 
 def parse_value(value: str, *, text: bool) -> Any:
-    """Return the value of a VALUE: JSON, or the text itself if it is no JSON.
+    """Return the value of an argument VALUE, which is JSON or text.
 
     Args:
-        value: The word of the command line.
-        text: Whether it is a text even if it looks like JSON.
+        value: The argument on the command line.
+        text: True if the argument is text even if it looks like JSON.
     """
     if not text:
         with suppress(ValueError):
@@ -34,10 +34,11 @@ def parse_value(value: str, *, text: bool) -> Any:
 
 
 def load_json(option: str, value: str) -> Any:
-    """Return the value of an option: JSON, a file with JSON in it, or stdin.
+    """Return the value of an option, which is JSON, ``@FILE`` or ``@-`` for stdin.
 
     Raises:
-        ConfigurationError: It has no such value; the message names *option*.
+        ConfigurationError: The file cannot be read, or the text is not JSON. The
+            message names *option*.
     """
     try:
         if value == "@-":
@@ -71,7 +72,10 @@ def _metadata(
     __: click.Parameter,
     pairs: tuple[str, ...],
 ) -> dict[str, Any] | None:
-    """Return the dict of all ``--metadata NAME=VALUE``, or None if there are none."""
+    """Return the items of all ``--metadata NAME=VALUE`` options as a dict.
+
+    None is returned if there are no such options.
+    """
     metadata: dict[str, Any] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
@@ -86,7 +90,7 @@ def _context(
     __: click.Parameter,
     value: str | None,
 ) -> Any:
-    """Return the value of ``--context``, or None if the option is not given."""
+    """Return the value of ``--context``, or None without this option."""
     if value is None:
         return None
     return load_json("--context", value)

@@ -1,4 +1,4 @@
-"""Tasks, channels and steps as the commands show them: for people or for programs."""
+"""Tasks, channels and supersteps in the form that commands print, as JSON or text."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def task_record(
     names: Mapping[str, str],
     limits: Limits,
 ) -> dict[str, Any]:
-    """Return a task as a record for programs.
+    """Return a task as a record for JSON.
 
     Args:
         work: The task.
-        names: The names of the nodes, by task id, if the flow was imported.
+        names: The names of the nodes, by task id. It is empty if the flow was not
+            imported.
         limits: The limits of previews.
     """
     result = work.result if work.writes is None else _node_output(work.writes)
@@ -58,9 +59,12 @@ def running_task_record(
     task: Mapping[str, Any],
     step: int,
 ) -> dict[str, Any]:
-    """Return the record of a running task, given an item of `live_activity`.
+    """Return the record of a running task, in the form that `task_record` returns.
 
-    It has the form that `task_record` gives to other tasks."""
+    Args:
+        task: An item of ``live_activity(...)["running"]``.
+        step: The superstep of the task.
+    """
     from flowpregel.pregel.progress import how_far  # noqa: PLC0415 - keeps --help fast
 
     name = task["text"] or task["name"]
@@ -91,7 +95,7 @@ def task_cells(
     task: Mapping[str, Any],
     limits: Limits,
 ) -> Sequence[Any]:
-    """Return the cells of a task in the table of `show`."""
+    """Return the cells of a task's row in the table of `show`."""
     short_id = task["id"][:8]
     seconds = task["seconds"]
     seconds_text = None if seconds is None else f"{seconds:.3f}"
@@ -106,7 +110,7 @@ def task_cells(
 
 
 def _outcome_text(task: Mapping[str, Any], limits: Limits) -> str:
-    """Return the result, the error, the questions or the progress of a task."""
+    """Return the result, error, questions or progress of a task as text."""
     match task:
         case {"state": "failed", "error": {"type": kind, "message": message}}:
             text = f"{kind}: {message}"
@@ -126,13 +130,16 @@ def _outcome_text(task: Mapping[str, Any], limits: Limits) -> str:
 
 
 def for_people(channels: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *channels* by their names for people, or with ``--internals`` all."""
+    """Return *channels* by their public names.
+
+    With ``--internals``, all channels are returned by the engine's names.
+    """
     internals = console.has_flag("--internals")
     return by_public_name(channels, internals=internals)
 
 
 def _node_output(writes: Mapping[str, Any]) -> Any:
-    """Return the writes of a node; of an entrypoint's body only the returned value."""
+    """Return the writes of a node, or the return value of an entrypoint's body."""
     channels = for_people(writes)
     if "result" in channels and "__end__" in writes:
         return writes["__end__"]
@@ -140,9 +147,9 @@ def _node_output(writes: Mapping[str, Any]) -> Any:
 
 
 def step_number(step: int) -> int | None:
-    """Return the number of a superstep for people.
+    """Return the number of a superstep, or None for the superstep of the input.
 
-    The superstep that takes in the input has none.
+    With ``--internals``, the superstep of the input has a number too.
     """
     if step >= 0 or console.has_flag("--internals"):
         return step

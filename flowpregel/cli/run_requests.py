@@ -1,6 +1,6 @@
 """Requests to run a flow, and their execution.
 
-`run_flow` shows the progress of a run, prints its end, and returns an exit code.
+`run_flow` shows the progress of a run, prints the result, and returns an exit code.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _RESULT = Limits(
     size=2_000,
     total=2_000,
 )
-"""The limits of a result that is printed for people."""
+"""The limits of a result that is printed as text."""
 _COMMAND_OPTIONS = ("store", "quiet", "traceback")
-"""The options that do not belong to the run."""
+"""The options of the command that are not options of the run."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,23 @@ class RunRequest:
 
     flow: Pregel
     name: str | None
-    """``MODULE:FLOW`` of the command line; None: the flow that the run recorded."""
+    """``MODULE:FLOW`` from the command line, or None for the flow that the run
+    recorded.
+    """
     thread_id: str | None
-    """The id of the thread, or None if nothing of the run is stored."""
+    """The id of the thread, or None if the run is not stored."""
     options: Mapping[str, Any]
     """The ``store``, and the values of `RUN_OPTIONS`."""
 
     def command(self, name: str, *words: str) -> str:
-        """Return a command line that is about this run."""
-        # Without --store the flow must be named: its own checkpointer is the store.
+        """Return the command line of a command for this run.
+
+        Args:
+            name: The name of the command.
+            words: The arguments that follow the thread's id.
+        """
+        # Without --store, the flow must be named, because its checkpointer is the
+        # store.
         store = self.options["store"]
         location = ["--store", store]
         if store is None:
@@ -64,13 +72,19 @@ class RunRequest:
 
     @property
     def advice(self) -> str:
-        """The way to resume a run that did not end."""
+        """Advice on how to resume a run that did not finish."""
         if self.thread_id is None:
             return "nothing is kept"
         return f"what finished is kept; go on with: {self.command('resume')}"
 
     def print_end(self, code: Code, *texts: str, **more: Any) -> Code:
-        """Print the end of the run: with ``--json`` as JSON, otherwise *texts*."""
+        """Print the end of the run, and return *code*.
+
+        Args:
+            code: The exit code of the command.
+            texts: The lines to print without ``--json``.
+            more: Further fields of the record to print with ``--json``.
+        """
         record = {
             "status": console.STATUSES[code],
             "thread_id": self.thread_id,
@@ -86,15 +100,16 @@ def run_flow(
     *,
     resume: Any = None,
 ) -> Code:
-    """Run a flow, print how it ended, and return the exit code.
+    """Run a flow, print its result or error, and return the exit code.
 
     Args:
         request: The flow and the options.
         flow_input: The input of the flow.
-        resume: The treatment of a stored run with this id, as a `GraphRun` takes it.
+        resume: The treatment of a stored run with this id, as in `GraphRun.resume`.
 
     Raises:
-        click.exceptions.Exit: The command had to end: no other run may follow.
+        click.exceptions.Exit: The whole command was stopped, so that it must not start
+            another run.
     """
     from flowpregel.cli.watching import run_to_end  # noqa: PLC0415 - keeps --help fast
 
@@ -130,7 +145,7 @@ def run_flow(
 
 
 def _run_options(request: RunRequest) -> dict[str, Any]:
-    """Return the options of the run that a request stands for."""
+    """Return the options of the run that *request* describes."""
     options = dict(request.options)
     for name in _COMMAND_OPTIONS:
         options.pop(name, None)
@@ -139,7 +154,11 @@ def _run_options(request: RunRequest) -> dict[str, Any]:
 
 
 def _print_stopped(request: RunRequest, error: BaseException) -> Code:
-    """Print that a run was stopped; return the exit code, or exit with it."""
+    """Print that a run was stopped, and return the exit code.
+
+    Raises:
+        click.exceptions.Exit: The whole command was stopped, and not only this run.
+    """
     code = Code.STOPPED
     if isinstance(error, errors.RunStopped):
         code = Code.AGAIN
@@ -150,7 +169,7 @@ def _print_stopped(request: RunRequest, error: BaseException) -> Code:
         text = f"{reason}\n{text}"
     note(text)
     if type(error) is errors.TaskCancelled:
-        return code  # `flowpregel cancel` stopped this run alone
+        return code  # `flowpregel cancel` stopped only this run
     raise click.exceptions.Exit(code) from error
 
 
@@ -173,7 +192,7 @@ def _print_failed(request: RunRequest, error: Exception) -> Code:
 
 
 def _print_waiting(request: RunRequest, interrupts: Sequence[Interrupt]) -> Code:
-    """Print what a run waits for, and return the exit code."""
+    """Print the interrupts for which a run waits, and return the exit code."""
     lines = [_waiting_text(interrupt, request) for interrupt in interrupts]
     questions = [question_to_json(interrupt, FULL) for interrupt in interrupts]
     request.print_end(Code.WAITING, *lines, interrupts=questions)
@@ -183,7 +202,7 @@ def _print_waiting(request: RunRequest, interrupts: Sequence[Interrupt]) -> Code
 
 
 def _waiting_text(interrupt: Interrupt, request: RunRequest) -> str:
-    """Return in one line what a run waits for."""
+    """Return a line about the question, time or signal for which a run waits."""
     if not is_pause(interrupt.value):
         return f"waits for an answer to {interrupt.id}: {one_line(interrupt.value)}"
     (kind, value) = next(iter(interrupt.value.items()))
@@ -193,7 +212,9 @@ def _waiting_text(interrupt: Interrupt, request: RunRequest) -> str:
 
 
 def is_pause(value: Any) -> bool:
-    """Return whether an interrupt waits for a time or a signal: it is no question."""
+    """Return whether the value of an interrupt describes a wait for a time or a signal,
+    and is not a question.
+    """
     if not isinstance(value, Mapping):
         return False
     return SLEEPS_UNTIL in value or AWAITS_SIGNAL in value

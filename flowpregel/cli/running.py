@@ -1,4 +1,4 @@
-"""The commands that run something, or stop it.
+"""The commands that run flows, or stop runs.
 
 These are: run, resume, answer, cancel, signal, wake, recover.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
 _PERIOD = 0.05
-"""Seconds between two checks whether a run has ended."""
+"""The interval, in seconds, at which `cancel` checks whether a run has ended."""
 _TEXT_HELP = "VALUE is text, even where it looks like JSON."
 
 
@@ -164,7 +164,8 @@ def _select_question(questions: dict[str, Any], interrupt_id: str | None) -> str
 
     Args:
         questions: The questions, by id.
-        interrupt_id: The id of the command line; None for the only question.
+        interrupt_id: The id on the command line. If it is None, there must be only one
+            question.
 
     Raises:
         ConfigurationError: There are several questions, or none has this id.
@@ -296,7 +297,7 @@ def recover_command(every: float | None, **options: Any) -> Code:
     while True:
         for saved in _abandoned_runs(options["store"]):
             thread_id = saved.address.thread_id
-            # A person must check a failed run: it is not tried again and again.
+            # A run that has failed is not retried, because a person must check it.
             if codes.get(thread_id, Code.OK) is Code.OK:
                 codes[thread_id] = _resume_recorded(saved, options)
         if every is None:
@@ -312,14 +313,14 @@ def _abandoned_runs(store: str | None) -> list[Saved]:
             if address.namespace:
                 continue
             saved = saver.load(address)
-            # A person resumes a run that is at a breakpoint.
+            # A run at a breakpoint is left for a person to resume.
             if saved is not None and not is_paused(saved):
                 runs.append(saved)
     return runs
 
 
 def _can_resume(saved: Saved) -> bool:
-    """Return whether a time or a signal has come for which a run waits."""
+    """Return whether a run waits for a time that has come or a signal that was sent."""
     for work in work_of(saved):
         for interrupt in work.interrupts:
             if is_pause(interrupt.value) and _has_come(interrupt.value):
@@ -328,7 +329,10 @@ def _can_resume(saved: Saved) -> bool:
 
 
 def _has_come(pause: Mapping[str, Any]) -> bool:
-    """Return whether the time of a pause has come; a pause for a signal has no time."""
+    """Return whether the time of a pause has come.
+
+    A pause for a signal has no time, so True is returned.
+    """
     wake_time = str(pause.get(SLEEPS_UNTIL, ""))
     if not wake_time:
         return True
@@ -336,7 +340,10 @@ def _has_come(pause: Mapping[str, Any]) -> bool:
 
 
 def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:
-    """Resume a run with its recorded flow; an error ends this run alone."""
+    """Resume a run with the flow that it recorded, and return the exit code.
+
+    An error of this run is printed, so that other runs can still be resumed.
+    """
     thread_id = saved.address.thread_id
     run_options = dict(options)
     if not run_options["on_conflict"]:
@@ -352,7 +359,7 @@ def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:
         )
         code = run_flow(request, None, resume=flow.once)
     except errors.ThreadBusyError:
-        return Code.OK  # another process has claimed it first
+        return Code.OK  # another process has resumed the run first
     except errors.FlowPregelError as error:
         note(f"error: {thread_id}: {error}")
         code = console.exit_code_of(error)

@@ -1,4 +1,4 @@
-"""The flow, store, checkpoint and run that the arguments of a command name."""
+"""Functions that find the flow, store or checkpoint that a command's arguments name."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ def load_flow(name: str, folder: str = "") -> Pregel:
 
     Args:
         name: The module and the name of the variable, or of the flow's function.
-        folder: The folder of the module, if it is known; otherwise the working folder.
+        folder: The folder of the module. If it does not exist, the working directory
+            is used.
 
     Raises:
-        ConfigurationError: There is no such flow; the message lists those that exist.
+        ConfigurationError: There is no such flow. The message lists the flows of the
+            module.
     """
     from flowpregel.pregel.naming import flow_labels, folder_of  # noqa: PLC0415
     from flowpregel.pregel.pregel import Pregel  # noqa: PLC0415 - keeps --help fast
@@ -85,10 +87,10 @@ def _not_a_flow(
     value: Any,
     flows: Mapping[str, Pregel],
 ) -> ConfigurationError:
-    """Return the error for a name that stands for *value*, which is no flow.
+    """Return the error for a name whose value is not a flow.
 
     Args:
-        name: The module and the name, as the command line has it.
+        name: The module and the name, as on the command line.
         value: The value with this name, or None if there is none.
         flows: The flows of the module, by the names of their variables.
     """
@@ -110,7 +112,8 @@ def _import(name: str, folder: str = "") -> ModuleType:
 
     Args:
         name: The name of the module, or its file.
-        folder: The folder of a module with this name, if it is known.
+        folder: The folder of the module, if *name* is a module's name. If it does not
+            exist, the working directory is used.
     """
     if name.endswith(".py") or os.sep in name:
         path = os.path.realpath(name)
@@ -136,7 +139,11 @@ def _import(name: str, folder: str = "") -> ModuleType:
 
 
 def _refuse_other_module(name: str, folder: str) -> None:
-    """Raise an error if the imported top-level module is not the one in *folder*."""
+    """Check that the imported top-level module is the module in *folder*.
+
+    Raises:
+        ConfigurationError: Another module with this name had been imported.
+    """
     spec = PathFinder.find_spec(name, [folder])
     if spec is None or not spec.origin:
         return
@@ -150,7 +157,10 @@ def _refuse_other_module(name: str, folder: str) -> None:
 
 @contextmanager
 def flow_on(flow: Pregel, store: str | None) -> Iterator[Pregel]:
-    """Give a flow on the store at *store*; None: on its own checkpointer."""
+    """Return a context manager that returns *flow* with the store at *store*.
+
+    If *store* is None, the flow keeps its own checkpointer.
+    """
     if store is None:
         yield flow
         return
@@ -163,10 +173,16 @@ def flow_of_thread(
     flow: str | None,
     store: str | None,
 ) -> Pregel:
-    """Import a thread's flow: *flow*, or the flow that the thread's run recorded.
+    """Import the flow of a thread and return it.
+
+    Args:
+        thread_id: The id of the thread.
+        flow: The name of the flow, or None for the flow that the thread's run recorded.
+        store: The store of the thread, or None.
 
     Raises:
-        ConfigurationError: The run recorded none: its graph is no variable of a module.
+        ConfigurationError: The run recorded no flow, because its graph is not a
+            variable of a module, or the flow cannot be imported.
     """
     if flow is not None:
         if store is not None:
@@ -174,7 +190,8 @@ def flow_of_thread(
         return load_flow(flow)
     with open_to_read(store) as saver:
         saved = newest_checkpoint(saver, thread_id)
-    # The store is closed: the program may open the same one to write to it.
+    # The flow is imported only after the store is closed, because its program may open
+    # the same store for writing.
     return recorded_flow(saved)
 
 
@@ -182,7 +199,7 @@ def recorded_flow(saved: Saved) -> Pregel:
     """Import the flow that a run recorded.
 
     Raises:
-        ConfigurationError: The run recorded none, or it cannot be imported.
+        ConfigurationError: The run recorded no flow, or the flow cannot be imported.
     """
     metadata = saved.checkpoint.metadata
     name = metadata.get(FLOW)
@@ -203,15 +220,15 @@ def open_to_read(
     *,
     flow: bool = False,
 ) -> DurableSaver:
-    """Open an existing store to read it, and change nothing in the store.
+    """Open an existing store for reading only.
 
     Args:
         path: The store's folder, or the URL of a database.
-        flow: Whether the user's flow reads it: values are decoded with their classes.
-            Otherwise nothing of the user's is imported or run.
+        flow: True to decode values with their classes, for the user's flow. False to
+            decode them without importing or running any of the user's code.
 
     Raises:
-        ConfigurationError: There is no path.
+        ConfigurationError: *path* is None or empty.
         StoreError: There is no store, or it cannot be opened.
     """
     codec = None if flow else InertCodec()
@@ -222,10 +239,10 @@ def open_to_write(
     path: str | None,
     codec: Codec | None = None,
 ) -> DurableSaver:
-    """Open an existing store to change it.
+    """Open an existing store for writing.
 
     Raises:
-        ConfigurationError: There is no path.
+        ConfigurationError: *path* is None or empty.
         StoreError: There is no store, or it cannot be opened.
     """
     return open_saver(existing_store(path), codec=codec)
@@ -237,16 +254,18 @@ def open_saver(
     readonly: bool = False,
     codec: Codec | None = None,
 ) -> DurableSaver:
-    """Open or make a store, with the key in the file that a variable names.
+    """Open a store, or create it.
+
+    The encryption key is read from the file that `KEY_FILE` in the environment names.
 
     Args:
         path: The store's folder, or the URL of a database.
-        readonly: Only read; make and change nothing.
-        codec: The encoder of values; None stands for any Python value, exactly.
+        readonly: True to open an existing store for reading only.
+        codec: The encoder of values, or None for the default codec.
 
     Raises:
-        ConfigurationError: No plug-in has the scheme of the URL, or the saver of the
-            plug-in lacks what the commands need.
+        ConfigurationError: No plug-in has the scheme of the URL, or the plug-in's saver
+            lacks methods that the commands need.
     """
     from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415 - fast --help
     from flowpregel.checkpoint.lmdb import StoreOptions  # noqa: PLC0415 - fast --help
@@ -269,7 +288,7 @@ def open_saver(
 
 
 def read_key(file: str) -> bytes:
-    """Return the encryption key that a file holds.
+    """Return the encryption key in a file.
 
     Raises:
         ConfigurationError: The file cannot be read.
@@ -284,7 +303,12 @@ def read_key(file: str) -> bytes:
 
 
 def existing_store(path: str | None) -> str:
-    """Return the full path or the URL of an existing store."""
+    """Return the full path or the URL of an existing store.
+
+    Raises:
+        ConfigurationError: *path* is None or empty.
+        StoreError: There is no store at *path*.
+    """
     if not path:
         raise ConfigurationError(
             "which store? pass --store PATH, or set FLOWPREGEL_STORE"
@@ -304,7 +328,7 @@ def newest_checkpoint(
     thread_id: str,
     checkpoint_id: str | None = None,
 ) -> Saved:
-    """Return a thread's newest checkpoint, or the one with this id.
+    """Return the checkpoint with this id, or without an id the thread's newest one.
 
     Raises:
         ConfigurationError: The store has no such thread.
@@ -323,16 +347,17 @@ def find_checkpoint(
     thread_id: str,
     name: str | None,
 ) -> Saved:
-    """Return a checkpoint of a thread: the newest if *name* is None.
+    """Return the checkpoint of a thread that *name* identifies.
 
     Args:
         saver: The open store.
         thread_id: The id of the thread.
-        name: A step (``3``; the newest checkpoint of that step), an id, or the
-            beginning of an id that no other has.
+        name: The id of the checkpoint, or a unique beginning of the id; the number of a
+            superstep, such as ``3``, for its newest checkpoint; or None for the
+            thread's newest checkpoint.
 
     Raises:
-        ConfigurationError: There is none, or more than one.
+        ConfigurationError: No checkpoint matches, or several checkpoints match.
     """
     newest = newest_checkpoint(saver, thread_id)
     if name is None:
@@ -341,7 +366,8 @@ def find_checkpoint(
     for saved in saver.outline(Address(thread_id)):
         checkpoint = saved.checkpoint
         if _STEP.fullmatch(name):
-            # The first one of a step is the newest.
+            # Checkpoints are listed newest first, so only the first one of a superstep
+            # matches.
             is_match = checkpoint.step == int(name) and not ids
         else:
             is_match = checkpoint.id.startswith(name)

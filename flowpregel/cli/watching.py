@@ -1,7 +1,7 @@
-"""Views of runs in progress, in this process or in another one.
+"""Views of runs in progress, in this process or in another process.
 
 A `RunView` reads the events of a run in this process. A `WatchView` reads the store,
-and the activity that the running process publishes.
+and the activity that the process of the run publishes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _PERIOD = 0.2
 """Seconds between two reads of a watched run."""
 _ANSWER_TIMEOUT = 2.0
-"""Seconds to wait for an answer of the running process."""
+"""Seconds to wait for an answer of the process of the run."""
 _MOST_LINES = 10
-"""The most lines of failed calls, and of running tasks."""
+"""The greatest number of lines for failed calls, and also for running tasks."""
 _ENDED = ("done", "failed", "asking")
-"""The categories of calls that ran and do not run now."""
+"""The categories of calls that have run and are not running now."""
 _CODES = {status: code for code, status in console.STATUSES.items()}
 _NO_ACTIVITY: Mapping[str, Any] = {
     "running": [],
@@ -57,14 +57,14 @@ def run_to_end(
     *,
     is_quiet: bool,
 ) -> tuple[Any, tuple[Any, ...]]:
-    """Run a flow and show its progress; return the output, and the open questions.
+    """Run a flow and show its progress, then return the output and the open interrupts.
 
     Args:
-        flow: The flow, on its store.
+        flow: The flow, with its store.
         flow_input: The input of the flow.
         options: The options of the run.
-        resume: The treatment of a stored run, as a `GraphRun` takes it.
-        is_quiet: Whether no progress is shown.
+        resume: The treatment of a stored run, as in `GraphRun.resume`.
+        is_quiet: True to show no progress.
     """
     on_conflict = options["on_conflict"]
     if not on_conflict and flow.once and resume:
@@ -86,7 +86,7 @@ def run_to_end(
     run.resume = resume
     view = None if is_quiet else RunView(flow.name)
     parts: Any = run.items()
-    # The output of tasks is no result: stdout is only for results.
+    # Tasks print to stderr, because stdout is only for the result.
     with (
         ending(run.end, dies=False),
         redirect_stdout(sys.stderr),
@@ -102,7 +102,7 @@ def _show_parts(
     parts: Iterable[Mapping[str, Any]],
     view: RunView | None,
 ) -> tuple[Any, tuple[Any, ...]]:
-    """Show the parts of a stream; return the last output and the open questions."""
+    """Show the parts of a stream, then return the last output and the open interrupts."""
     output: Any = None
     interrupts: tuple[Any, ...] = ()
     for part in parts:
@@ -119,11 +119,14 @@ def _show_parts(
 
 
 def watch_run(saver: DurableSaver, thread: str | None) -> Code:
-    """Show a run until it ends; return the exit code for its status.
+    """Show a run until it ends, and return the exit code for its status.
 
     Args:
         saver: The open store.
-        thread: The id of the run; None for the run that changed last.
+        thread: The id of the run, or None for the run that changed last.
+
+    Raises:
+        ConfigurationError: There is no such run.
     """
     with closing(StoreReader(saver)) as reader:
         if thread is None:
@@ -150,11 +153,12 @@ def watch_run(saver: DurableSaver, thread: str | None) -> Code:
 
 
 class RunView:
-    """The progress of a run, and a line for each failed task and each custom chunk.
+    """A view of a run's progress, with a line for each failed task, and for each value
+    in the stream mode ``custom``.
 
     Args:
         name: The name of the flow.
-        clock: Returns seconds that only grow.
+        clock: A function that returns seconds and never goes backwards.
     """
 
     def __init__(
@@ -199,10 +203,10 @@ class RunView:
 
 
 class WatchView(ProgressView):
-    """The progress of a run in another process.
+    """A view of the progress of a run in another process.
 
     Args:
-        reader: Reads the store.
+        reader: The reader of the store.
         thread: The id of the run.
     """
 
@@ -218,13 +222,13 @@ class WatchView(ProgressView):
         self._reader = reader
         self._live = _NO_ACTIVITY
         self._open_calls: dict[str, CallRow] = {}
-        """The calls that left something and have not succeeded."""
+        """The calls that have records but have not succeeded, by id."""
         self._mark = 0
         self.started = 0
-        """Wall-clock nanoseconds at which the run began or resumed; 0: not known."""
+        """Wall-clock nanoseconds at which the run began or resumed; 0 if unknown."""
 
     def refresh(self) -> RunRow:
-        """Read the changes, show them now and then, and return the run.
+        """Read the changes, show them if the view is due, and return the run.
 
         Raises:
             ConfigurationError: There is no such run.
@@ -238,7 +242,8 @@ class WatchView(ProgressView):
         self._live = live or _NO_ACTIVITY
         started = self._live.get("started", self.started)
         if started != self.started:
-            # The tasks that were done before are counted separately: read all again.
+            # Tasks that were done before the run began or resumed are counted
+            # separately. Since that time has changed, all tasks are read again.
             self.started = started
             self._began = started / 1e9
             self._mark = 0
@@ -250,7 +255,7 @@ class WatchView(ProgressView):
         return row
 
     def _show_if_due(self) -> None:
-        """Show the present lines if the last ones are old enough."""
+        """Show the current lines if the last lines are old enough."""
         now = self._clock()
         age = now - self._last_shown
         if age >= self._period:
@@ -273,12 +278,12 @@ class WatchView(ProgressView):
         self._mark = changes.mark
 
     def _add(self, call: CallRow, number: int) -> None:
-        """Add *number* to the count for a call's name and category."""
+        """Add *number* to the count of calls with the name and category of *call*."""
         category = self._category(call)
         self._counts[call.name][category] += number
 
     def _category(self, call: CallRow) -> str:
-        """Return the name under which a call is counted."""
+        """Return the category under which a call is counted."""
         if call.state == "done" and call.began < self.started:
             return "before"
         if call.state == "waiting":
@@ -286,7 +291,7 @@ class WatchView(ProgressView):
         return call.state
 
     def lines(self, now: float) -> list[str]:
-        """Return the lines to show at *now*, as many as fit on a terminal."""
+        """Return the lines to show at *now*. On a terminal, only what fits is returned."""
         activity = self._live["running"]
         tasks = [task for task in activity if task["role"] == "leaf"]
         self._reports = self._reports_of_bodies()
@@ -321,7 +326,7 @@ class WatchView(ProgressView):
         return reports
 
     def _count_started(self, tasks: Iterable[Mapping[str, Any]]) -> None:
-        """Update the numbers of started calls; calls that wait count as started."""
+        """Update the numbers of started calls, which include calls that wait to run."""
         to_do = Counter(task["name"] for task in tasks)
         to_do += Counter(self._live["waiting"])
         names = self._counts.keys() | to_do.keys()
@@ -356,7 +361,7 @@ class WatchView(ProgressView):
 
 
 def _fitted_to_terminal(lines: list[str]) -> list[str]:
-    """Return the lines, and the parts of them, that fit on the terminal."""
+    """Return the lines that fit on the terminal, cut to its width."""
     size = get_terminal_size()
     width = size.columns - 1
     height = size.lines - 1
@@ -365,7 +370,7 @@ def _fitted_to_terminal(lines: list[str]) -> list[str]:
 
 
 def task_line(task: Mapping[str, Any], now: float) -> str:
-    """Return the progress of a running task of `StoreReader.live` in words."""
+    """Return a text about a running task, which is an item of `StoreReader.live`."""
     name = task["text"] or task["name"]
     began = task["began"] / 1e9
     duration = max(0.0, now - began)
@@ -382,9 +387,9 @@ def live_activity(
     saver: DurableSaver,
     thread: str,
 ) -> Mapping[str, Any]:
-    """Return the present activity of a run, as `StoreReader.live` does.
+    """Return the current activity of a run, as `StoreReader.live` does.
 
-    Without an answer of the running process within two seconds it is empty.
+    The activity is empty if the process of the run does not answer within two seconds.
     """
     deadline = time.monotonic() + _ANSWER_TIMEOUT
     with closing(StoreReader(saver)) as reader:
