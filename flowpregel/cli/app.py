@@ -56,7 +56,7 @@ class CommandGroup(click.Group):
         return [*self.commands, *plugin_commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command with this name, or None. A plug-in's command is imported."""
+        """Return the command with this name, or None. A plug-in is imported for it."""
         command = self.commands.get(cmd_name)
         if command is not None:
             return command

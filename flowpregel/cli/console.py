@@ -234,7 +234,7 @@ def _print_table(table: Table) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
-    """Print *rows* as JSON if ``--json`` was passed, otherwise as a table of *columns*."""
+    """Print *rows* as JSON with ``--json``, otherwise as a table of *columns*."""
     cells = [[row[column] for column in columns] for row in rows]
     titles = [column.removesuffix("_id").upper() for column in columns]
     print_result(rows, make_table(titles, cells))

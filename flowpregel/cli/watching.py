@@ -102,7 +102,7 @@ def _show_parts(
     parts: Iterable[Mapping[str, Any]],
     view: RunView | None,
 ) -> tuple[Any, tuple[Any, ...]]:
-    """Show the parts of a stream, then return the last output and the open interrupts."""
+    """Show the parts of a stream. Return the last output and the open interrupts."""
     output: Any = None
     interrupts: tuple[Any, ...] = ()
     for part in parts:
@@ -291,7 +291,7 @@ class WatchView(ProgressView):
         return call.state
 
     def lines(self, now: float) -> list[str]:
-        """Return the lines to show at *now*. On a terminal, only what fits is returned."""
+        """Return the lines to show at *now*, only those that fit on a terminal."""
         activity = self._live["running"]
         tasks = [task for task in activity if task["role"] == "leaf"]
         self._reports = self._reports_of_bodies()
