@@ -147,6 +147,16 @@ NO_RESOURCES: Final[Mapping[str, Any]] = dict.fromkeys(
     field.name for field in fields(Resources)
 )
 """The resource options of a task, all unset."""
+SINGLE_CALL: Final[Mapping[str, Any]] = {
+    "executor": "inline",
+    "retry_policy": None,
+    "cache_policy": None,
+    "timeout": None,
+    **NO_RESOURCES,
+}
+"""The options of a single call outside of a run, in this process: one attempt, without
+limits.
+"""
 
 
 def is_task(func: Any) -> bool:

@@ -55,7 +55,7 @@ from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import run_identity_of
 from flowpregel.func.mapping import ItemFuture, MadeCall, ResultStream
 from flowpregel.func.options import (
-    NO_RESOURCES,
+    SINGLE_CALL,
     TaskKeywords,
     TaskOptions,
     checked_options,
@@ -457,8 +457,7 @@ class TaskFunction(Generic[P, R]):
         Example:
             >>> measure.call_here("a.py")  # doctest: +SKIP
         """
-        plain: Any = {"executor": "inline", "retry_policy": None, "cache_policy": None}
-        here = self.with_options(timeout=None, **plain, **NO_RESOURCES)
+        here = self.with_options(**SINGLE_CALL)
 
         @entrypoint(executor="inline")
         def call(_: Any) -> Any:

@@ -300,6 +300,13 @@ def test_who_counts_nothing_refuses(executor: Any) -> None:
         run(executor, lambda: limited().result())
 
 
+def test_a_call_for_debugging_has_no_timeout() -> None:
+    """In this process nothing could stop it, so a timeout would be refused."""
+    here = os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    assert here == see_gpus.with_options(timeout=60).call_here()
+
+
 def test_a_call_for_debugging_takes_nothing() -> None:
     """It runs here, alone."""
     assert (
