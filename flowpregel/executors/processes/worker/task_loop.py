@@ -186,22 +186,28 @@ class Worker:
 
     def _run_tasks(self, frame: protocol.Frame) -> None:
         """Run the tasks of a frame, except those that were recalled."""
+        if self._is_spoiled:
+            # Only the task without a token is refused: the coordinator recalls the
+            # tasks that have tokens.
+            if frame.number:
+                self._link.send(protocol.REFUSED, frame.number)
+            return
         for number, digest, code, dropped, body in pickle.loads(frame.body):
-            if self._is_spoiled:
-                # Only the task without a token is refused: the coordinator recalls the
-                # tasks that have tokens.
-                if number == frame.number:
-                    self._link.send(protocol.REFUSED, number)
-                continue
-            for old_digest in dropped:
-                del self._codes[old_digest]
             if code:
-                name, packed = pickle.loads(code)
-                self._codes[digest] = name, ReceivedCode(packed)
+                self._receive_code(digest, code, dropped)
             if number == frame.number or self._tokens.take(number):
                 self._run_task(number, digest, body)
             if self._reader.released:
                 self._link.send(protocol.RETURNED, body=self._reader.take_released())
+            if self._is_spoiled:
+                return
+
+    def _receive_code(self, digest: bytes, code: bytes, dropped: list[bytes]) -> None:
+        """Store new code, and drop the code that the coordinator drops for it."""
+        for old_digest in dropped:
+            del self._codes[old_digest]
+        name, packed = pickle.loads(code)
+        self._codes[digest] = name, ReceivedCode(packed)
 
     def _run_task(self, number: int, digest: bytes, body: bytes) -> None:
         """Run one task and send its end; the module describes the order."""
