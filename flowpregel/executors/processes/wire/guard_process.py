@@ -108,17 +108,27 @@ def guard(coordinator: int) -> None:
         data = os.read(0, 1 << 16)
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
-            verb, pid, mark = line.split(b" ")
-            if verb == b"+":
-                workers[int(pid)] = mark
-            else:
-                workers.pop(int(pid), None)
-                leave_nothing({mark}, kill=verb == b"x")
+            follow_change(workers, line)
         if not data:  # the coordinator has closed its pool
             break
-    for worker in workers:
+    end_workers(workers)
+
+
+def follow_change(workers: dict[int, bytes], line: bytes) -> None:
+    """Add the worker of *line* to *workers*, or remove it and clean up after it."""
+    verb, pid, mark = line.split(b" ")
+    if verb == b"+":
+        workers[int(pid)] = mark
+    else:
+        workers.pop(int(pid), None)
+        leave_nothing({mark}, kill=verb == b"x")
+
+
+def end_workers(workers: dict[int, bytes]) -> None:
+    """Kill *workers*, and all processes that they started."""
+    for pid in workers:
         with contextlib.suppress(OSError):
-            os.killpg(worker, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
     if workers:
         leave_nothing({*workers.values()}, kill=True)
 
