@@ -175,23 +175,32 @@ class Arena:
         already, and *wait* allows, first wait a moment for a segment in use.
         """
         started = time.monotonic()
-        while True:
-            waited = time.monotonic() - started
-            with self._lock:
-                segment = self._free_segment(size)
-                if segment is None and (
-                    self._total() < MUCH or waited >= min(wait, _PATIENCE)
-                ):
-                    segment = self._new_segment(size)
-            if segment is not None:
-                buffer = _exported(segment.memory, size, segment)
-                if segment.size <= MUCH:
-                    weakref.finalize(buffer, self._free.append, segment).atexit = False
-                return buffer
+        patience = min(wait, _PATIENCE)
+        waited = 0.0
+        while (segment := self._segment_for(size, reuse=waited < patience)) is None:
             if waited >= wait or size > self._limit:
                 self.is_full = True
                 return None
             time.sleep(_LOOK_EVERY)
+            waited = time.monotonic() - started
+        buffer = _exported(segment.memory, size, segment)
+        if segment.size <= MUCH:
+            weakref.finalize(buffer, self._free.append, segment).atexit = False
+        return buffer
+
+    def _segment_for(self, size: int, *, reuse: bool) -> Segment | None:
+        """Return a free or a new segment for *size* bytes, or None if there is none.
+
+        If *reuse*, make no new segment once the segments are large: a segment in use
+        may soon be free.
+        """
+        with self._lock:
+            segment = self._free_segment(size)
+            if segment is not None:
+                return segment
+            if reuse and self._total() >= MUCH:
+                return None
+            return self._new_segment(size)
 
     def share(self, data: memoryview) -> BufferRef | None:
         """Write *data* for one reader, unless it lies in a segment already; return None
