@@ -333,23 +333,13 @@ class _Search:
 
     def _see_instance(self, value: Any) -> None:
         kind: Any = type(value)
-        is_ours = kind.__module__.partition(".")[0] == "flowpregel"
-        parameters = getattr(kind, "__dataclass_params__", None)
-        if is_ours and parameters is not None and parameters.frozen:
-            self._pending += (
-                getattr(value, entry.name, None) for entry in fields(kind)
-            )
-        elif is_ours and "__reduce__" in vars(kind):
-            # An instance of our class, such as a task, does not change; only the parts
-            # that it is pickled from are searched.
-            reduced = kind.__reduce__(value)
-            self._pending += () if isinstance(reduced, str) else reduced[1]
-        elif (
-            isinstance(value, tuple)
-            and hasattr(kind, "_fields")
-            and not kind.__dictoffset__
-        ):
-            self._pending += (kind, *value)
+        parts: Iterable[Any] | None = None
+        if kind.__module__.partition(".")[0] == "flowpregel":
+            parts = _parts_of_ours(value)
+        if parts is None and _is_named_tuple(value):
+            parts = (kind, *value)
+        if parts is not None:
+            self._pending += parts
         elif _is_plain(kind):
             self._see_attributes(value)
         else:
@@ -380,6 +370,31 @@ def found_by_name(value: Any) -> bool:
     )
     # If a package is registered, so are all its modules.
     return not any(f"{module_name}.".startswith(f"{name}.") for name in registered)
+
+
+def _parts_of_ours(value: Any) -> Iterable[Any] | None:
+    """Return the parts of an instance of our classes that does not change, such as a
+    policy or a task; None if it may change.
+    """
+    kind: Any = type(value)
+    parameters = getattr(kind, "__dataclass_params__", None)
+    if parameters is not None and parameters.frozen:
+        return [getattr(value, entry.name, None) for entry in fields(kind)]
+    if "__reduce__" not in vars(kind):
+        return None
+    # Only the parts from which it is pickled matter.
+    reduced = kind.__reduce__(value)
+    return () if isinstance(reduced, str) else reduced[1]
+
+
+def _is_named_tuple(value: Any) -> bool:
+    """Return whether *value* is a named tuple without further attributes."""
+    kind: Any = type(value)
+    return (
+        isinstance(value, tuple)
+        and hasattr(kind, "_fields")
+        and not kind.__dictoffset__
+    )
 
 
 def _is_plain(kind: Any) -> bool:
