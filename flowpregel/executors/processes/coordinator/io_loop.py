@@ -179,20 +179,15 @@ class IOLoop:
     def _run(self) -> None:
         watchdog = self._watchdog
         while not self.is_done:
-            seconds = (
-                max(0.0, self._timers[0][0] - time.monotonic())
-                if self._timers
-                else None
-            )
+            seconds: float | None = None
+            if self._timers:
+                seconds = max(0.0, self._timers[0][0] - time.monotonic())
             ready = self._selector.select(seconds)
             watchdog.turn_began = time.monotonic()
             if not watchdog.is_awake:
                 watchdog.wake()
-            for key, mask in ready:
-                # An earlier action may have stopped watching this descriptor.
-                for event, action in self._watched.get(key.fd, {}).items():
-                    if event & mask:
-                        self._guarded(action)
+            for key, events in ready:
+                self._read(key.fd, events)
             self._is_woken = False
             while self._commands:
                 self._guarded(self._commands.popleft())
@@ -201,6 +196,14 @@ class IOLoop:
             watchdog.turn_began = 0.0
         self._is_finished = True
         self._execute_late()
+
+    def _read(self, fd: int, events: int) -> None:
+        """Call the actions of *fd* for *events*, unless an earlier action of this turn
+        has stopped watching *fd*.
+        """
+        for event, action in self._watched.get(fd, {}).items():
+            if event & events:
+                self._guarded(action)
 
     def _expire(self) -> None:
         """Call the actions of the timers that are due."""
