@@ -187,10 +187,7 @@ class Worker:
     def _run_tasks(self, frame: protocol.Frame) -> None:
         """Run the tasks of a frame, except those that were recalled."""
         if self._is_spoiled:
-            # Only the task without a token is refused: the coordinator recalls the
-            # tasks that have tokens.
-            if frame.number:
-                self._link.send(protocol.REFUSED, frame.number)
+            self._refuse(frame)
             return
         for number, digest, code, dropped, body in pickle.loads(frame.body):
             if code:
@@ -201,6 +198,13 @@ class Worker:
                 self._link.send(protocol.RETURNED, body=self._reader.take_released())
             if self._is_spoiled:
                 return
+
+    def _refuse(self, frame: protocol.Frame) -> None:
+        """Refuse the task of a frame that has no token; the coordinator recalls the
+        tasks that have tokens.
+        """
+        if frame.number:
+            self._link.send(protocol.REFUSED, frame.number)
 
     def _receive_code(self, digest: bytes, code: bytes, dropped: list[bytes]) -> None:
         """Store new code, and drop the code that the coordinator drops for it."""
