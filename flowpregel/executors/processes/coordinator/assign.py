@@ -205,15 +205,11 @@ class TaskQueue:
         The caller may add needs to *blocked* between two tasks. The iterator ends when
         *blocked* contains all needs.
         """
-        levels = [
-            self._levels[priority] for priority in sorted(self._levels, reverse=True)
-        ]
+        priorities = sorted(self._levels, reverse=True)
+        levels = [self._levels[priority] for priority in priorities]
         oldest = None
         if len(levels) > 1 and self._turns % OLDEST_EVERY == 0:
-            runs = (lines for level in levels for lines in level.values())
-            oldest = min(
-                (line[0] for lines in runs for line in lines.values()), key=_id_of
-            )
+            oldest = _oldest_of(levels)
             yield oldest
         for level in levels:
             for task in _in_turns(level, blocked):
@@ -264,6 +260,15 @@ class TaskQueue:
         tasks = [*islice(self, count)]
         self.remove(tasks)
         return tasks
+
+
+def _oldest_of(levels: Iterable[Mapping[object, _Lines]]) -> InFlight:
+    """Return the task that has waited longest."""
+    heads: list[InFlight] = []
+    for runs in levels:
+        for lines in runs.values():
+            heads += [line[0] for line in lines.values()]
+    return min(heads, key=_id_of)
 
 
 def _in_turns(
@@ -354,9 +359,16 @@ class Assignment:
 
 
 class RemainingResources:
-    """The resources and workers that are not assigned yet."""
+    """The resources and workers that are not assigned yet.
+
+    Args:
+        workers: The loads of the workers.
+        limits: The limits of the pool.
+    """
 
     def __init__(self, workers: Sequence[WorkerLoad], limits: PoolLimits) -> None:
+        self.workers = workers
+        self.limits = limits
         self.amounts = dict(limits.amounts)
         self._gpus = [*limits.gpus]
         for worker in workers:
@@ -377,39 +389,45 @@ class RemainingResources:
         self.places = limits.size - states.count(WorkerState.BUSY)
         self.is_quiet = WorkerState.BUSY not in states
         """True if no worker runs a task."""
-        self.kept: set[str] = set()
-        """The resources that are reserved, because a task waits for them."""
+        gone = states.count(WorkerState.WAITING) + states.count(WorkerState.STOPPING)
+        self.missing = min(limits.size, limits.keep) - (len(states) - gone)
+        """The number of workers that the pool has less than it keeps."""
+        self.reserved: set[str] = set()
+        """The names of the resources that are reserved, because a task waits for them.
+        """
+        self.blocked: dict[Needs | None, tuple[InFlight, set[str]]] = {}
+        """The needs that are not free, each with the first task that has them and the
+        names of the resources that the task lacks.
+        """
 
     def _use(self, kind: WorkerKind) -> None:
         self._gpus = [gpu for gpu in self._gpus if gpu not in kind.gpus]
 
-    def take(self, needs: Needs) -> set[str]:
-        """Take *needs* from the amounts. If some are not free, take nothing and return
-        the names of the lacking resources.
+    def take(self, task: InFlight) -> bool:
+        """Take the needs of *task* from the amounts, and return True. If some are not
+        free, take nothing, reserve what the task lacks, and return False.
         """
-        amounts = (
-            needs.amounts if needs.rate is None else {**needs.amounts, needs.rate: 1}
-        )
-        reserved = set() if needs.is_below else self.kept
+        needs = task.needs or ONE_CPU
+        amounts = needs.amounts
+        if needs.rate is not None:
+            amounts = {**amounts, needs.rate: 1}
+        reserved = set() if needs.is_below else self.reserved
         lacking = {
             name
             for name, amount in amounts.items()
             if name in reserved or amount > self.amounts[name] + _ROUNDING
         }
         # An estimate must not prevent a task from running alone.
-        if lacking and not (
-            self.is_quiet and needs.is_measured and lacking == {"memory"}
-        ):
-            return lacking
+        is_guess = self.is_quiet and needs.is_measured and lacking == {"memory"}
+        if lacking and not is_guess:
+            self.reserved |= lacking
+            self.blocked[task.needs] = task, lacking
+            return False
         self.places -= 1
         self.is_quiet = False
         for name, amount in amounts.items():
             self.amounts[name] -= amount
-        return set()
-
-    def is_kept(self, needs: Needs) -> bool:
-        """Return whether some of *needs* are reserved for an earlier task."""
-        return not needs.is_below and not self.kept.isdisjoint(needs.amounts)
+        return True
 
     def take_worker(self, needs: Needs) -> int | WorkerKind:
         """Return the index of the worker for a task, or the kind of worker to start."""
@@ -433,6 +451,24 @@ class RemainingResources:
             self._use(kind)
         return worker
 
+    def most_ahead(
+        self, worker: WorkerLoad, waiting: Mapping[Needs | None, int]
+    ) -> int:
+        """Return the most tasks to send to *worker* before it is idle.
+
+        Args:
+            worker: The load of the worker.
+            waiting: The number of waiting tasks, by their needs.
+        """
+        if worker.state is not WorkerState.BUSY or worker.seconds > BATCH_SECONDS:
+            return 0
+        needs = worker.needs or ONE_CPU
+        if not needs.is_below and not self.reserved.isdisjoint(needs.amounts):
+            # An earlier task waits for what the worker's tasks take.
+            return 0
+        count = waiting.get(worker.needs, 0)
+        return min(count // self.limits.size, self.limits.batch)
+
 
 def assign(
     queue: TaskQueue,
@@ -450,23 +486,38 @@ def assign(
             rates, and slots that other programs hold.
     """
     free = RemainingResources(workers, limits)
-    result = Assignment()
-    blocked: dict[Needs | None, tuple[InFlight, set[str]]] = {}
+    result = Assignment(lacking=free.reserved)
+    waiting = queue.waiting(free.blocked)
+    unsent = _assign_free_workers(queue, waiting, free, result)
+    if limits.batch > 1 and unsent:
+        result.sends += _ahead(queue, chain(unsent, waiting), free)
+    result.starts += [PLAIN] * (free.missing - len(result.starts))
+    if free.blocked and free.is_quiet:
+        result.stuck = _stuck(free.blocked.values(), passing)
+    return result
+
+
+def _assign_free_workers(
+    queue: TaskQueue,
+    waiting: Iterator[InFlight],
+    free: RemainingResources,
+    result: Assignment,
+) -> list[InFlight]:
+    """Assign the tasks of *waiting* to idle workers and to workers to start, in
+    *result*. Return the other tasks that were taken from *waiting*.
+    """
     unsent: list[InFlight] = []
-    waiting = queue.waiting(blocked)
     task = next(waiting, None)
     while task is not None and free.places > 0:
-        if lacking := free.take(task.needs or ONE_CPU):
-            free.kept |= lacking
-            blocked[task.needs] = task, lacking
+        if not free.take(task):
             task = next(waiting, None)
             continue
         worker = free.take_worker(task.needs or ONE_CPU)
         if isinstance(worker, WorkerKind):
             result.starts.append(worker)
-        elif workers[worker].state is WorkerState.IDLE:
-            share = -(-queue.counts[task.needs] // limits.size)
-            most = min(share, limits.batch)
+        elif free.workers[worker].state is WorkerState.IDLE:
+            share = -(-queue.counts[task.needs] // free.limits.size)
+            most = min(share, free.limits.batch)
             batch, task = _batch_of(task.needs, chain((task,), waiting), 1, most)
             result.sends.append((worker, batch))
             continue
@@ -474,13 +525,7 @@ def assign(
         task = next(waiting, None)
     if task is not None:
         unsent.append(task)
-    if limits.batch > 1 and unsent:
-        result.sends += _ahead(workers, limits, queue, free, chain(unsent, waiting))
-    result.starts += _missing(workers, limits, len(result.starts))
-    result.lacking = free.kept
-    if blocked and free.is_quiet:
-        result.stuck = _stuck(blocked.values(), passing)
-    return result
+    return unsent
 
 
 def _batch_of(
@@ -499,34 +544,21 @@ def _batch_of(
 
 
 def _ahead(
-    workers: Sequence[WorkerLoad],
-    limits: PoolLimits,
-    queue: TaskQueue,
-    free: RemainingResources,
-    tasks: Iterator[InFlight],
+    queue: TaskQueue, tasks: Iterator[InFlight], free: RemainingResources
 ) -> Iterator[tuple[int, list[InFlight]]]:
     """Yield the indices of busy workers, and the tasks to send to each ahead of time.
 
     The last tasks in the queue are left for the first worker that becomes idle.
     """
-    for index, worker in enumerate(workers):
-        if worker.state is not WorkerState.BUSY or worker.seconds > BATCH_SECONDS:
+    for index, worker in enumerate(free.workers):
+        most = free.most_ahead(worker, queue.counts)
+        if not most:
             continue
-        most = min(queue.counts.get(worker.needs, 0) // limits.size, limits.batch)
-        if most and not free.is_kept(worker.needs or ONE_CPU):
-            batch, task = _batch_of(worker.needs, tasks, 0, most)
-            tasks = tasks if task is None else chain((task,), tasks)
-            if batch:
-                yield index, batch
-
-
-def _missing(
-    workers: Sequence[WorkerLoad], limits: PoolLimits, starts: int
-) -> list[WorkerKind]:
-    """Return the workers to start, so that the pool has as many workers as it keeps."""
-    gone = WorkerState.WAITING, WorkerState.STOPPING
-    present = starts + sum(worker.state not in gone for worker in workers)
-    return [PLAIN] * (min(limits.size, limits.keep) - present)
+        batch, task = _batch_of(worker.needs, tasks, 0, most)
+        if task is not None:
+            tasks = chain((task,), tasks)
+        if batch:
+            yield index, batch
 
 
 def _stuck(
