@@ -118,7 +118,8 @@ class ResourceLedger:
         self._settings = settings
         self._loop = loop
         self._finish = finish
-        self._looks_at = inf
+        self._timer_due = inf
+        """The time at which a timer is due because amounts change then."""
         self._needs: dict[object, Needs] = {}
         self._fitting: set[Needs] = set()
         """The needs that the pool can meet, if it is otherwise idle."""
@@ -229,28 +230,42 @@ class ResourceLedger:
             The kinds of workers to start; the indices of workers, and the tasks that
             each of them gets.
         """
-        next_looks: dict[str, float] = {}
         if self.count:
-            limits, next_looks = self._look_at_amounts(loads, limits)
-        passing = {name for name, at in next_looks.items() if at < inf}
-        plan = assign(queue, loads, limits, passing)
+            plan = self._assign_amounts(queue, loads, limits, tasks)
+        else:
+            plan = assign(queue, loads, limits)
         sent: list[InFlight] = []
         for _, batch in plan.sends:
             sent += batch
         queue.remove(sent)
-        if self.count and self._shared:
-            self._give_back(loads, plan)
-        due = min((next_looks[name] for name in plan.lacking & passing), default=inf)
-        if due < self._looks_at:
-            self._looks_at = due
-            self._loop.call_at(due, self._look)
+        return plan.starts, plan.sends
+
+    def _assign_amounts(
+        self,
+        queue: TaskQueue,
+        loads: Sequence[WorkerLoad],
+        limits: PoolLimits,
+        tasks: Mapping[JobKey, InFlight],
+    ) -> Assignment:
+        """Return the plan for tasks of which some have needs of their own; act on the
+        resources that they lack.
+        """
+        limits, changes = self._current_amounts(loads, limits)
+        passing = {name for name, at in changes.items() if at < inf}
+        plan = assign(queue, loads, limits, passing)
+        self._give_back(loads, plan)
+        due = min((changes[name] for name in plan.lacking & passing), default=inf)
+        if due < self._timer_due:
+            # At the end of the turn in which the timer expires, tasks are assigned.
+            self._timer_due = due
+            self._loop.call_at(due, self._forget_timer)
         if plan.stuck is not None and _all_wait(tasks):
             running = [task for task in tasks.values() if task.worker is not None]
             holders = _holders(plan.stuck[1], running)
             self._refuse(*plan.stuck, [task.job.task.name for task in holders])
-        return plan.starts, plan.sends
+        return plan
 
-    def _look_at_amounts(
+    def _current_amounts(
         self, loads: Sequence[WorkerLoad], limits: PoolLimits
     ) -> tuple[PoolLimits, dict[str, float]]:
         """Return *limits* with the current amounts, and the times at which amounts may
@@ -264,10 +279,8 @@ class ResourceLedger:
         amounts = dict(self._settings.amounts)
         for name, source in sources.items():
             amounts[name] = source.available(_used(name, loads), now)
-        next_looks = {
-            name: source.next_change_at(now) for name, source in sources.items()
-        }
-        return limits._replace(amounts=amounts, gpus=self._settings.gpus), next_looks
+        changes = {name: source.next_change_at(now) for name, source in sources.items()}
+        return limits._replace(amounts=amounts, gpus=self._settings.gpus), changes
 
     def _give_back(self, loads: Sequence[WorkerLoad], plan: Assignment) -> None:
         """Release the shared slots that no worker needs, counting the tasks that *plan*
@@ -282,8 +295,8 @@ class ResourceLedger:
                     count += len(_holders(name, tasks[:1]))
             places.give_back(count)
 
-    def _look(self) -> None:
-        self._looks_at = inf
+    def _forget_timer(self) -> None:
+        self._timer_due = inf
 
     def start(self, task: InFlight) -> None:
         """Note that *task* was sent to its worker."""
