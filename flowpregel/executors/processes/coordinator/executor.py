@@ -490,15 +490,8 @@ class ProcessExecutor(PoolExecutor):
         limits: Mapping[str, float | str] | None = None,
         limits_folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        _check_counts(
-            max_workers=max_workers,
-            worker_max_tasks=worker_max_tasks,
-            worker_max_rss=worker_max_rss,
-        )
-        _check_grace(grace)
-        from loky import cpu_count  # noqa: PLC0415 - 56 ms, only when a pool is made
-
-        cpus = int(cpu_count())
+        _check_pool_arguments(max_workers, worker_max_tasks, worker_max_rss, grace)
+        cpus = _usable_cpus()
         size = max_workers or cpus
         own_variables = env or {}
         caps = _items_outside(own_variables, thread_caps(cpus, size))
@@ -523,19 +516,35 @@ class ProcessExecutor(PoolExecutor):
         _pools.add(self._pool)
 
 
-def _check_counts(**counts: object) -> None:
+def _check_pool_arguments(
+    max_workers: object, worker_max_tasks: object, worker_max_rss: object, grace: float
+) -> None:
+    """Check the arguments of a `ProcessExecutor`.
+
+    Raises:
+        ConfigurationError: An argument makes no sense.
+    """
+    counts = {
+        "max_workers": max_workers,
+        "worker_max_tasks": worker_max_tasks,
+        "worker_max_rss": worker_max_rss,
+    }
     for name, value in counts.items():
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ConfigurationError(
                 f"{name} is {value!r}; use a whole number, or None"
             )
-
-
-def _check_grace(grace: float) -> None:
     if grace < 0:
         raise ConfigurationError(
             f"grace is {grace!r}; it is seconds and cannot be negative"
         )
+
+
+def _usable_cpus() -> int:
+    """Return the number of CPUs that this process may use."""
+    from loky import cpu_count  # noqa: PLC0415 - 56 ms, only when a pool is made
+
+    return int(cpu_count())
 
 
 def _items_outside(
