@@ -115,6 +115,7 @@ class WorkerProcess:
         """
         self.sent = SentToWorker()
         self.process, self.connections = start_process(settings, guard, self.launch)
+        self.pid = self.process.pid
         self.reader = BufferReader(self.connections.fd_socket)
         self.link = CoordinatorLink(self, loop, self.connections, handlers)
         self.output = WorkerOutput(self.link.resume_output)
@@ -139,11 +140,6 @@ class WorkerProcess:
         process = context.Process(target=run_worker, args=(setup,), env=env)
         process.start()
         return process
-
-    @property
-    def pid(self) -> int:
-        """The pid of the process."""
-        return self.process.pid
 
     # ------------------------------------------------ its life
 
