@@ -187,6 +187,37 @@ def test_a_new_call_in_front_of_the_others_waits_for_them_to_fit(
     assert [9] == [each for each in seen if isinstance(each, int)]
 
 
+def test_other_arguments_for_the_same_task_are_told_of(
+    saver: BaseCheckpointSaver,
+) -> None:
+    """The body was edited; neither its input nor the code of the task was."""
+    ran: list[int] = []
+
+    @task
+    def work(x: int) -> int:
+        ran.append(x)
+        return x
+
+    @task
+    def fail() -> None:
+        raise OSError("the power went out")
+
+    with pytest.raises(OSError, match="power"):
+        flow_of(lambda numbers: [*work.map(numbers), fail()], saver).run(
+            [0, 1, 2], id="1"
+        )
+
+    edited = flow_of(
+        lambda numbers: [*work.map([each + 10 for each in numbers])], saver
+    )
+    with pytest.raises(
+        UnmatchedCallsError, match=r"3 recorded calls of work.*work\(0\).*work\(10\)"
+    ):
+        edited.run([0, 1, 2], id="1", on_unmatched="error")
+
+    assert [0, 1, 2] == ran
+
+
 @pytest.mark.parametrize("way", ["other name", "decorated", "in chunks"])
 def test_a_call_in_the_place_of_a_task_that_is_gone_is_told_of(
     way: str, saver: BaseCheckpointSaver

@@ -295,6 +295,24 @@ def test_a_nested_run_that_is_given_nothing_is_refused_each_time(
         driver.run(None)
 
 
+@pytest.mark.parametrize(
+    ("is_addressed", "shown"),
+    [(False, ["first x"]), (True, ["second x"])],
+    ids=["where it stopped", "addressed"],
+)
+def test_the_answers_of_the_node_around_answer_only_a_graph_that_was_addressed(
+    is_addressed: bool, shown: list[str]
+) -> None:
+    """Elsewhere they belong to questions that the node itself has asked."""
+    driver = driver_of(node("n", ask))
+    nested = Nested(
+        answers={"0" * 32: "other"}, own_answers=("mine",), addressed=is_addressed
+    )
+    driver.options = replace(driver.options, nested=nested)
+
+    assert shown == [item.value for item in driver.run("x").interrupts]
+
+
 # -------------------------------------------------------------------- the past
 
 

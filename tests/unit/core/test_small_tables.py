@@ -13,7 +13,7 @@ import pytest
 
 from flowpregel._core.barrier import PUSHED
 from flowpregel._core.commands import Command, Send, call_target_of
-from flowpregel._core.ids import Span, next_version
+from flowpregel._core.ids import Span, interrupt_id, is_interrupt_id, next_version
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
 from flowpregel._core.resume_commands import command_writes, update_writes
 from flowpregel._core.stream_events import StreamEvents
@@ -218,6 +218,24 @@ def test_a_text_version_of_another_saver_counts_on() -> None:
     assert first < later
     assert next_version(None, 7) == 7
     assert next_version(9, 7) == 10
+
+
+@pytest.mark.parametrize(
+    ("value", "is_id"),
+    [
+        (interrupt_id("flow:1", 0), True),
+        ("0" * 32, True),
+        ("face", False),
+        ("g" * 32, False),
+        ("0" * 33, False),
+        (("0",) * 32, False),
+        (7, False),
+        ("", False),
+    ],
+)
+def test_the_id_of_a_question_has_32_hex_digits(value: object, is_id: bool) -> None:
+    """An answer with other keys is a mapping that a person gave."""
+    assert is_id is is_interrupt_id(value)
 
 
 def test_a_send_shows_its_timeout_only_if_it_has_one() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.commands import Command
+from flowpregel._core.commands import Command, Send
 from flowpregel._core.effects import (
     BUSY,
     LOOK_AGAIN,
@@ -25,6 +25,7 @@ from flowpregel._core.records import (
     ERROR,
     ERROR_SOURCE,
     INTERRUPT,
+    TASKS,
     Address,
     Arguments,
     Escaped,
@@ -32,7 +33,7 @@ from flowpregel._core.records import (
     Returned,
     Withdrawn,
 )
-from flowpregel.channels import LastValue, NamedBarrierValue
+from flowpregel.channels import LastValue, NamedBarrierValue, UntrackedValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import (
     GraphRecursionError,
@@ -42,7 +43,7 @@ from flowpregel.errors import (
 )
 from flowpregel.policies import CachePolicy, RetryPolicy
 from tests.crash_driver import CrashDriver, Schedule
-from tests.unit.core.programs import ends, fed, node, program, submitted
+from tests.unit.core.programs import call_of, ends, fed, node, program, submitted
 
 SECOND = 1_000_000_000
 PATIENT = RetryPolicy(
@@ -146,6 +147,54 @@ def test_a_command_for_the_graph_around_leaves_the_run_with_it() -> None:
         driver.run(1)
 
     assert command == caught.value.command
+
+
+@pytest.mark.parametrize(
+    ("argument", "stored"),
+    [
+        ({"b": 1, "u": 2}, {"b": 1}),
+        ({"u": 2}, {}),
+        ({"b": 1}, {"b": 1}),
+        (["u"], ["u"]),
+        ("u", "u"),
+    ],
+)
+def test_what_is_sent_is_stored_without_the_values_of_untracked_channels(
+    argument: Any, stored: Any
+) -> None:
+    """The node that it is sent to gets all of it."""
+    sender = node("n", writers=(lambda _, __: [(TASKS, Send("m", argument))],))
+    receiver = node("m", triggers=(), channels=())
+    driver = CrashDriver(
+        program(sender, receiver, u=UntrackedValue(int)), InMemorySaver()
+    )
+
+    driver.run(1)
+
+    assert [1, argument] == [task.input for task in submitted(driver)]
+    sends = [
+        value.arg
+        for effect in driver.effects
+        if isinstance(effect, Commit)
+        for task in effect.batch.writes
+        for name, value in task.writes
+        if name == TASKS
+    ]
+    assert [stored] == sends
+
+
+# -------------------------------------------------------------------- calls
+
+
+def test_the_depth_of_a_call_is_the_number_of_its_callers() -> None:
+    """A planned task has none."""
+    steps, (_, body) = fed(CrashDriver(program(node("body")), None), 1)
+    (call,) = steps.send(Wakeup([call_of(body)], 2, 0)).tasks
+    assert isinstance(steps.send(None), Wait)
+    (inner,) = steps.send(Wakeup([call_of(call)], 2, 0)).tasks
+
+    assert [0, 1, 2] == [task.depth for task in (body, call, inner)]
+    steps.close()
 
 
 # -------------------------------------------------------------------- handlers
