@@ -1,11 +1,11 @@
-"""Contract suites for parts of your own, and crashes on purpose.
+"""Contract suites for your own components, and a harness that crashes workflows.
 
-* `ChannelLaws`, `SaverContract`, `StoreContract`, `CacheContract`: the rules for
-  a channel, a saver, a store or a cache of your own.
-* `crash_everywhere`: kills a workflow in a separate process at every fault
-  point that it passes.
+* `ChannelLaws`, `SaverContract`, `StoreContract` and `CacheContract` test a channel,
+  saver, store or cache that you have written.
+* `crash_everywhere` runs a workflow in separate processes, and kills it at every
+  fault point that it passes.
 
-Each name imports pytest or hypothesis, if it needs them, when it is first used.
+pytest is imported only when a name that needs it is first used.
 """
 
 from __future__ import annotations

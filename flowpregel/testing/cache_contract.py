@@ -1,6 +1,6 @@
-"""The contract of a cache, as tests that you can run on your own.
+"""The contract of a cache, as tests that you can run on your own cache.
 
-Subclass `CacheContract` in a test module of pytest, and define how a cache is made::
+Subclass `CacheContract` in a pytest module, and define how to create a cache::
 
     class TestMyCache(CacheContract):
         def make_cache(self, folder, **options):
@@ -37,7 +37,8 @@ _NAMES = (
 
 
 class CacheContract:
-    """Every rule of the contract of a `BaseCache` with ``max_entries`` and ``clock``.
+    """All rules of the contract of a `BaseCache` that has the options ``max_entries``
+    and ``clock``.
 
     A subclass defines `make_cache`.
     """
@@ -49,7 +50,13 @@ class CacheContract:
         max_entries: int = 100,
         clock: Callable[[], float],
     ) -> BaseCache:
-        """Return a new, empty cache."""
+        """Return a new, empty cache.
+
+        Args:
+            folder: A folder for this cache only.
+            max_entries: The greatest number of entries.
+            clock: A function that returns the time in seconds.
+        """
         raise NotImplementedError(
             f"{type(self).__name__} has to give make_cache(folder)"
         )

@@ -1,4 +1,4 @@
-"""The laws that every channel keeps, to check a channel of your own."""
+"""The laws that every channel must obey, for tests of your own channels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowpregel.errors import EmptyChannelError
 __all__ = ["Action", "ChannelLaws", "Observation", "observe"]
 
 Action: TypeAlias = Sequence[Any] | Literal["consume", "finish"]
-"""One superstep's writes, or the name of one of the two other calls of a channel."""
+"""The writes of one superstep, or the name of another method of a channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class Observation:
 
     available: bool
     value: Any
-    """The value of `get`; `MISSING` if it refuses."""
+    """The value that `get` returns, or `MISSING` if the channel is empty."""
     saved: Any
-    """The value of `checkpoint`."""
+    """The value that `checkpoint` returns."""
 
 
 def observe(channel: BaseChannel[Any, Any]) -> Observation:
-    """Return the state of *channel* now; later changes of the channel do not show."""
+    """Return the current state of *channel*, copied."""
     try:
         value = channel.get()
     except EmptyChannelError:
@@ -46,10 +46,10 @@ class ChannelLaws:
     """The laws of one kind of channel.
 
     1. Reading changes nothing, and `is_available` agrees with `get`.
-    2. A channel restored from its checkpoint equals the one that made it.
-    3. ``update(())`` changes nothing if the kind's `reacts_to_silence` is False.
-    4. A copy is equal, and a change of the copy does not show in the original.
-    5. `update`, `consume` and `finish` return True if anything changed. (`update`
+    2. A channel that is restored from a checkpoint equals the original channel.
+    3. ``update(())`` changes nothing if the channel's `reacts_to_silence` is False.
+    4. A copy equals the original, and changing the copy does not change the original.
+    5. `update`, `consume` and `finish` return True if anything has changed. (`update`
        may also return True for a write that is equal to the value.)
     6. An update that fails changes nothing.
     7. The order of a superstep's writes makes no difference if `any_order` is True.
@@ -60,9 +60,9 @@ class ChannelLaws:
     """
 
     make: Callable[[], BaseChannel[Any, Any]]
-    """A function that returns an empty channel of the kind."""
+    """A function that returns an empty channel."""
     is_saved: bool = True
-    """True if a checkpoint keeps its value."""
+    """True if a checkpoint stores the channel's value."""
     any_order: bool = False
     """True if the order of a superstep's writes makes no difference."""
     equal: Callable[[Any, Any], bool] = operator.eq
@@ -72,7 +72,7 @@ class ChannelLaws:
         """Apply *history* to a channel, and check the laws around each action.
 
         Raises:
-            AssertionError: A law is broken; the message names it and the action.
+            AssertionError: A law is broken. The message names the law and the action.
         """
         channel = self.make()
         self._check_state(channel, "when new")
@@ -145,7 +145,12 @@ class ChannelLaws:
 
 
 def _apply(channel: BaseChannel[Any, Any], action: Action) -> bool | None:
-    """Apply *action*; return whether the channel reports a change, None if it fails."""
+    """Apply *action* to *channel*.
+
+    Returns:
+        True if the channel reports a change, False if it reports none, or None if the
+        action fails.
+    """
     if action == "consume":
         return channel.consume()
     if action == "finish":

@@ -1,8 +1,9 @@
-"""Workflows that are killed at every fault point, resumed and compared.
+"""A harness that kills a workflow at every fault point, resumes it, and compares.
 
-A *workflow* is a function that takes a folder and returns a result. It keeps its
-store in that folder. Called again with the same folder, it resumes where the last
-call was killed, or returns the result of the finished run (``run_id=`` does both)::
+A *workflow* is a function that takes a folder and returns a result. Its store is in
+this folder. If the workflow is called again with the same folder, it resumes where the
+last call was killed, or returns the result of the finished run (``run_id=`` does
+both)::
 
     def workflow(folder):
         with LMDBSaver(folder / "runs") as saver:
@@ -12,18 +13,19 @@ call was killed, or returns the result of the finished run (``run_id=`` does bot
     report = crash_everywhere(workflow)
     assert report.ok, report
 
-First the workflow runs undisturbed, and the harness notes the fault points that
-it passes. Then, for each of these points, the workflow runs in a new folder until
-it reaches the point and is killed (a real ``SIGKILL``; a point in a worker kills
-the worker). It is called again in a new process until it ends. Every time:
+First the workflow runs undisturbed, and the harness notes the fault points that it
+passes. Then, for each of these points, the workflow runs in a new folder until it
+reaches the point and is killed (by a real ``SIGKILL``; at a point in a worker, only the
+worker is killed). Unless the run survived the death of a worker, the workflow is then
+called again in a new process, and runs to its end. Each time the harness checks that:
 
-* its result, and the history in its store, are those of the undisturbed run;
+* the result, and the history in the store, equal those of the undisturbed run;
 * no task ran again after its result was committed;
-* every side effect that it noted (`effect`) was made at least once, and none
-  by a task that was committed already.
+* every side effect that was noted by `effect` was made at least once, and none was made
+  by a task that was already committed.
 
-The passed points, the committed tasks and the effects are in a log outside the
-store that survives every kill.
+The points that were passed, the committed tasks and the effects are recorded in a log
+outside the store, which survives every kill.
 """
 
 from __future__ import annotations
@@ -55,11 +57,11 @@ __all__ = [
 _EFFECT = "effect"
 _MOST_SHOWN = 20
 _TRIES = 20
-"""The number of runs of which one should pass a point of the undisturbed run."""
+"""The number of runs that are tried until one passes a point of the undisturbed run."""
 
 
 class CrashError(Exception):
-    """The harness cannot do its work: the workflow fails even without a kill."""
+    """The workflow fails even if it is not killed, so nothing can be tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +94,18 @@ class CrashReport:
     points: tuple[Point, ...] = ()
     """The fault points that the undisturbed run passed."""
     writes: int = 0
-    """The number of those points that are before or after a durable write."""
+    """The number of *points* that are before or after a durable write."""
     effects: int = 0
-    """The number of those points that are before or after a side effect."""
+    """The number of *points* that are before or after a side effect."""
     kills: int = 0
     """The number of processes that were killed."""
     runs: int = 0
     """The number of processes that were started to run the workflow."""
     missed: list[Point] = field(default_factory=list)
-    """The points that none of 20 runs passed again.
+    """The points that none of 20 further runs passed.
 
-    The assignment of tasks to workers is not deterministic, nor is the set of
-    tasks that share a commit.
+    A run may miss a point because neither the assignment of tasks to workers nor the
+    set of tasks that share a commit is deterministic.
     """
     violations: list[Violation] = field(default_factory=list)
 
@@ -125,13 +127,13 @@ class CrashReport:
 
 
 def effect(description: str) -> None:
-    """Note in the log that a side effect was made; outside the harness, do nothing.
+    """Note in the log that a side effect was made. Outside the harness, do nothing.
 
-    The harness kills the workflow before and after this note, too.
+    The harness also kills the workflow before and after this note.
 
     Args:
-        description: The side effect, described by the same text in every run;
-            without line breaks.
+        description: A text without line breaks that describes the side effect. It must
+            be the same in every run.
 
     Example:
         >>> effect("sent the letter to Ada")
@@ -155,23 +157,25 @@ def crash_everywhere(
     timeout: float = 60.0,
     modules: Sequence[str] = (),
 ) -> CrashReport:
-    """Kill *workflow* at every fault point, and report the broken promises.
+    """Kill *workflow* at every fault point, and report the promises that did not hold.
 
-    The processes are made by multiprocessing: in a script, call it under
+    The processes are started by multiprocessing. In a script, call this function under
     ``if __name__ == "__main__":``.
 
     Args:
-        workflow: A function of a folder (`pathlib.Path`), or its ``"module:name"``.
-        in_a_row: The number of kills in a row. With 2, the run that resumes after
-            a kill is killed too, at every point that it passes; with 3, the run
-            after that, too.
-        at_most: Use at most this many points of each run, evenly spread.
-        history: Compare the contents of the LMDB stores below its folder.
+        workflow: A function that takes a folder (`pathlib.Path`), or the name of the
+            function, as ``"module:name"``.
+        in_a_row: The number of kills in a row. With 2, the run that resumes after a
+            kill is killed too, at every point that it passes. With 3, the run after
+            that is killed too.
+        at_most: The greatest number of points that are used of each run. They are
+            evenly spread. None stands for all points.
+        history: True to compare the contents of the LMDB stores in the folder too.
         timeout: Seconds that a run may take.
-        modules: Names of modules to import once, before any run; saves time.
+        modules: Names of modules that are imported once before all runs, to save time.
 
     Raises:
-        CrashError: The workflow fails undisturbed.
+        CrashError: The workflow fails even if it is not killed.
 
     Example:
         >>> report = crash_everywhere("myproject.flows:nightly")  # doctest: +SKIP
@@ -197,8 +201,9 @@ class _CrashTest:
 
     Args:
         workflow: The workflow to run and kill.
-        base: The folder for the folders of all runs.
-        at_most: The greatest number of points of a run that are used.
+        base: The folder in which each run gets a folder.
+        at_most: The greatest number of points that are used of each run, or None for
+            all points.
     """
 
     def __init__(self, workflow: Workflow, base: Path, at_most: int | None) -> None:
@@ -209,7 +214,7 @@ class _CrashTest:
         self._report = CrashReport()
 
     def run(self, in_a_row: int) -> CrashReport:
-        """Kill the workflow at every point, *in_a_row* times in a row."""
+        """Kill the workflow at every point, *in_a_row* times in a row, and report."""
         clean = self._new_folder()
         status = self._run(clean, None)
         if status != 0:
@@ -236,13 +241,14 @@ class _CrashTest:
         kills: int,
         source: Path | None,
     ) -> None:
-        """Kill at each of *points*, in as many runs as it takes to pass it.
+        """Kill a run at each of *points*, or at most `at_most` of them.
 
         Args:
-            earlier: The points of the kills before this one.
-            points: The points to choose from; the caller's `at_most` are used.
-            kills: The number of kills to do in a row, this one included.
-            source: The folder that the kill before this one left, if there was one.
+            earlier: The points of the kills before this kill.
+            points: The points to choose from.
+            kills: The number of kills in a row, including this kill.
+            source: The folder after the kill before this kill, or None for the first
+                kill.
         """
         limit = min(len(points), self._at_most or len(points))
         for index in range(limit):
@@ -258,7 +264,9 @@ class _CrashTest:
         kills: int,
         source: Path | None,
     ) -> bool:
-        """Repeat a kill until a run passes its point; return False after too many."""
+        """Repeat a kill until a run passes the point, or return False after too many
+        runs.
+        """
         return any(self._kill(points, kills, source) for _ in range(_TRIES))
 
     def _kill(
@@ -269,7 +277,8 @@ class _CrashTest:
     ) -> bool:
         """Kill a run at the last of *points*, resume it to its end, and compare.
 
-        Returns whether no other try is needed.
+        Returns:
+            False if the run must be repeated, because it did not pass the point.
         """
         folder = self._new_folder(source)
         folder.acted.unlink(missing_ok=True)
@@ -319,7 +328,9 @@ class _CrashTest:
             yield f"the effect {description!r} was lost"
 
     def _new_folder(self, source: Path | None = None) -> RunFolder:
-        """Return a run folder: a copy of *source*, or one that does not exist yet."""
+        """Return a copy of the run folder *source*, or a folder that does not exist yet
+        if *source* is None.
+        """
         self._count += 1
         path = self._base / f"{self._count:06}"
         if source is not None:
@@ -328,7 +339,7 @@ class _CrashTest:
 
 
 def _points(log: Sequence[LogLine]) -> Iterator[Point]:
-    """Yield each point that was passed, once, in the order of the first pass."""
+    """Yield each point that was passed once, in the order of the first pass."""
     points = dict.fromkeys(
         Point(line.name, line.count) for line in log if line.name != _EFFECT
     )
@@ -344,7 +355,7 @@ def _effects(log: Sequence[LogLine]) -> Iterator[str]:
 
 
 def _repetitions(log: Sequence[LogLine]) -> Iterator[str]:
-    """Yield the actions of tasks whose result the engine knew to be committed."""
+    """Yield a problem for each action of a task whose result was already committed."""
     committed: set[str] = set()
     for line in log:
         if line.name.endswith(".commit.after"):
@@ -356,7 +367,7 @@ def _repetitions(log: Sequence[LogLine]) -> Iterator[str]:
 
 
 def _repetition(line: LogLine, committed: Container[str]) -> str | None:
-    """Return the problem if *line* is an action of a task that is *committed*."""
+    """Return a problem if *line* is an action of a task in *committed*, or None."""
     if line.name == _EFFECT:
         task_id, _, description = line.about.partition(" ")
         problem = f"the effect {description!r} was made again by a committed task"
@@ -381,7 +392,7 @@ def _differences(expected: RunResult, result: RunResult) -> Iterator[str]:
 
 
 def _difference(old: Sequence[str], new: Sequence[str]) -> str:
-    """Return the first difference of two lines of a history, which are not equal."""
+    """Return the first difference between two unequal lines of histories."""
     fields = zip(old, new, strict=True)
     old_text, new_text = next(pair for pair in fields if pair[0] != pair[1])
     prefix = os.path.commonprefix([old_text, new_text])  # noqa: RUF071 - texts

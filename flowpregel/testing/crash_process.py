@@ -1,8 +1,8 @@
-"""One run of a workflow in a separate process, which may be killed, and its results.
+"""The run of a workflow in a separate process, which may be killed, and the result.
 
-The processes are forks of multiprocessing's fork server, which has imported the
-modules that a workflow needs: a run costs milliseconds. `flowpregel.testing.crash`
-decides which runs are made and compares their results.
+The processes are forks of multiprocessing's fork server, which has imported the modules
+that a workflow needs, so that a run starts within milliseconds.
+`flowpregel.testing.crash` decides which runs are made, and compares their results.
 """
 
 from __future__ import annotations
@@ -43,44 +43,47 @@ _PRELOADED = (
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of the log of a run: a fault point that was passed, or a side effect."""
+    """A line in the log of a run. It records a fault point that was passed, or a side
+    effect.
+    """
 
     name: str
     """The name of the point."""
     count: int
-    """The number of times that its process has passed the point, this one included."""
+    """The number of times that the process has passed the point, including this time.
+    """
     about: str
-    """The tasks that the point is about, and the description of an effect."""
+    """The ids of the point's tasks, or the task id and the description of an effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of a workflow, in a form that can be compared with another run's."""
+    """The result of a workflow, in a form that can be compared with other runs."""
 
     value: tuple[str, str]
-    """A digest, and a text for people."""
+    """A digest of the returned value, and the beginning of the value's `repr`."""
     history: tuple[tuple[str, ...], ...]
     """A line for each checkpoint of each thread, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of one workflow that is killed and resumed: its store, its log."""
+    """A folder with the store and the log of a workflow that is killed and resumed."""
 
     path: Path
 
     @property
     def work(self) -> Path:
-        """The folder that the workflow gets."""
+        """The folder that is passed to the workflow."""
         return self.path / "work"
 
     @property
     def acted(self) -> Path:
-        """The file that exists once the fault has acted."""
+        """The file that is created just before a process is killed."""
         return self.path / "acted"
 
     def log(self) -> list[LogLine]:
-        """Return the passed fault points and the side effects, in their order."""
+        """Return the passed fault points and the side effects, in order of time."""
         path = self.path / "log"
         if not path.exists():
             return []
@@ -97,7 +100,7 @@ class RunFolder:
         return result
 
     def printed(self) -> str:
-        """Return the last lines of the output of the runs."""
+        """Return the last lines of text that the runs have printed."""
         output = self.path / "output"
         if not output.exists():
             return ""
@@ -107,7 +110,7 @@ class RunFolder:
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A function of a folder, and the options for running it."""
+    """A function that takes a folder, with the options for running it."""
 
     function: bytes
     """The function, pickled."""
@@ -119,15 +122,17 @@ class Workflow:
     """Names of modules that the fork server imports."""
 
     def run(self, folder: RunFolder, fault: str) -> int:
-        """Run it in a new process; return its exit code, or minus the signal's number.
+        """Run the workflow in a new process, and return the exit code of the process.
+
+        If a signal ended the process, the exit code is the negative signal number.
 
         Args:
-            folder: The folder for its store, its log and its result.
-            fault: The point at which to kill it, in the form of ``FLOWPREGEL_FAULT``;
-                empty to let it run to its end.
+            folder: The folder for the store, the log and the result.
+            fault: The point at which to kill the workflow, in the form of
+                ``FLOWPREGEL_FAULT``, or an empty text to let it run to its end.
 
         Raises:
-            TimeoutError: It took too long, and was killed.
+            TimeoutError: The workflow took too long, and was killed.
         """
         folder.work.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("forkserver")
@@ -155,7 +160,7 @@ class Workflow:
 def _environment(folder: RunFolder, fault: str) -> dict[str, str]:
     """Return the environment variables of a run in *folder*."""
     return {
-        # Stores of a test need no key of the user's, and must not make one.
+        # The stores of a test must neither use nor create a key of the user's.
         "FLOWPREGEL_STORE_KEY": "the key of a test",
         **os.environ,
         _fault.TRACE: str(folder.path / "log"),
@@ -170,7 +175,7 @@ def _child(
     variables: Mapping[str, str],
     path: list[str],
 ) -> None:
-    """Run the workflow in this process, and write its result to the folder."""
+    """Run the workflow in this process, and write the result to the folder."""
     os.setsid()
     flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY
     output = os.open(folder.path / "output", flags, 0o600)
@@ -183,7 +188,8 @@ def _child(
     try:
         value = pickle.loads(workflow.function)(folder.work)
         _fault.fault("workflow.returned")
-        # The harness reads the history, not the workflow: no faults any more.
+        # From here on it is the harness that reads the history, and not the workflow,
+        # so no fault point must act or be logged.
         for name in (_fault.TRACE, _fault.FAULT, _fault.ONCE):
             del os.environ[name]
         _fault.arm()
@@ -198,11 +204,11 @@ def _child(
 
 
 def _history_of(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Yield the checkpoints of the stores in *folder*, in a form that all runs share.
+    """Yield a line for each checkpoint in the stores below *folder*.
 
-    Each line has the store, the thread, the namespace, the superstep, its source,
-    the values and the pending writes. Ids and times differ from run to run and are
-    left out.
+    Each line has the store, the thread, the namespace, the superstep, the source, the
+    values and the pending writes. Ids and times are left out, because they differ from
+    run to run.
     """
     from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - loads LMDB
 
@@ -218,7 +224,7 @@ def _history_of(folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def _history_line(saved: Saved) -> tuple[str, ...]:
-    """Return a checkpoint as a line of a history, without its store."""
+    """Return the line of a checkpoint, without the store."""
     deltas = {name: tuple(delta.writes) for name, delta in saved.deltas.items()}
     values: list[tuple[str, Any]] = sorted(saved.checkpoint.values.items())
     values += sorted(deltas.items())
@@ -239,10 +245,10 @@ def _history_line(saved: Saved) -> tuple[str, ...]:
 
 
 def _comparable(write: PendingWrite) -> tuple[str, object] | None:
-    """Return the part of a pending write that all runs share; None if there is none.
+    """Return the part of a pending write that is the same in all runs, or None.
 
-    Failures are left out: a failure that a later attempt overcame stays beside the
-    result, and the death of a worker makes its task fail.
+    Failures are left out. The death of a worker makes an attempt fail, and the failure
+    remains stored beside the result of a later attempt.
     """
     match write.channel:
         case records.ERROR | records.ERROR_SOURCE:
@@ -254,7 +260,7 @@ def _comparable(write: PendingWrite) -> tuple[str, object] | None:
             values = [_digest_and_repr(item.value) for item in write.value]
             return write.channel, values
         case records.ASKED:
-            # The id of a question is, too.
+            # The id of a question is derived from it too.
             questions = [_digest_and_repr(question[1:]) for question in write.value]
             return write.channel, questions
         case _:
@@ -262,6 +268,6 @@ def _comparable(write: PendingWrite) -> tuple[str, object] | None:
 
 
 def _digest_and_repr(value: object) -> tuple[str, str]:
-    """Return the digest of *value*, and the beginning of the repr for people."""
+    """Return the digest of *value*, and the beginning of the repr for messages."""
     digest = digest_of(value, "a value of the workflow", strict=False)
     return digest, repr(value)[:_LONGEST_TEXT]

@@ -1,9 +1,9 @@
-"""A pytest plugin: fixture ``flowpregel_check`` and option ``--crash-everywhere``.
+"""A pytest plugin with the fixture ``flowpregel_check`` and ``--crash-everywhere``.
 
-A test that is marked ``crash_everywhere`` runs once, unchanged, unless the option
-is given. With the option the test is a workflow of `flowpregel.testing.crash`: it
-runs in separate processes, is killed at each fault point, and runs again in the
-same ``tmp_path`` until it passes.
+Without the option, a test that is marked ``crash_everywhere`` runs as any other test.
+With it, the test is a workflow of `flowpregel.testing.crash`: it runs in separate
+processes, is killed at each fault point, and must pass when it runs again in the same
+``tmp_path``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HELP = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--crash-everywhere``."""
+    """Add the option ``--crash-everywhere``."""
     group = parser.getgroup("flowpregel")
     group.addoption(
         "--crash-everywhere",
@@ -37,13 +37,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe the marker to ``pytest --markers``."""
+    """Register the marker, so that ``pytest --markers`` lists it."""
     config.addinivalue_line("markers", _HELP)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
-    """Kill a marked test everywhere, rather than call it, if the option is given."""
+    """Kill a marked test at each fault point, instead of calling it, if the option is
+    given.
+    """
     marker = pyfuncitem.get_closest_marker(_MARKER)
     config = pyfuncitem.config
     if marker is None or not config.getoption("--crash-everywhere"):
@@ -60,7 +62,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Add the number of points at which each test was killed."""
+    """Add a line about the fault points and kills of each marked test."""
     if not config.getoption("--crash-everywhere"):
         return
     terminalreporter.section("killed everywhere")
@@ -76,9 +78,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture
 def flowpregel_check() -> Callable[..., None]:
-    """A function that fails if unfinished runs in a store no longer fit these flows.
+    """A function that fails the test if a run in a store no longer fits its flow.
 
-    It takes the path of the store, and the flows.
+    The arguments of the function are the path of the store, and the flows.
 
     Example:
         >>> def test_code_fits_the_runs(flowpregel_check):  # doctest: +SKIP
@@ -88,11 +90,12 @@ def flowpregel_check() -> Callable[..., None]:
 
 
 def check_runs_fit(store: str | Path, *flows: Any) -> None:
-    """Fail the running test if a run in *store* does not fit its flow among *flows*.
+    """Fail the current test if a run in *store* does not fit the code of the flow.
 
-    A run that belongs to none of *flows* is compared with the first, and fails too.
+    A run that belongs to none of *flows* is compared with the first flow, and fails the
+    test too.
     """
-    # Only a test with the fixture needs these.
+    # Imported here, because only tests with the fixture need these modules.
     from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415
     from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415
 
@@ -107,7 +110,7 @@ def check_runs_fit(store: str | Path, *flows: Any) -> None:
 
 
 def _workflow_of(item: pytest.Function) -> Callable[[Path], None]:
-    """Return the test as a function of the folder that replaces its ``tmp_path``."""
+    """Return a function that runs the test with its argument as ``tmp_path``."""
     names = item._fixtureinfo.argnames  # noqa: SLF001 - no public attribute has them
     fixtures = {name: item.funcargs[name] for name in names if name != "tmp_path"}
     try:
@@ -125,7 +128,7 @@ def _workflow_of(item: pytest.Function) -> Callable[[Path], None]:
 def _call_test(
     test: Any, fixtures: Mapping[str, Any], wants_folder: bool, path: Path
 ) -> None:
-    """Call a test in this process, with *path* as its ``tmp_path`` if it takes one."""
+    """Call a test in this process, with *path* as ``tmp_path`` if *wants_folder*."""
     arguments = dict(fixtures)
     if wants_folder:
         arguments["tmp_path"] = path

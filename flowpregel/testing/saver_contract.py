@@ -1,6 +1,6 @@
-"""The contract of a saver, as tests that you can run on your own.
+"""The contract of a saver, as tests that you can run on your own saver.
 
-Subclass `SaverContract` in a test module of pytest, and define how a saver is made::
+Subclass `SaverContract` in a pytest module, and define how to create a saver::
 
     class TestMySaver(SaverContract):
         def make_saver(self, folder):
@@ -132,7 +132,7 @@ def _pairs(pending: Sequence[PendingWrite]) -> list[Write]:
 
 
 class CommitRules(SaverHooks):
-    """The records of one commit are kept together, and read back by their address."""
+    """The records of one commit are stored together, and read back by their address."""
 
     def test_an_unknown_thread_gives_none_and_leaves_no_trace(
         self,
@@ -295,7 +295,7 @@ class CommitRules(SaverHooks):
 
 
 class PendingWriteRules(SaverHooks):
-    """Rules for pending writes: those of a task are saved before its superstep ends."""
+    """Rules for pending writes, which are saved before the superstep of a task ends."""
 
     @pytest.mark.parametrize("rule", PENDING)
     def test_pending_writes_of_one_task(self, line: Timeline, rule: str) -> None:
@@ -459,7 +459,9 @@ class HistoryRules(SaverHooks):
 
     @pytest.fixture
     def five(self, saver: Saver) -> Timeline:
-        """A line of five checkpoints: odd ones of inputs, the first with a score."""
+        """A line of five checkpoints. Those with an odd number are of inputs, and the
+        first has a score.
+        """
         five = Timeline(saver, "t")
         child = Timeline(saver, "t", "child")
         child.commit(9)
@@ -530,7 +532,7 @@ class SaverContract(
     NameRules,
     DeltaRules,
 ):
-    """Every rule of the contract of a `BaseCheckpointSaver`.
+    """All rules of the contract of a `BaseCheckpointSaver`.
 
     A subclass defines `make_saver`, and `reopen` if the saver has files on disk.
     """

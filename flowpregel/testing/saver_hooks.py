@@ -1,4 +1,4 @@
-"""The fixtures and helpers of the saver contract: a saver, and lines of checkpoints."""
+"""The fixtures and helpers of the saver contract: a saver, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 
 
 def nth_id(number: int) -> str:
-    """Return the checkpoint id with this number: a UUID like a run's, in order."""
+    """Return a checkpoint id: a UUID like a run's, which sorts by *number*."""
     return f"1f0a0000-0000-6000-8000-{number:012x}"
 
 
@@ -34,10 +34,11 @@ def nth_task_id(number: int) -> str:
 
 
 class Timeline:
-    """A line of checkpoints in one thread and namespace, like that of a run.
+    """A line of checkpoints in one thread and namespace, as a run commits them.
 
-    Keeps every channel's version and the head, so that a rule names only its
-    changes. `fork` starts another line from any checkpoint of this one.
+    The versions of channels and the newest checkpoint are tracked, so that a test
+    passes only the changes of each checkpoint. `fork` starts another line from the
+    newest checkpoint of this line.
     """
 
     clock = 1_700_000_000_000_000_000
@@ -59,7 +60,16 @@ class Timeline:
         source: Source = "loop",
         metadata: Mapping[str, Any] | None = None,
     ) -> Batch:
-        """Return the batch of the next checkpoint, and make it the head."""
+        """Return a batch with the next checkpoint, which becomes the head of the line.
+
+        Args:
+            number: The number of the checkpoint's id.
+            values: The new values of channels.
+            deltas: The new writes of channels that store deltas.
+            emptied: The channels that have no value any more.
+            source: The source of the checkpoint.
+            metadata: The metadata of the checkpoint.
+        """
         values = values or {}
         deltas = deltas or {}
         changed = (*values, *deltas, *emptied)
@@ -87,11 +97,11 @@ class Timeline:
         return Batch(address=self.address, checkpoint=checkpoint)
 
     def commit(self, number: int, *args: Any, **kwargs: Any) -> None:
-        """Commit the next checkpoint; the arguments are those of `batch`."""
+        """Commit the next checkpoint, with the arguments of `batch`."""
         self.saver.commit([self.batch(number, *args, **kwargs)])
 
     def fork(self) -> Timeline:
-        """Return a separate line that continues from this one's head."""
+        """Return a separate line that continues from the head of this line."""
         twin = Timeline(self.saver, self.address.thread_id, self.address.namespace)
         twin.versions = dict(self.versions)
         twin.head = self.head
@@ -102,7 +112,7 @@ class Timeline:
         """Return a checkpoint of this thread and namespace, the newest by default.
 
         Raises:
-            AssertionError: The saver does not have it.
+            AssertionError: The saver does not have this checkpoint.
         """
         checkpoint_id = None if number is None else nth_id(number)
         address = replace(self.address, checkpoint_id=checkpoint_id)
@@ -112,7 +122,7 @@ class Timeline:
 
 
 def ids(saver: Saver, thread_id: str, namespace: str = "") -> list[str]:
-    """Return the ids of a thread and namespace, newest first."""
+    """Return the checkpoint ids of a thread and namespace, newest first."""
     history = saver.history(Address(thread_id, namespace))
     return [saved.checkpoint.id for saved in history]
 
@@ -125,7 +135,16 @@ def writes(
     path: str = "p",
     namespace: str = "",
 ) -> Batch:
-    """Return the batch that keeps a task's pending writes."""
+    """Return a batch with the pending writes of a task.
+
+    Args:
+        thread_id: The id of the thread.
+        number: The number of the checkpoint from which the task started.
+        pairs: The channel and the value of each write.
+        task: The number of the task.
+        path: The path of the task.
+        namespace: The namespace of the checkpoint.
+    """
     pending = TaskWrites(nth_id(number), nth_task_id(task), path, pairs)
     return Batch(
         address=Address(thread_id, namespace),
@@ -137,15 +156,16 @@ class SaverHooks:
     """The methods that a subclass defines, and the fixtures that all rules use."""
 
     def make_saver(self, folder: Path) -> Saver:
-        """Return a new, empty saver; *folder* is its own and may stay unused."""
+        """Return a new, empty saver, which may store its data in *folder*."""
         raise NotImplementedError(
             f"{type(self).__name__} has to give make_saver(folder)"
         )
 
     def reopen(self, saver: Saver, folder: Path) -> Saver:
-        """Return a saver with the contents of *saver*, read from disk if it has one.
+        """Return a saver with the contents of *saver*, read from disk.
 
-        It may close *saver* first. The default is for a saver without a disk.
+        An implementation may close *saver* first. The default implementation is for a
+        saver without files on disk, and returns *saver* itself.
         """
         return saver
 
@@ -158,5 +178,5 @@ class SaverHooks:
 
     @pytest.fixture
     def line(self, saver: Saver) -> Timeline:
-        """The line of one thread."""
+        """An empty line of checkpoints in the thread ``t``."""
         return Timeline(saver, "t")

@@ -1,4 +1,4 @@
-"""The rules of values, of names and of deltas, for each saver."""
+"""The rules for values, names and deltas in the saver contract."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _set(value: Any, channel: str = "d") -> Step:
 
 @dataclass(frozen=True, slots=True)
 class DeltaCase:
-    """The changes of each superstep, and channel ``d`` at some checkpoints."""
+    """The changes of each superstep, and the expected contents of channel ``d``."""
 
     steps: Sequence[Step]
     expected: Mapping[int, object]
@@ -171,7 +171,7 @@ DELTAS: dict[str, DeltaCase] = {
 
 
 class DeltaRules(SaverHooks):
-    """A delta belongs to the version it made, and refers to the nearest value."""
+    """A delta belongs to the version that it made, and refers to the nearest value."""
 
     @pytest.mark.parametrize("rule", DELTAS)
     def test_deltas_of_one_channel(

@@ -1,6 +1,6 @@
-"""The contract of a store, as tests that you can run on your own.
+"""The contract of a store, as tests that you can run on your own store.
 
-Subclass `StoreContract` in a test module of pytest, and define how a store is made::
+Subclass `StoreContract` in a pytest module, and define how to create a store::
 
     class TestMyStore(StoreContract):
         def make_store(self, folder, **options):
@@ -281,7 +281,7 @@ class BatchRules(StoreHooks):
 
 
 class StoreContract(KeepingRules, BatchRules, SearchRules):
-    """Every rule of the contract of a `BaseStore` with ``clock``.
+    """All rules of the contract of a `BaseStore` that has the option ``clock``.
 
     A subclass defines `make_store`, and `reopen` if the store has files on disk.
     """

@@ -1,4 +1,4 @@
-"""The fixtures of the store contract: a store, its clock, and how a store is made."""
+"""The fixtures of the store contract, and the methods that a subclass defines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NS = ("users", "ada")
 
 
 class Clock:
-    """A clock that stands still until it is moved; it returns seconds."""
+    """A clock that returns seconds, and stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -35,14 +35,21 @@ class StoreHooks:
     def make_store(self, folder: Path, **options: Any) -> BaseStore:
         """Return a new, empty store.
 
-        *options* have ``clock``, a function that returns seconds.
+        Args:
+            folder: A folder for this store only.
+            options: The options of the store: ``clock``, a function that returns
+                seconds.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has to give make_store(folder)"
         )
 
     def reopen(self, store: BaseStore, folder: Path, **options: Any) -> BaseStore:
-        """Return a store with the items of *store*, read from disk if it has one."""
+        """Return a store with the items of *store*, read from disk.
+
+        The default implementation is for a store without files on disk, and returns
+        *store* itself.
+        """
         return store
 
     @pytest.fixture

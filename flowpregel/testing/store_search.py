@@ -1,4 +1,4 @@
-"""The rules of searches in a store, and of listings of namespaces."""
+"""The rules for searches and for listings of namespaces in the store contract."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PREFIXES = [
         id="unknown",
     ),
 ]
-"""A prefix, and the keys below it among `SearchRules.filled`."""
+"""A prefix, and the keys of the items below it in `SearchRules.filled`."""
 
 FILTERS = [
     pytest.param(
@@ -140,7 +140,7 @@ FILTERS = [
         id="no field",
     ),
 ]
-"""A filter, and the keys of the books that pass it."""
+"""A filter, and the keys of the books that match."""
 
 PATTERNS = [
     pytest.param(
@@ -204,11 +204,11 @@ PATTERNS = [
         id="prefix longer than all",
     ),
 ]
-"""The options of a listing, and the namespaces it has."""
+"""The options of a listing, and the namespaces that it returns."""
 
 
 class SearchRules(StoreHooks):
-    """A search finds the items that match, and no others."""
+    """A search finds the items that match, and no other items."""
 
     @pytest.fixture
     def filled(self, store: BaseStore) -> BaseStore:
