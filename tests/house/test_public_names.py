@@ -29,6 +29,7 @@ PUBLIC = [
     "flowpregel.constants",
     "flowpregel.errors",
     "flowpregel.executors",
+    "flowpregel.executors.cluster",
     "flowpregel.func",
     "flowpregel.graph",
     "flowpregel.plugins",

@@ -7,9 +7,13 @@ from math import inf
 
 import pytest
 
+from flowpregel.executors.cluster.remote_hosts import (
+    RemoteBatch,
+    RemoteHost,
+    RemoteHosts,
+)
 from flowpregel.executors.processes.coordinator.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.wire.node_code import NodeCode
-from flowpregel.plugins.cluster.remote_hosts import RemoteBatch, RemoteHost, RemoteHosts
 from tests.runs.pooling import job_of
 
 

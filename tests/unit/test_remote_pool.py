@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.executors.cluster.machine import RemotePoolHost
+from flowpregel.executors.cluster.remote_hosts import Buffers
+from flowpregel.executors.cluster.remote_pool import ClusterExecutor, RemotePool
 from flowpregel.executors.processes.wire import serialization
-from flowpregel.plugins.cluster.engine import EngineExecutor, RemotePool
-from flowpregel.plugins.cluster.machine import RemotePoolHost
-from flowpregel.plugins.cluster.remote_hosts import Buffers
 
 
 class RecordedPool(RemotePool):
@@ -23,13 +24,13 @@ class RecordedPool(RemotePool):
         """The machine that got the first batch."""
         super().__init__("test", 60.0)
 
-    def _machines(self) -> Mapping[str, int]:
+    def machines(self) -> Mapping[str, int]:
         return {"first": 1, "second": 1}
 
-    def _put(self, address: str, data: memoryview) -> Any:
+    def put_buffer(self, address: str, data: memoryview) -> Any:
         raise NotImplementedError
 
-    def _run(
+    def run_batch(
         self, address: str, packed: bytes, buffers: Mapping[int, Any]
     ) -> Future[Any]:
         self.got.set_result(address)
@@ -39,16 +40,34 @@ class RecordedPool(RemotePool):
         self.asked.add(address)
         return Future()
 
+    def release_machines(self) -> None:
+        self.asked.add("release")
+
 
 def test_nothing_is_asked_of_a_machine_that_was_never_used() -> None:
     """Not even to end what the executor has there: it would make a pool for that."""
     pool = RecordedPool()
-    with EngineExecutor(pool) as executor:
+    with ClusterExecutor(pool) as executor:
         executor.submit(len, ())
         used = pool.got.result(60)
         executor.close()
 
-    assert {used} == pool.asked
+    assert {used, "release"} == pool.asked
+
+
+def test_an_engine_releases_its_machines_beside_the_resources_of_the_pool() -> None:
+    """A plug-in that releases something of its own leaves no OS thread of the pool."""
+    pool = RecordedPool()
+    thread: Future[threading.Thread] = Future()
+    with ClusterExecutor(pool) as executor:
+        executor.submit(len, ())
+        pool.got.result(60)
+        pool.callbacks.call(lambda: thread.set_result(threading.current_thread()))
+        thread.result(60)
+        executor.close()
+
+    assert "release" in pool.asked
+    assert not thread.result().is_alive()
 
 
 def test_a_batch_for_a_coordinator_that_is_gone_keeps_no_memory() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 from distributed import Client, WorkerPlugin, get_worker, secede
 from distributed.protocol import to_serialize
 
-from flowpregel.plugins.cluster.engine import EngineExecutor, RemotePool
-from flowpregel.plugins.cluster.machine import pool_host
+from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
 
 
-class DaskExecutor(EngineExecutor):
+class DaskExecutor(ClusterExecutor):
     """An executor that runs tasks on the workers of a Dask cluster.
 
     Dask's own workers hand tasks to worker processes, so that timeouts, cancellation,
@@ -50,7 +49,7 @@ class DaskPool(RemotePool):
         client.register_plugin(plugin, name="flowpregel")
         super().__init__("dask", timeout)
 
-    def _machines(self) -> Mapping[str, int] | None:
+    def machines(self) -> Mapping[str, int] | None:
         if self._client.status != "running":
             return None
         return dict(self._client.nthreads())
@@ -59,7 +58,7 @@ class DaskPool(RemotePool):
         loop = self._client.loop.asyncio_loop
         return asyncio.run_coroutine_threadsafe(work, loop)
 
-    def _put(self, address: str, data: memoryview) -> Any:
+    def put_buffer(self, address: str, data: memoryview) -> Any:
         scattering = self._client.scatter(
             data.cast("B"),
             workers=[address],
@@ -69,7 +68,7 @@ class DaskPool(RemotePool):
         )
         return self._begin(scattering)
 
-    def _run(
+    def run_batch(
         self,
         address: str,
         packed: bytes,
@@ -81,7 +80,7 @@ class DaskPool(RemotePool):
                 scattered.append(await asyncio.wrap_future(handle))  # noqa: PERF401
             task = self._client.submit(
                 run_remote_batch,
-                self._name,
+                self.name,
                 packed,
                 list(buffers),
                 *scattered,
@@ -99,7 +98,7 @@ class DaskPool(RemotePool):
         *args: Any,
     ) -> Future[Any]:
         async def ask() -> Any:
-            message = {"method": method, "args": (self._name, *args)}
+            message = {"method": method, "args": (self.name, *args)}
             if self._is_direct:
                 return await self._client.rpc(address).flowpregel(**message)
             message["op"] = "flowpregel"

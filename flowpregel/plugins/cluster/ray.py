@@ -11,14 +11,13 @@ from typing import Any, Final, cast
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from flowpregel.plugins.cluster.engine import EngineExecutor, RemotePool
-from flowpregel.plugins.cluster.machine import pool_host
+from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
 
 _CALLS: Final = 1000
 """The number of batches and messages that a machine takes at once."""
 
 
-class RayExecutor(EngineExecutor):
+class RayExecutor(ClusterExecutor):
     """An executor that runs tasks on the machines of a Ray cluster.
 
     An actor on each machine has a pool of worker processes, one for each CPU, and
@@ -60,7 +59,7 @@ class RayPool(RemotePool):
         self._actors: dict[str, Any] = {}
         super().__init__(kind, timeout)
 
-    def _machines(self) -> Mapping[str, int] | None:
+    def machines(self) -> Mapping[str, int] | None:
         machines = {}
         for node in ray.nodes():
             cpus = int(node["Resources"].get("CPU", 0))
@@ -68,10 +67,10 @@ class RayPool(RemotePool):
                 machines[node["NodeID"]] = cpus
         return machines
 
-    def _put(self, address: str, data: memoryview) -> Any:
+    def put_buffer(self, address: str, data: memoryview) -> Any:
         return ray.put(PickleBuffer(data))
 
-    def _run(
+    def run_batch(
         self,
         address: str,
         packed: bytes,
@@ -110,11 +109,11 @@ class RayPool(RemotePool):
         is_client = ray.util.client.ray.is_connected()
         return options.remote(
             cpus,
-            self._name,
+            self.name,
             is_client,
         )
 
-    def release(self) -> None:
+    def release_machines(self) -> None:
         """Kill the actors."""
         for actor in self._actors.values():
             ray.kill(actor)

@@ -29,6 +29,12 @@ from typing import Any, Final
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task, TaskOrigin
 from flowpregel.context import Job
+from flowpregel.executors.cluster.coordinator_client import (
+    GONE,
+    LONGEST_POLL,
+    RELAYED,
+    CoordinatorClient,
+)
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import last_lines
@@ -51,12 +57,6 @@ from flowpregel.executors.processes.wire.protocol import (
 )
 from flowpregel.executors.processes.wire.serialization import BufferRef
 from flowpregel.executors.processes.wire.shared_memory import fill
-from flowpregel.plugins.cluster.coordinator_client import (
-    GONE,
-    LONGEST_POLL,
-    RELAYED,
-    CoordinatorClient,
-)
 
 SILENCE: Final = 5.0
 """Seconds without a poll after which a coordinator is considered gone."""

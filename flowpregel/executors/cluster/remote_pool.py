@@ -28,18 +28,18 @@ from typing import Any, Final
 from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, JobKey
+from flowpregel.executors.cluster.remote_hosts import (
+    Buffers,
+    RemoteBatch,
+    RemoteHost,
+    RemoteHosts,
+)
 from flowpregel.executors.processes.coordinator.arrivals import AnyOutcome
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.executor import PoolExecutor
 from flowpregel.executors.processes.coordinator.task_pool import TaskPool
 from flowpregel.executors.processes.wire import protocol
 from flowpregel.executors.processes.wire.protocol import Frame, PoolSettings
-from flowpregel.plugins.cluster.remote_hosts import (
-    Buffers,
-    RemoteBatch,
-    RemoteHost,
-    RemoteHosts,
-)
 
 LOST_AFTER: Final = 10.0
 """Seconds of silence after which a machine is given up.
@@ -52,7 +52,7 @@ _TRIES: Final = 3
 """The number of machines that a task may lose."""
 
 
-class EngineExecutor(PoolExecutor):
+class ClusterExecutor(PoolExecutor):
     """An executor in worker processes on the machines of an engine.
 
     Args:
@@ -82,10 +82,11 @@ class RemotePool(TaskPool):
         super().__init__(PoolSettings(size=0, grace=LOST_AFTER), self._buffers)
         self.kind = kind
         self._timeout = timeout
-        self._name = os.urandom(8).hex()
+        self.name = os.urandom(8).hex()
+        """The name of this coordinator, by which a machine knows it."""
         self.hosts = RemoteHosts()
         self._batch_ids = count(1)
-        self._known = self._machines()
+        self._known = self.machines()
         """The machines; None if the engine is not connected."""
         self._known_at = time.monotonic()
         """The time of the engine's last answer about its machines."""
@@ -107,24 +108,26 @@ class RemotePool(TaskPool):
     # ------------------------------------------------ the methods of an engine
 
     @abstractmethod
-    def _machines(self) -> Mapping[str, int] | None:
-        """Return the size of each machine, in tasks at once; None: no connection.
+    def machines(self) -> Mapping[str, int] | None:
+        """Return the size of each machine, in tasks at once, by the machine's address;
+        None if there is no connection.
 
-        It may block, and may raise anything.
+        This may block, and may raise any error.
         """
 
     @abstractmethod
-    def _put(self, address: str, data: memoryview) -> Any:
+    def put_buffer(self, address: str, data: memoryview) -> Any:
         """Give the engine a buffer for that machine and others; return its handle."""
 
     @abstractmethod
-    def _run(
+    def run_batch(
         self,
         address: str,
         packed: bytes,
         buffers: Mapping[int, Any],
     ) -> Future[Any]:
-        """Call `RemotePoolHost.run` on a machine; return the future of the batch's end.
+        """Call the method ``run`` of `pool_host` on a machine; return the future of the
+        batch's end.
 
         Args:
             address: The machine.
@@ -139,7 +142,21 @@ class RemotePool(TaskPool):
         method: str,
         *args: Any,
     ) -> Future[Any]:
-        """Call a method of the machine, with the name of this coordinator first."""
+        """Call a method of `pool_host` on a machine, with *name* as the first argument.
+
+        Returns:
+            The future of the method's result: of a list of buffers, or of a false
+            value.
+        """
+
+    def release_machines(self) -> None:
+        """Release the resources that the engine holds for this pool; called once, at
+        the end. The default does nothing.
+        """
+
+    def release(self) -> None:
+        self.release_machines()
+        super().release()
 
     # ------------------------------------------------ tasks in
 
@@ -201,7 +218,7 @@ class RemotePool(TaskPool):
         host.is_paused = False  # another run may be waiting for these
         orders: list[Any] = []
         handles: dict[int, Any] = {}
-        put = partial(self._put, host.address)
+        put = partial(self.put_buffer, host.address)
         for number, task in list(batch.tasks.items()):
             task.worker = batch
             task.number = number
@@ -215,7 +232,7 @@ class RemotePool(TaskPool):
             codes = {task.code.digest: task.code.data for task in batch.tasks.values()}
             packed = pickle.dumps((batch.id, codes, orders), 5)
             end_of_batch = self.ask(
-                self._run,
+                self.run_batch,
                 host.address,
                 packed,
                 handles,
@@ -444,7 +461,7 @@ class RemotePool(TaskPool):
         """Ask the engine for its machines repeatedly, on a dedicated OS thread."""
         while not self.loop.is_done:
             try:
-                self._known = self._machines()
+                self._known = self.machines()
             except Exception:  # noqa: BLE001 - any error: the engine cannot be asked
                 self._known = None
             self._known_at = time.monotonic()
