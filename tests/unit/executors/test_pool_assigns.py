@@ -178,6 +178,31 @@ def test_a_worker_with_nothing_to_do_gets_what_waits_behind_others(
     assert [] == first.take_tokens()
 
 
+def test_a_task_whose_turn_has_come_stays_with_its_worker(pool_of: PoolMaker) -> None:
+    """Though another has nothing to do: it will begin at once."""
+    pool, events = pool_of(3), Events()
+    workers = [idle_worker(pool, events), *(pool.worker().ready() for _ in range(2))]
+    pool.settle()
+    pool.start([job_of(never_measured)], events)
+    pool.settle()
+    (busy,) = [worker for worker in workers if worker.has_order()]
+    first, second = (worker for worker in workers if worker is not busy)
+    pool.start([job_of() for _ in range(4)], events)
+    running = first.order()
+    pool.settle()
+    assert first.has_order()
+
+    first.end_task(running)
+    for _ in range(2):
+        second.run()
+    for _ in range(3):
+        events.next()
+    pool.settle()
+
+    assert not second.has_order()
+    assert [first.orders[0].number] == first.take_tokens()
+
+
 def test_tasks_stay_behind_others_while_no_more_may_run(pool_of: PoolMaker) -> None:
     """Though a worker has nothing to do: it was started while another waited."""
     pool, events = pool_of(1), Events()

@@ -18,7 +18,8 @@ from loky import cpu_count
 
 from flowpregel._pickling.crossing import find_culprit
 from flowpregel.errors import ConfigurationError
-from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.executors.processes import ProcessExecutor, default_pool
+from flowpregel.executors.processes.coordinator import executor
 from flowpregel.executors.processes.coordinator.executor import thread_caps
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 from flowpregel.executors.processes.coordinator.pool import Pool
@@ -79,6 +80,31 @@ def test_a_timer_that_was_cancelled_is_not_called_and_leaves_nothing() -> None:
 
     assert ([], 0) == (called, loop.timer_count)
     assert len(loop._timers) <= 2  # noqa: SLF001 - what memory they take
+
+
+def test_commands_after_the_end_of_the_io_thread_are_all_executed_by_the_caller() -> (
+    None
+):
+    """So a task that comes too late still gets its end, and an error loses no other."""
+    done: list[str] = []
+    loop = IOLoop(lambda: done.append("dispatch"), lambda: done.append("error"))
+
+    def end() -> None:
+        loop.is_done = True
+        loop.call(lambda: done.append(threading.current_thread().name))
+
+    def fail() -> None:
+        loop.call(lambda: done.append("behind"))
+        raise KeyError
+
+    loop.call(end)
+    loop.start()
+    loop.join()
+    done.clear()
+
+    loop.call(fail)
+
+    assert ["behind", "dispatch", "error", "dispatch"] == done
 
 
 class Holder:
@@ -202,3 +228,30 @@ def test_a_pool_has_the_machine_if_its_executor_is_told_nothing() -> None:
     assert 1 == settings.share
     assert (b"", "") == (settings.initializer, settings.limits_folder)
     assert 0 < settings.shared_limit
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_pool_takes_as_many_jobs_ahead_for_each_worker(workers: int) -> None:
+    """So a larger pool does not run out of work earlier."""
+    one, more = ProcessExecutor(1), ProcessExecutor(workers)
+
+    assert more.room == workers * one.room
+    one.close()
+    more.close()
+
+
+def test_the_default_pool_is_one_until_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Then the next request makes another."""
+    monkeypatch.setattr(executor, "_default", None)
+    first = default_pool()
+    assert first is default_pool()
+    assert not first.is_closed
+
+    first.close()
+
+    second = default_pool()
+    assert second is not first
+    assert not second.is_closed
+    second.close()

@@ -380,6 +380,7 @@ class Pool(TaskPool):
     def refuse(self, task: InFlight, worker: WorkerProcess) -> None:
         """Kill *worker* if it still has *task*, a message of which cannot be read."""
         if task.worker is worker:
+            # no mutant: the error of the task is made from its own text, not from this
             worker.kill(task.unreadable or "")
 
     # ------------------------------------------------ how workers come
