@@ -1,11 +1,11 @@
 """Storage: the contract of stores, and sealed records, for authors of an engine.
 
-A *store* keeps records in tables, in transactions. Savers, long-term stores and caches
-use it only through `Store` and `Table`, whichever engine it is. An engine implements
-both, and its plug-in (`flowpregel.plugins.StorePlugin`) opens it by URL. The page
-*Write a store of your own* builds one.
+A *store* keeps records in tables, and changes them in transactions. Savers, long-term
+stores and caches use any store only through `Store` and `Table`. An engine implements
+these two, and its plug-in (`flowpregel.plugins.StorePlugin`) opens a store by URL. The
+page *Write a store of your own* shows how to write an engine.
 
-The order to read the modules in: `stores`, `tables`, `records`, `headers`, `options`,
+Read the modules in this order: `stores`, `tables`, `records`, `headers`, `options`,
 `group_commit`, `locks`. `in_memory` keeps records in this process. `storage.lmdb` is
 the default engine, and the only package that uses LMDB.
 """

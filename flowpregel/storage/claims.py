@@ -1,4 +1,4 @@
-"""Claims: the right of one process to compute a shared result, as locks on files."""
+"""Claims: file locks, each of which lets only one process compute a shared result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ClaimFiles:
     """The claims on the results of a cache. Each is a file in ``claims/``.
 
     Args:
-        folder: The folder that contains ``claims/``. Claims of killed processes are
-            removed when this is created.
+        folder: The folder that contains ``claims/``. The claims of killed processes are
+            removed from it at once.
     """
 
     def __init__(self, folder: str) -> None:
@@ -26,9 +26,9 @@ class ClaimFiles:
                     pass
 
     def claim(self, digest: bytes) -> AbstractContextManager[bool]:
-        """Hold the claim on the result with this *digest* while the context is open.
+        """Return a context manager that holds the claim on the result with *digest*.
 
-        Yield False if another process holds the claim.
+        Its value is False if another process holds the claim, and True otherwise.
         """
         with suppress(FileExistsError):
             os.mkdir(self._folder, 0o700)

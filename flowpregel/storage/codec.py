@@ -90,7 +90,7 @@ class ValueCodec:
     Compressed values are decoded even if *compression* is False.
 
     Args:
-        inner: The codec that encodes the values; None is `PythonCodec`.
+        inner: The codec that encodes the values, or None for `PythonCodec`.
         compression: True to compress the values that become smaller.
         renamed: The new names of classes, by their earlier names.
 
@@ -121,12 +121,12 @@ class ValueCodec:
         """Return *value* as bytes.
 
         Args:
-            value: Anything.
+            value: Any value.
             label: The origin of the value, for messages: its channel and its task.
 
         Raises:
-            ValueEncodingError: The value cannot be encoded; the message names the part
-                at fault.
+            ValueEncodingError: The value cannot be encoded. The message names the part
+                of the value that causes the problem.
         """
         try:
             data = self._mark + self._inner.encode(value)
@@ -257,10 +257,11 @@ class PythonCodec:
 def _decompressed(data: bytes) -> bytes:
     """Return the value in a compressed frame.
 
-    The size is checked first: a malicious frame of 50 kB could become gigabytes.
+    The size of the value is checked first, because a malicious frame of 50 kB could
+    decompress to gigabytes.
 
     Raises:
-        StoreCorruptError: The frame has another size than the one written before it.
+        StoreCorruptError: The size differs from the size that is stored with the frame.
     """
     zstandard = extra_module(*_ZSTANDARD)
     size, frame = int.from_bytes(data[1:9], "big"), data[9:]
@@ -299,12 +300,12 @@ def _encode_by_value(value: Any) -> bytes:
 
 
 def _reduce_exception(error: BaseException) -> Any:
-    """Return a reduction of *error* that does not call an ``__init__`` its class
-    defines.
+    """Return a reduction of *error* that does not call the ``__init__`` of a user's
+    class.
 
-    Plain pickle calls the class with ``error.args``. If the ``__init__`` passes other
-    arguments to its base class than it takes, that fails, but only when the pickle is
-    loaded.
+    Plain pickle calls the class with ``error.args``, which are the arguments that the
+    ``__init__`` passed to its base class. If they are not those that it takes itself,
+    this call fails, but only when the pickle is loaded.
     """
     kind, base = type(error), _builtin_base(type(error))
     has_own_form = (
@@ -335,7 +336,9 @@ def rebuild_error(
     state: dict[str, Any],
     cause: BaseException | None,
 ) -> BaseException:
-    """Return an equal error, without calling an ``__init__`` that its class defines."""
+    """Return an error from the parts that `_reduce_exception` stored, without calling
+    the ``__init__`` of a user's class.
+    """
     base = _builtin_base(kind)
     error: BaseException = base.__new__(kind, *built_with)
     base.__init__(error, *built_with)

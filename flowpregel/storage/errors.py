@@ -20,8 +20,8 @@ from flowpregel.errors import (
 )
 
 LITTLE_ROOM = 4 << 20
-"""The free space, in bytes, below which a general write error of an engine is taken for
-a full disk.
+"""The free space, in bytes, below which an engine's general write error means that the
+disk is full.
 """
 
 
@@ -56,8 +56,8 @@ def translate_os_errors(path: str) -> Iterator[None]:
 
 
 def is_disk_full(path: str) -> bool:
-    """Return whether there is so little space that a general write error on the file at
-    *path* means that the disk is full.
+    """Return whether a general write error on the file at *path* means that the disk is
+    full, because there is little free space.
     """
     return room_for(path) < LITTLE_ROOM
 

@@ -1,9 +1,9 @@
-"""The file systems on which a store may be: those known to be local, or in memory.
+"""The file systems on which a store may be: local file systems, and those in memory.
 
 LMDB and SQLite map files into memory and lock them. On a network file system the
 mappings of two machines differ, locks may have no effect, and acknowledged commits are
-lost. There are many network file systems, and new ones each year, so the list has the
-local file systems.
+lost. No list of network file systems could be complete, since there are new ones each
+year. So the list here has the local file systems, and any other is refused.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def refuse_network_folder(folder: str, engine: str = "LMDB") -> None:
     """Refuse a folder on a file system that is not known to be local.
 
     Args:
-        folder: The folder; it need not exist.
+        folder: The folder, which need not exist.
         engine: The engine that could lose data there, for the message.
 
     Raises:
@@ -117,7 +117,9 @@ def refuse_network_folder(folder: str, engine: str = "LMDB") -> None:
 
 
 def file_system(folder: str) -> str:
-    """Return the type of the file system that contains *folder*; empty if unknown."""
+    """Return the type of the file system that contains *folder*, or an empty text if it
+    is unknown.
+    """
     if sys.platform == "darwin":
         return _name_in(_statfs(folder))
     with (
@@ -150,7 +152,7 @@ def mounted(table: str, folder: str) -> str:
 def _statfs(folder: str) -> bytes:
     """Return the ``struct statfs`` of a folder, or of the nearest parent that exists.
 
-    It is empty if the system does not return one.
+    The result is empty if the system call fails or is missing.
     """
     while not os.path.exists(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)

@@ -73,7 +73,7 @@ class CommitQueue:
         """Return ``work(transaction)``, once the transaction is committed.
 
         Args:
-            work: The function that makes the changes; it may be called more than once.
+            work: The function that makes the changes. It may be called more than once.
             timeout: Seconds to wait for other writers.
 
         Raises:
@@ -96,7 +96,7 @@ class CommitQueue:
         return request.outcome.result()
 
     def _remove(self, request: CommitRequest) -> bool:
-        """Remove a request from the queue; return whether it was in the queue."""
+        """Remove a request from the queue, and return whether it was in the queue."""
         # Checked first, because the error of ``remove`` for a missing request contains
         # its repr, with all the values in it.
         if request not in self._queue:
@@ -140,7 +140,7 @@ class CommitQueue:
         self.writer.acquire()
 
     def _take_group(self, request: CommitRequest) -> list[CommitRequest]:
-        """Take all requests from the queue; return them, and *request* in any case."""
+        """Take all requests from the queue, and return them, *request* included."""
         group: list[CommitRequest] = []
         # Other OS threads may withdraw their requests at any time.
         with suppress(IndexError):

@@ -36,13 +36,13 @@ class Header:
     """
 
     id: str
-    """The id of the store; a backup keeps it."""
+    """The id of the store. A backup of the store has the same id."""
     created: int
     """Wall-clock nanoseconds."""
     key: str
-    """The name of the key that all records are sealed under."""
+    """The name of the key under which all records are sealed."""
     encryption: str | None
-    """The name of the key that all records are encrypted under, or `NOT_ENCRYPTED` if
+    """The name of the key under which all records are encrypted, or `NOT_ENCRYPTED` if
     no record is encrypted. None if some records may be encrypted.
     """
     format: int
@@ -50,7 +50,7 @@ class Header:
     """The name of the engine that wrote the store, and the version of its own format.
     """
     own_key: str | None = field(default=None, repr=False)
-    """The key that the records are sealed under, if the user gave no key."""
+    """The key under which the records are sealed, if the user gave no key."""
 
     @classmethod
     def new(
@@ -76,7 +76,7 @@ class Header:
         return replace(self, key=seal.id, own_key=own_key)
 
     def to_bytes(self, seal: Seal) -> bytes:
-        """Return the record that `read` reads."""
+        """Return the record of this header, which `read` decodes."""
         text = json.dumps(asdict(self)).encode()
         return purpose_digest(text, b"sum") + seal.of(HEADER, text) + text
 
@@ -125,9 +125,10 @@ class Header:
             record: The bytes that `to_bytes` returned.
             path: The location of the store, for messages.
             seal: The keys of the caller.
-            readonly: True if nothing will be written. Then the encryption key may be
-                missing, because records that are not encrypted can still be read.
-            trusting: Accept a store that is sealed under another key.
+            readonly: True if nothing will be written. In this case the encryption key
+                may be missing, because records that are not encrypted can still be
+                read.
+            trusting: True to accept a store that is sealed under another key.
 
         Raises:
             StoreCorruptError: The header was not sealed with the key that it names.
@@ -188,7 +189,7 @@ def seal_for(options: StoreOptions, header: Header | None = None) -> Seal:
     Args:
         options: The options, which may give the user's key. The environment variables
             `KEY_VARIABLE` and `KEY_FILE_VARIABLE` may give it too.
-        header: The header of the store; None if the store does not exist yet.
+        header: The header of the store, or None if the store does not exist yet.
 
     Raises:
         StoreError: The user's key is blank, or its file cannot be read.

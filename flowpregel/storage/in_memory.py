@@ -38,7 +38,7 @@ class MemoryStore:
     """A store that lives as long as its process. Any OS thread may use it.
 
     Args:
-        codec: The codec of values; by default the one that stores on disk use.
+        codec: The codec of values. The default is the default codec of stores on disk.
     """
 
     def __init__(self, codec: ValueCodec | None = None) -> None:
@@ -53,7 +53,7 @@ class MemoryStore:
 
     @defer_interrupts()
     def write(self, work: Callable[[Any], Any]) -> Any:
-        """Return ``work(transaction)``; if it raises, undo its changes."""
+        """Return ``work(transaction)``. If *work* raises an error, undo its changes."""
         with self._lock:
             undo: Undo = []
             try:
@@ -71,19 +71,20 @@ class MemoryStore:
         return self._tables.setdefault(name, MemoryTable(name))
 
     def close(self) -> None:
-        """Do nothing: the records live as long as this object."""
+        """Do nothing, because the records exist as long as this object."""
 
 
 class CopyingCodec(ValueCodec):
-    """A codec that copies values instead of encoding them as bytes. The fields of
-    records stay tuples.
+    """A codec that copies values instead of encoding them as bytes.
+
+    The fields of records remain tuples.
     """
 
     def __init__(self) -> None:
         self.fields_of = self.record_of = tuple
 
     def load_renames_with(self, load: object) -> None:
-        """Do nothing: a copied value refers to its class, not to a name."""
+        """Do nothing, because a copied value refers to its class, not to a name."""
 
     def encode(
         self,

@@ -101,8 +101,8 @@ class LockHolder:
 
     @property
     def state(self) -> str:
-        """The letter by which Linux gives the state of the process; empty if the state
-        is unknown.
+        """The letter that Linux uses for the state of the process, or an empty text if
+        the state is unknown.
         """
         with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
             _, _, rest = file.read().rpartition(b")")
@@ -140,7 +140,7 @@ def _holder_in(data: bytes) -> LockHolder | None:
 def open_file(path: str, flags: int) -> int:
     """Open a file of a store, and return its descriptor.
 
-    If *flags* let it be created, it gets mode 0600.
+    If *flags* allow the file to be created, it gets mode 0600.
 
     Raises:
         StoreError: The file or its folder is a symbolic link, or the file is not a
@@ -182,7 +182,7 @@ class FileLock:
     that was opened since under the same descriptor.
 
     Args:
-        path: The file; it is created with mode 0600 if it does not exist.
+        path: The file. If it does not exist, it is created with mode 0600.
     """
 
     def __init__(self, path: str) -> None:
@@ -194,7 +194,9 @@ class FileLock:
         os.fchmod(self._file, 0o600)  # the umask may have removed bits
 
     def acquire(self, timeout: float) -> bool:
-        """Acquire the lock; return False if it is not free within *timeout* seconds."""
+        """Acquire the lock and return True, or return False if it is not free within
+        *timeout* seconds.
+        """
         deadline = time.monotonic() + timeout
         pause = FIRST_PAUSE
         while True:

@@ -23,8 +23,9 @@ class StoreOptions:
     """
 
     lock_timeout: float = 30.0
-    """Seconds to wait before `StoreBusyError`: for another process that writes, or, for
-    a change that needs the store to be closed, for a process that has it open."""
+    """Seconds to wait for another process before `StoreBusyError` is raised. This is a
+    process that writes or, for a change that needs the store to be closed, any process
+    that has the store open."""
     allow_network: bool = False
     """Open a store on a file system that is not known to be local (``ext4``, ``xfs``,
     ``apfs``, ``tmpfs``, ``overlay`` ...), although LMDB and SQLite may lose data there.
@@ -51,11 +52,12 @@ class StoreOptions:
     such a name in the store instead.
     """
     kept_arguments: int = 1 << 20
-    """The most bytes to store of a failed call's arguments, for ``flowpregel debug``,
-    until the call succeeds; 0 stores none."""
+    """The limit, in bytes, on the stored arguments of a failed call, which are for
+    ``flowpregel debug`` and are deleted when the call succeeds. 0 stores none."""
     kept_output: int = 1 << 16
-    """The most bytes to store of the text that a task prints and logs in a worker
-    process, half from the beginning and half from the end; 0 stores none.
+    """The limit, in bytes, on the stored text that a task prints and logs in a worker
+    process. Of a longer text, the beginning and the end are stored, half each. 0 stores
+    none.
     """
 
     def __post_init__(self) -> None:

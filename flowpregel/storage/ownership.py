@@ -12,11 +12,11 @@ from flowpregel.storage.options import TRUST_VARIABLE
 
 
 def refuse_foreign_files(paths: Iterable[str]) -> None:
-    """Refuse a store that other users may have written, since values are pickles, which
-    run code.
+    """Refuse a store that other users may have written.
 
-    The checksums do not protect from such users, who can read the key in the store, and
-    engines do not check their own pages.
+    Values are pickles, which can run code. The checksums do not protect from such
+    users, because they can read the key in the store, and because engines do not check
+    their own pages.
 
     Args:
         paths: The files and folders of the store.

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from flowpregel.errors import StoreCorruptError
 
 _FEWEST_LEVELS = 20
-"""The number of nested tuples that makes a check necessary: with fewer, a value of two
-parts at each level has at most a million parts.
+"""The number of nested tuples from which a check is necessary. With fewer levels, a
+value with two parts at each level has at most a million parts.
 """
 _MOST_FIELDS = 2_000_000
 _TUPLE_OPCODES = b"\x85\x86\x87("
@@ -28,7 +28,7 @@ longer tuple.
 def fields_of(data: bytes) -> Any:
     """Return the fields of a record as `pickle.loads` does, without importing anything.
 
-    It takes 3 µs longer.
+    This takes 3 µs longer than `pickle.loads`.
 
     Raises:
         StoreCorruptError: The record contains objects that no valid record contains, or

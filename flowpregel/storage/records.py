@@ -1,4 +1,4 @@
-"""Sealed records: a keyed checksum on each, encrypted on demand.
+"""Sealed records, each with a keyed checksum, and encrypted if the user wants it.
 
 ::
 
@@ -55,7 +55,7 @@ class Seal:
 
     Args:
         key: The secret key for checksums, of any length.
-        encryption_key: A key of 16, 24 or 32 bytes; None if records are not encrypted.
+        encryption_key: A key of 16, 24 or 32 bytes, or None to encrypt no records.
         is_kept: True if the header of the store contains *key* itself.
 
     Raises:
@@ -77,7 +77,7 @@ class Seal:
         """The name of the key, from which the key cannot be computed."""
         self.cipher = None
         self.encryption = NOT_ENCRYPTED
-        """The name of the key that records are encrypted under, or `NOT_ENCRYPTED`."""
+        """The name of the key under which records are encrypted, or `NOT_ENCRYPTED`."""
         if encryption_key is not None:
             ciphers = extra_module(_CIPHERS, "encryption", "crypto")
             self.cipher = ciphers.AESGCM(encryption_key)
@@ -143,7 +143,7 @@ class SealedRecords:
         """Return the kind and the payload of the *record* at *key*.
 
         Raises:
-            StoreCorruptError: The checksum is not that of this record at this key.
+            StoreCorruptError: The checksum does not match the record and its key.
             StoreForeignError: The record is encrypted under another key.
         """
         position = self.name + key

@@ -1,10 +1,10 @@
 """The new names of classes and functions that recorded values refer to.
 
 A pickle refers to a class by its module and its name. If the class has been moved or
-renamed since, its new name is given by ``StoreOptions(renamed=...)``, or by the store
-itself, in a record in ``meta`` that `flowpregel rename` writes. No value is rewritten
-for that. So no value can be lost, and it does not matter which codec encodes,
-compresses or encrypts the values.
+renamed since, its new name is in ``StoreOptions(renamed=...)``, or in the store itself,
+in a record in ``meta`` that `flowpregel rename` writes. No value is rewritten for a
+rename. So no value can be lost, and it does not matter which codec encodes, compresses
+or encrypts the values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Renames:
 
     Args:
         names: The user's new names, by the old names. They take precedence over the
-            store's. A name may be that of a module, for all classes in the module.
+            names in the store. The name of a module renames all classes in the module.
     """
 
     def __init__(self, names: Mapping[str, str] | None = None) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flowpregel.storage.tables import Table
 
 Transaction: TypeAlias = Any
-"""An engine's own object, which its `Store` passes to work, and work to its tables."""
+"""An object of the engine. `Store` passes it to work, which passes it to tables."""
 
 
 class Store(Protocol):
@@ -62,7 +62,7 @@ class DurableStore(Store, Protocol):
     """A store on disk, which other processes use too."""
 
     path: str
-    """The location of the store, for messages: without a password."""
+    """The location of the store for messages, without a password."""
 
     def sizes(self) -> tuple[int, int]:
         """Return the size on disk, and the size of the map or 0 if there is none."""
@@ -72,7 +72,7 @@ class DurableStore(Store, Protocol):
 
 
 def use_renames_of(store: Store) -> None:
-    """Decode the values of *store* with the new names of classes in its records."""
+    """Decode the values of *store* with the new class names that the store records."""
     read = partial(store.table(b"meta").get, key=RENAMED)
     store.codec.load_renames_with(lambda: store.read(read))
 

@@ -1,4 +1,4 @@
-"""The tables of a store: records by key, in the order of their keys.
+"""The tables of a store, which have records by key, in the order of the keys.
 
 An engine keeps *records*, which are opaque bytes. `Table` turns payloads into sealed
 records and back, so no engine can return a record that was damaged or moved::
@@ -19,7 +19,7 @@ from flowpregel.storage.records import HEADER, WHOLE, SealedRecords
 
 
 class Table(SealedRecords, ABC):
-    """A table of one store; every method takes the transaction to use.
+    """A table of one store. Every method takes the transaction to use.
 
     A transaction is the object that `Store.read` and `Store.write` pass to their work.
     Only the engine's own tables access its contents. A subclass implements the six
@@ -56,7 +56,7 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         key: bytes,
     ) -> bool:
-        """Delete the record at *key*; return True if there was one."""
+        """Delete the record at *key*, and return True if there was one."""
 
     @abstractmethod
     def records(
@@ -137,7 +137,7 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         key: bytes,
     ) -> bool:
-        """Delete the payload at *key*; return True if there was one."""
+        """Delete the payload at *key*, and return True if there was one."""
         return self.discard(transaction, key)
 
     def scan(

@@ -78,7 +78,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture
 def flowpregel_check() -> Callable[..., None]:
-    """A function that fails the test if a run in a store no longer fits its flow.
+    """A function that fails the test if an unfinished run in a store no longer fits its
+    flow.
 
     The arguments of the function are the path of the store, and the flows.
 
@@ -90,7 +91,7 @@ def flowpregel_check() -> Callable[..., None]:
 
 
 def check_runs_fit(store: str | Path, *flows: Any) -> None:
-    """Fail the current test if a run in *store* does not fit the code of the flow.
+    """Fail the current test if an unfinished run in *store* no longer fits its flow.
 
     A run that belongs to none of *flows* is compared with the first flow, and fails the
     test too.

@@ -289,13 +289,13 @@ class Environment:
         self._resize(size + min(size, _LARGEST_DOUBLED))
 
     def _resize(self, size: int) -> None:
-        """Resize the map; 0 stands for the size that the file gives."""
+        """Resize the map. A size of 0 adopts the size that another process has set."""
         with self._gate.alone():
             try:
                 self._usable(self._lmdb).set_mapsize(size)
             except lmdb.Error as error:
-                # For example, there is no more address space. LMDB has unmapped the
-                # file then.
+                # For example, no address space may be left. In this case LMDB has
+                # already unmapped the file.
                 self._unmap()
                 self._map()
                 raise errors.of_commit(error, self.path) from error

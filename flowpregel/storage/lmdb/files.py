@@ -1,7 +1,7 @@
-"""The folder of a store: created in one step, and checked before it is opened.
+"""The folder of a store, which is created in one step and checked before it is opened.
 
-A store may come from another user. So no link in it is followed, and nothing in it is
-created or changed before its owner has been checked.
+A store may come from another user. So no link in the folder is followed, and nothing in
+it is created or changed before the owner of the folder has been checked.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def close_to_others(folder: str) -> None:
 
 
 def make_ballast(folder: str) -> None:
-    """Create a file beside the data that only reserves space, if there is space for it.
+    """Create a file that only reserves space, if there is space, beside the data file.
 
     On a full disk even a deletion of records needs space, which `drop_ballast` frees.
     """
@@ -253,8 +253,8 @@ def check_files(
 
     Args:
         folder: The folder of the store.
-        pages: Check every page; the caller must exclude other writers.
-        readonly: Do not change the file.
+        pages: True to check every page. The caller must exclude other writers.
+        readonly: True if the file must not be changed.
 
     Raises:
         StoreCorruptError: The file is truncated, damaged, or not an LMDB file.
@@ -294,7 +294,7 @@ def _metas_in_turn(file: BinaryIO, path: str) -> tuple[_Meta, _Meta]:
     while not _in_turn(*metas):
         earlier = metas
         metas = _metas(file, path)
-        # If a commit came between the two reads, the second look finds other pages.
+        # If a commit came between the two reads, the second read returns other pages.
         if earlier == metas:
             raise StoreCorruptError(
                 f"{path} is damaged: its meta pages say that they were written by "

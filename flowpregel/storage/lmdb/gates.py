@@ -34,7 +34,7 @@ class OpenStoreLock:
         path: The lock's file. If it cannot be created, nothing is locked, since no
             process can write to the folder then.
         data: The data file that is open.
-        create: Create the lock's file if it does not exist.
+        create: True to create the lock's file if it does not exist.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class OpenStoreLock:
     def alone(self) -> Iterator[bool]:
         """Keep other processes from opening the store while the context is open.
 
-        Yield False, without doing so, if another process has the store open.
+        Yield True, or False if another process has the store open, in which case no
+        process is kept from opening it.
         """
         if self._file < 0:
             yield not os.path.lexists(self._path)
@@ -127,8 +128,8 @@ class OpenStoreLock:
 class SharedExclusiveLock:
     """A lock that many OS threads can share, or one can hold exclusively.
 
-    An OS thread that waits for the exclusive lock goes before those that want to share
-    it.
+    An OS thread that waits for the exclusive lock takes precedence over OS threads that
+    want to share the lock.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,11 @@
 """An LMDB store that this process has opened: its environment, seal and codec.
 
-The keys that a store is sealed with can be changed. Every process that has the store
-open holds the keys in memory, so they change only while no process has it open. They
-change in a new file, as the free pages of the old one still hold readable data. The new
-file takes the old one's place in one step, once it is whole and on disk: a crash, a
-full disk and a damaged record leave the old one untouched.
+The keys with which a store is sealed can be changed. Every process that has the store
+open has the keys in memory, so they can be changed only while no process has it open.
+All records are sealed again in a new file, because the free pages of the old file still
+contain readable data. When the new file is complete and on disk, it replaces the old
+file in one step. A crash, a full disk or a damaged record leaves the old file
+untouched.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ _PAUSE = 0.02
 first, which needs the store to be closed.
 """
 _PART = 64 << 20
-"""The most bytes of records that are sealed again in one transaction, because LMDB
-keeps a transaction in memory.
+"""The size, in bytes, of the records that are sealed again in one transaction. It is
+limited because LMDB keeps a transaction in memory.
 """
 _LEAST_MAP = 16 << 20
 
@@ -88,8 +89,8 @@ class OpenStore:
     def check(self, transaction: Any) -> None:
         """Raise `StoreCorruptError` if a record is damaged, or is not at its own key.
 
-        A damaged key must be detected here: later on, its record would only seem to be
-        missing.
+        A damaged key must be detected here, because a later read would only report that
+        the record is missing.
         """
         for name in TABLE_NAMES:
             table = self.table(name)
@@ -166,10 +167,11 @@ def open_store(
 
     Args:
         path: The folder.
-        map_size: The size of the map to begin with, in bytes; it grows by itself.
-        readonly: Only read; the store must exist.
-        lock: Register as a reader. If False, no process may write at the same time.
-        codec: The codec of values; None is `PythonCodec`.
+        map_size: The initial size of the map, in bytes. The map grows by itself.
+        readonly: True to open an existing store for reading only.
+        lock: True to register as a reader. If False, no process may write at the same
+            time.
+        codec: The codec of values, or None for `PythonCodec`.
         options: Rarely needed options.
 
     Raises:
@@ -234,7 +236,7 @@ def _accepted(
     *,
     readonly: bool,
 ) -> tuple[Header, Seal]:
-    """Check a store's header; return it, and the seal that the records must have."""
+    """Check a store's header, and return it with the seal that records must have."""
     header = Header.read(record, path, ENGINES)
     seal = seal_for(options, header)
     header.check(record, path, seal, readonly=readonly, trusting=options.trusts_all)
@@ -424,7 +426,7 @@ def _copy_table(
                 if key != HEADER:
                     new_record = resealed(key, record)
                     # Appending fails if the key is out of order, as in a damaged file.
-                    # Such a record is kept too.
+                    # Such a record is copied too.
                     if not writing.put(key, new_record, append=True):
                         writing.put(key, new_record)
                     size += len(record)

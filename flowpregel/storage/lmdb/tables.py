@@ -1,6 +1,6 @@
-"""The tables of a store in LMDB: databases of one environment.
+"""The tables of a store in LMDB, which are databases of one environment.
 
-A payload over a mebibyte is stored in chunks at keys of their own::
+A payload over a mebibyte is stored in chunks. Each chunk has its own key::
 
     key            ► the head: the number of bytes (8)
     key + n (4)    ► the n-th chunk
@@ -20,7 +20,7 @@ from flowpregel.storage.tables import Table
 
 _PAGES_HEADER = 16
 CHUNK = (1 << 20) - _PAGES_HEADER - SIZE - 1
-"""The size, in bytes, of the largest payload that is stored whole; also of a chunk."""
+"""The size, in bytes, of a chunk, and of the largest payload that is stored whole."""
 _CHUNKED = 1
 _PIECE = 2
 _CHUNKED_MARKS = (b"\1", b"\x11")
@@ -189,7 +189,7 @@ class LMDBTable(Table):
         key: bytes,
         payload: memoryview,
     ) -> bytes:
-        """Store a large payload in chunks; return the head."""
+        """Store a large payload in chunks, and return the payload's head."""
         database = self._databases[self.name]
         for chunk_key, start in _chunks(key, len(payload)):
             chunk = payload[start : start + CHUNK]
