@@ -170,6 +170,24 @@ def test_an_edited_constant_counts(load: Import, old: str, new: str) -> None:
     assert first == again != edited
 
 
+def nested(depth: int, innermost: object) -> str:
+    """Return the expression of a list of *depth* objects, each in the one before."""
+    start, end = "argparse.Namespace(a=" * depth, ")" * depth
+    return f"[{start}{innermost}{end}]"
+
+
+def test_a_constant_counts_to_a_depth_that_never_changes(load: Import) -> None:
+    """Results that other depths have made would be computed again."""
+    first, edited = digests(load, nested(49, 1), nested(49, 2))
+    assert first != edited
+
+    first, edited = (
+        code_digest(load(MODULE.replace("{}", nested(50, number), 1)).work).digest
+        for number in (1, 2)
+    )
+    assert first == edited
+
+
 TOOLS = [
     "threading.Lock()",
     "threading.Event()",

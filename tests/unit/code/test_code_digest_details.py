@@ -98,6 +98,20 @@ def test_the_digest_of_a_body_is_taken_again_when_a_name_means_something_else(
     assert first.digest != code_of(module.body).digest
 
 
+def test_the_digests_of_the_last_thousand_bodies_are_kept(load: Import) -> None:
+    """Not of all that a program makes, such as the closures of a loop."""
+    module = load("def made():\n    def body(): ...\n    return body\n")
+    bodies = [module.made() for _ in range(1_001)]
+    first = code_of(bodies[0])
+    for body in bodies[1:-1]:
+        code_of(body)
+    assert first is code_of(bodies[0])
+
+    code_of(bodies[-1])
+
+    assert first is not code_of(bodies[0])
+
+
 @pytest.mark.parametrize("name", ["helper", "LIMIT"])
 def test_a_name_that_refers_to_another_object_is_noticed_if_both_are_still_there(
     load: Import, name: str

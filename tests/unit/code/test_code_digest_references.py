@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from pathlib import Path
 
 import pytest
@@ -284,6 +285,28 @@ def test_a_name_that_is_rebound_while_running_is_no_constant(load: Import) -> No
 
     assert before == code_digest(module.parse)
     assert "_model is rebound" in before.parts[f"{module.__name__}:parse"]
+
+
+def test_a_module_with_a_name_that_is_rebound_while_running_is_a_constant(
+    load: Import,
+) -> None:
+    """A digest holds while the name has other values, but not with another module."""
+    module = load(
+        """
+        from . import package
+        def count():
+            package.state.count += 1
+        """,
+        package="from . import state\n",
+        state="count = 0\n",
+    )
+    bindings = code_digest(module.count).bindings
+    module.count()
+    assert bindings.hold()
+
+    module.package.state = types.ModuleType(module.package.state.__name__)
+
+    assert not bindings.hold()
 
 
 def test_what_is_from_elsewhere_counts_by_name(load: Import) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.effects import Call, Cancel, Ended, Resolve, Wait, Wakeup
+from flowpregel._core.late_calls import SHOWN_CALLS
 from flowpregel._core.program import Options
 from flowpregel._core.records import Arguments, Raised, Returned, Task, Withdrawn
 from tests.crash_driver import CrashDriver
@@ -87,6 +88,50 @@ def test_a_failure_names_the_calls_that_were_stopped_after_it() -> None:
         run.steps.send(None)
     assert ["call(0) had not ended 3 seconds later"] == [
         note.partition(" (")[0] for note in failed.value.__notes__ if "later" in note
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "calls", "end"),
+    [
+        (1, "call(0)", "it was stopped"),
+        (
+            2,
+            "call(0), call(1)",
+            "they were stopped",
+        ),
+        (
+            SHOWN_CALLS,
+            ", ".join(f"call({n})" for n in range(SHOWN_CALLS)),
+            "they were stopped",
+        ),
+        (
+            SHOWN_CALLS + 1,
+            ", ".join(f"call({n})" for n in range(SHOWN_CALLS)) + ", ...",
+            "they were stopped",
+        ),
+    ],
+    ids=["one", "two", "all", "more"],
+)
+def test_the_note_of_a_failure_counts_the_calls_that_were_stopped(
+    count: int, calls: str, end: str
+) -> None:
+    """The first few are named."""
+    run = FailingBody(count)
+    assert isinstance(run.after(3), Cancel)
+    for call in run.calls[1:]:
+        assert Cancel(call.id, kill=True) == run.steps.send(None)
+    assert isinstance(run.steps.send(None), Wait)
+
+    ended = [Ended(call.id, 1, Withdrawn()) for call in run.calls]
+    assert isinstance(run.after(3, *ended), Resolve)
+    for _ in run.calls[1:]:
+        assert isinstance(run.steps.send(None), Resolve)
+    with pytest.raises(KeyError) as failed:
+        run.steps.send(None)
+
+    assert [f"{calls} had not ended 3 seconds later (stop_grace=3), so {end}"] == [
+        note.partition(";")[0] for note in failed.value.__notes__ if "later" in note
     ]
 
 
