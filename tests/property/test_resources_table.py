@@ -18,6 +18,7 @@ from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ResourcesError
 from flowpregel.executors.processes.coordinator.assign import (
     ONE_CPU,
+    Execution,
     InFlight,
     PoolLimits,
     TaskQueue,
@@ -88,7 +89,7 @@ class Worker:
         )
         if task is None:
             return WorkerLoad(state, kind=self.kind)
-        state = WorkerState.WAITING if task.calls else WorkerState.BUSY
+        state = WorkerState.WAITING if task.execution.calls else WorkerState.BUSY
         held, seconds = (
             (task.needs or ONE_CPU).amounts,
             sum(each.seconds for each in self.tasks),
@@ -141,7 +142,7 @@ class Machine:
         given = InFlight(number, job, nobody, code)
         self.tasks[job.key], self.left[given] = given, [*plan.groups]
         if parent is not None:
-            parent.calls.add(number)
+            parent.execution.calls.add(number)
         self.book.note(given, self.tasks)
         self.queue.add(given)
 
@@ -158,7 +159,7 @@ class Machine:
         del self.tasks[task.job.key], self.left[task]
         parent = task.job.task.parent
         if parent is not None:
-            self.tasks[parent.id, 1].calls.discard(task.id)
+            self.tasks[parent.id, 1].execution.calls.discard(task.id)
 
     def dispatch(self) -> bool:
         """Do what the table says; return whether it said anything."""
@@ -175,7 +176,7 @@ class Machine:
                 needs.is_alone for needs in alike if needs is not None
             )
             for task in tasks:
-                task.worker = worker
+                task.execution = Execution(worker)
                 self.book.start(task)
         self.workers += [Worker(kind) for kind in kinds]
         self.check(is_new=bool(sends))
@@ -232,12 +233,12 @@ class Machine:
             # As the pool recalls what is behind a task that waits.
             worker.tasks, behind = worker.tasks[:1], worker.tasks[1:]
             for each in behind:
-                each.worker = None
+                each.execution.release()
                 self.queue.add(each)
         else:
             del worker.tasks[0]
             self.end(task)
-            task.worker = None
+            task.execution.release()
             self.ended += 1
         return True
 
@@ -290,7 +291,7 @@ def test_small_tasks_never_starve_a_large_one(data: Any) -> None:
 
     for _ in range(30):
         machine.dispatch()
-        if large.worker is not None:
+        if large.execution.worker is not None:
             return
         machine.step()
         machine.admit(small, "small")
@@ -309,9 +310,9 @@ def test_a_guess_at_its_memory_keeps_no_task_from_running() -> None:
     machine.step()
     (child,) = machine.queue
     assert child.needs is not None
-    child.worker = SimpleNamespace(pid=-1)
+    child.execution = Execution(SimpleNamespace(pid=-1))
     machine.book.measure(child, 7)
-    child.worker = None
+    child.execution.release()
 
     machine.run()
 

@@ -70,7 +70,7 @@ def test_only_short_tasks_go_ahead_of_time() -> None:
 def test_a_batch_whose_task_waits_for_others_takes_no_place() -> None:
     """Those that it waits for may need it."""
     hosts = hosts_of(a=1)
-    give(hosts["a"]).tasks[0].calls.add(1)
+    give(hosts["a"]).tasks[0].execution.calls.add(1)
 
     assert hosts["a"] is hosts.next_for(queue_of(1, inf))
 

@@ -106,7 +106,7 @@ class RelayWorkerPool(Pool):
         body = frame.body
         start = RAN.size + size
         buffers: list[PickleBuffer] = []
-        if frame.flags & protocol.STOPPED and task.stopping is not None:
+        if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = messages.pack_outcome(task.stopped(), task.job.task.name)
             frame = frame._replace(body=body[:start] + outcome)
         else:

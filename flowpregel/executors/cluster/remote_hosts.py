@@ -11,7 +11,11 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from flowpregel.context import nothing
-from flowpregel.executors.processes.coordinator.assign import InFlight, TaskQueue
+from flowpregel.executors.processes.coordinator.assign import (
+    Execution,
+    InFlight,
+    TaskQueue,
+)
 from flowpregel.executors.processes.coordinator.side_threads import WorkerOutput
 from flowpregel.executors.processes.wire.serialization import BufferRef
 from flowpregel.executors.processes.wire.shared_memory import Arena, origin_of
@@ -113,7 +117,7 @@ class RemoteHost:
         """The number of batches for each slot, without those that wait for calls."""
         working = 0
         for batch in self.batches.values():
-            is_waiting = any(task.calls for task in batch.tasks.values())
+            is_waiting = any(task.execution.calls for task in batch.tasks.values())
             working += not is_waiting
         return working / self.size
 
@@ -203,6 +207,8 @@ class RemoteBatch:
         self.remote_host = host
         self.tasks = dict(enumerate(tasks))
         """The tasks that have not ended, by number."""
+        for number, task in self.tasks.items():
+            task.execution = Execution(self, number)
         self.pid = 0
         self.output = WorkerOutput(nothing)
         self.last_activity = 0.0
@@ -237,7 +243,7 @@ class RemoteBatch:
         *arguments: Any,
     ) -> None:
         """Send the machine a command about *task* at the end of this turn."""
-        message = (verb, self.id, task.number, *arguments)
+        message = (verb, self.id, task.execution.number, *arguments)
         self.remote_host.commands.append(message)
 
     def answer(

@@ -164,7 +164,7 @@ class RemotePool(TaskPool):
         """Withdraw a task that waits; if *kill*, stop it where it runs."""
         task = self.withdraw(key)
         if task is not None:
-            task.worker.command(
+            task.execution.worker.command(
                 "cancel",
                 task,
                 kill,
@@ -174,7 +174,7 @@ class RemotePool(TaskPool):
         """Withdraw a task that waits; warn one that runs that its run will end soon."""
         task = self.withdraw(key)
         if task is not None:
-            task.worker.command("warn", task)
+            task.execution.worker.command("warn", task)
 
     def _dispatch(self) -> None:
         """Send machines their batches and commands, and post events."""
@@ -219,9 +219,7 @@ class RemotePool(TaskPool):
         orders: list[Any] = []
         handles: dict[int, Any] = {}
         put = partial(self.put_buffer, host.address)
-        for number, task in list(batch.tasks.items()):
-            task.worker = batch
-            task.number = number
+        for task in list(batch.tasks.values()):
             try:
                 handles |= self._buffers.handles(task.refs, put)
             except Exception as error:  # noqa: BLE001 - it is the task's failure
@@ -390,10 +388,9 @@ class RemotePool(TaskPool):
         )
 
     def _free(self, task: InFlight) -> None:
-        batch = task.worker
-        task.worker = None
-        del batch.tasks[task.number]
-        task.calls.clear()
+        batch = task.execution.worker
+        task.execution.release()
+        del batch.tasks[task.execution.number]
         if not batch.tasks:
             batch.remote_host.batches.pop(batch.id, None)
 
@@ -401,7 +398,7 @@ class RemotePool(TaskPool):
         """Note the tasks that have called others: they cannot start again elsewhere."""
         # The machine itself takes back the tasks that wait behind them.
         for number, task in batch.tasks.items():
-            if task.calls:
+            if task.execution.calls:
                 batch.callers.add(number)
 
     def pause_reading(self, batch: RemoteBatch, task: InFlight) -> bool:
@@ -426,11 +423,11 @@ class RemotePool(TaskPool):
 
     def refuse(self, task: InFlight, batch: RemoteBatch) -> None:
         """End *task* if *batch* still has it: a frame of the task is unreadable."""
-        if task.worker is batch:
+        if task.execution.worker is batch:
             self._end_as_died(
                 task,
                 batch,
-                task.unreadable or "",
+                task.execution.unreadable or "",
             )
 
     def leave(
@@ -537,7 +534,7 @@ def _order_of(task: InFlight) -> tuple[Any, ...]:
     """Return the fields of a task in a batch; `RemotePoolHost.run` documents them."""
     planned = task.job.task
     return (
-        task.number,
+        task.execution.number,
         planned.name,
         planned.depth,
         planned.timeout,

@@ -15,7 +15,11 @@ import pytest
 from flowpregel._core.records import Raised
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ResourcesError
-from flowpregel.executors.processes.coordinator.assign import InFlight, Needs
+from flowpregel.executors.processes.coordinator.assign import (
+    Execution,
+    InFlight,
+    Needs,
+)
 from flowpregel.executors.processes.coordinator.crash_report import peak_of
 from flowpregel.executors.processes.wire import protocol
 from flowpregel.executors.processes.wire.node_code import NodeCode
@@ -316,18 +320,18 @@ def test_the_peak_of_a_worker_is_reset_only_for_a_task_whose_memory_is_measured(
     is_measured: bool, seconds: float, is_reset: bool, pool_of: PoolMaker
 ) -> None:
     """The record of any other attempt has the peak of the process since its start."""
-    worker: Any = SimpleNamespace(pid=os.getpid())
+    execution = Execution(SimpleNamespace(pid=os.getpid()))
     needs = Needs({"cpus": 1.0}, is_measured=is_measured)
     code = NodeCode(b"", b"", seconds)
-    task = InFlight(1, job_of(), Events(), code, worker=worker, needs=needs)
+    task = InFlight(1, job_of(), Events(), code, execution=execution, needs=needs)
     content = b"x" * (64 << 20)
-    peak = peak_of(worker.pid)
+    peak = peak_of(os.getpid())
     del content
 
     pool_of().pool.resources.start(task)
 
     # The kernel's own count is not exact to the page.
-    assert is_reset is (peak - peak_of(worker.pid) > 32 << 20)
+    assert is_reset is (peak - peak_of(os.getpid()) > 32 << 20)
 
 
 def test_a_worker_of_a_kind_is_told_its_gpus_and_its_threads(

@@ -96,9 +96,10 @@ class UnreadEnd(UnreadEvent):
                 if is_meant_for_program(error):
                     raise
                 outcome = unreadable_result(planned.name, error)
-        if self.task.unreadable is not None:
+        unreadable = self.task.execution.unreadable
+        if unreadable is not None:
             pid = 0 if self.span is None else self.span.pid
-            outcome = Raised(WorkerDiedError(planned.name, pid, self.task.unreadable))
+            outcome = Raised(WorkerDiedError(planned.name, pid, unreadable))
         match outcome:
             case Raised(WorkerDiedError(call="") as died):
                 # The call is added only here: the I/O thread, which noticed the death,
@@ -122,7 +123,8 @@ class UnreadEnd(UnreadEvent):
             ),
             task.job.task.name,
         )
-        task.stopping = "run" if task.ends_at("run") <= task.ends_at("idle") else "idle"
+        is_of_run = task.ends_at("run") <= task.ends_at("idle")
+        task.execution.stopping = "run" if is_of_run else "idle"
         return Ended(*task.job.key, task.stopped(), self.span, self.caught)
 
 
@@ -162,7 +164,7 @@ class _FromTask(UnreadEvent):
         except BaseException as error:
             if is_meant_for_program(error):
                 raise
-            self.task.note_unreadable(error)
+            self.task.execution.note_unreadable(error)
             self.refuse()
             return None
 

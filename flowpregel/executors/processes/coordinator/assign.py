@@ -32,7 +32,7 @@ from itertools import chain, islice
 from math import inf
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
@@ -42,6 +42,9 @@ from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
 from flowpregel.executors.processes.wire.serialization import BufferRef
+
+if TYPE_CHECKING:
+    from flowpregel.executors.processes.coordinator.io_loop import Timer
 
 BATCH_SECONDS: Final = 0.010
 """Seconds for which a batch of tasks keeps a worker busy."""
@@ -86,8 +89,54 @@ ONE_CPU: Final = Needs({"cpus": 1.0})
 
 
 @dataclass(slots=True, eq=False)
+class Execution:
+    """One execution of a task on a worker: from the time at which the task is sent
+    until it ends or is taken back.
+    """
+
+    worker: Any = None
+    """The worker that has the task: a `WorkerProcess`, or the record of a worker on
+    another machine. None if no worker has it any more.
+    """
+    number: int = 0  # no mutant: it has another when it is sent
+    """The number of the task on the worker's link. Each execution has a new number."""
+    sent: float = 0.0
+    """The time at which the task was sent, in monotonic seconds."""
+    alive: float = 0.0
+    """The time of the task's last sign of life, in monotonic seconds."""
+    calls: set[int] = field(default_factory=set)
+    """The numbers of the calls that the task waits for."""
+    stopping: StopReason | None = None
+    """The reason why the task must stop, or None if it need not."""
+    timer: Timer | None = None
+    """The timer for the task's timeout, or for killing the worker."""
+    unreadable: str | None = None
+    """The problem with a message of the task that its run could not read."""
+
+    def note_unreadable(self, error: BaseException) -> None:
+        """Note that reading a message of the task raised *error*."""
+        # Stored here: the task's end may have been posted already, and its run reads
+        # the end later.
+        cause = f"{type(error).__name__}: {error}"
+        self.unreadable = f"what it sent cannot be read in the coordinator ({cause})"
+
+    def release(self) -> None:
+        """Note that the worker no longer has the task."""
+        self.worker = None
+        self.calls.clear()
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+NOT_SENT: Final = Execution()
+"""The execution of a task that no worker has had yet; never changed."""
+
+
+@dataclass(slots=True, eq=False)
 class InFlight:
-    """A job in the pool, from its admission until its end is posted."""
+    """A job in the pool, from its admission until its end is posted: what the caller
+    has submitted, and its last execution.
+    """
 
     id: int
     """The id among the pool's jobs; a later job has a greater id."""
@@ -100,34 +149,13 @@ class InFlight:
     """The packed job, until it has ended."""
     refs: Sequence[BufferRef] = ()
     """The buffers of *body* that are in shared memory."""
-    worker: Any = None
-    """The `WorkerProcess` that has the task, or None while the task waits."""
-    number: int = 0  # no mutant: it has another when it is sent
-    """The number of the task on a worker's link; each time the task is sent, it gets a
-    new number.
-    """
-    sent: float = 0.0
-    """The time at which the task was sent to its worker, in monotonic seconds."""
-    alive: float = 0.0
-    """The time of the task's last sign of life, in monotonic seconds."""
-    stopping: StopReason | None = None
-    """The reason why the task must stop, or None if it need not."""
-    calls: set[int] = field(default_factory=set)
-    """The numbers of the calls that the task waits for."""
+    execution: Execution = NOT_SENT
+    """The last execution of the task. Its worker is None while the task waits."""
     failed_starts: int = 0
     """The number of workers that got the task and died without running any."""
-    unreadable: str | None = None
-    """The problem with a message of the task that its run could not read."""
     priority: int = 0
     needs: Needs | None = None
     """The needs of the task, or None if it needs one worker and nothing else."""
-
-    def note_unreadable(self, error: BaseException) -> None:
-        """Note that reading a message of the task raised *error*."""
-        # Stored on the task: its end may have been posted already, and its run reads
-        # the end later.
-        cause = f"{type(error).__name__}: {error}"
-        self.unreadable = f"what it sent cannot be read in the coordinator ({cause})"
 
     @property
     def seconds(self) -> float:
@@ -144,25 +172,25 @@ class InFlight:
         """Return when a timeout of the task ends: monotonic seconds."""
         policy: Any = self.job.task.timeout
         limit = policy.run_timeout if reason == "run" else policy.idle_timeout
-        return (
-            inf
-            if limit is None
-            else limit + (self.sent if reason == "run" else self.alive)
-        )
+        if limit is None:
+            return inf
+        began = self.execution.sent if reason == "run" else self.execution.alive
+        return float(limit + began)
 
     def stopped(self) -> Outcome:
         """Return the outcome of the task after the pool has stopped it."""
         policy: Any = self.job.task.timeout
-        name, now = self.job.task.name, time.monotonic()
-        if self.stopping == "run":
-            return Raised(
-                NodeTimeoutError(name, now - self.sent, "run", policy.run_timeout)
-            )
-        if self.stopping == "idle":
-            return Raised(
-                NodeTimeoutError(name, now - self.alive, "idle", policy.idle_timeout)
-            )
-        return Withdrawn()
+        execution = self.execution
+        if execution.stopping == "run":
+            seconds = time.monotonic() - execution.sent
+            limit = policy.run_timeout
+        elif execution.stopping == "idle":
+            seconds = time.monotonic() - execution.alive
+            limit = policy.idle_timeout
+        else:
+            return Withdrawn()
+        name = self.job.task.name
+        return Raised(NodeTimeoutError(name, seconds, execution.stopping, limit))
 
 
 _Lines: TypeAlias = dict[tuple[Needs | None, int], list[InFlight]]

@@ -220,7 +220,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         now, monotonic, jobs = time.time_ns(), time.monotonic(), {}
         for worker in tuple(self._pool.workers):
             if (task := worker.running()) is not None:
-                began = now - int((monotonic - task.sent) * 1e9)
+                began = now - int((monotonic - task.execution.sent) * 1e9)
                 jobs[task.job.key] = worker.pid, began
         return jobs
 

@@ -7,7 +7,7 @@ the end of the turn `_dispatch` makes all decisions at once: `assign`, a pure fu
 returns which tasks each worker gets and which workers to start. Then the events of the
 turn are posted, all events of a run together.
 
-A task is in the queue, or with a worker (`InFlight.worker`), or it has ended. A task
+A task is in the queue, or with a worker (`Execution.worker`), or it has ended. A task
 with a worker either runs, or waits behind the running task, with a token that the pool
 can take back (`recall`). The pool takes a task back if it would wait for long: because
 the task before it calls other tasks or is being stopped, or because another worker is
@@ -38,12 +38,12 @@ from flowpregel.executors.processes.coordinator import crash_report
 from flowpregel.executors.processes.coordinator.arrivals import FailedStart
 from flowpregel.executors.processes.coordinator.assign import (
     LARGEST_BATCH,
+    Execution,
     InFlight,
     PoolLimits,
     StopReason,
 )
 from flowpregel.executors.processes.coordinator.guard import Guard
-from flowpregel.executors.processes.coordinator.io_loop import Timer
 from flowpregel.executors.processes.coordinator.task_pool import CLOSED, TaskPool
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.coordinator.worker_process import WorkerProcess
@@ -88,9 +88,6 @@ class Pool(TaskPool):
             protocol.LEFT: _on_contexts_left,
         }
         self._numbers = count(1)
-        self._timers: dict[InFlight, Timer] = {}
-        """The timer of each task that a worker has: for its timeout, or for the kill.
-        """
         self._batch = LARGEST_BATCH
         if settings.worker_max_tasks is not None or settings.worker_max_rss is not None:
             # A worker is checked after each task, and may not get the next one.
@@ -114,9 +111,9 @@ class Pool(TaskPool):
         end.
         """
         if (task := self.withdraw(key)) is not None:
-            self.recall(task.worker)
+            self.recall(task.execution.worker)
         if (task := self.withdraw(key)) is not None:
-            task.worker.warn(task.number)
+            task.execution.worker.warn(task.execution.number)
 
     def _dispatch(self) -> None:
         """Send waiting tasks to workers, start missing workers, and post events."""
@@ -153,16 +150,14 @@ class Pool(TaskPool):
                 self._hand_over(worker, task)
             if task.contexts:
                 worker.sent.contexts.update(task.contexts)
-            task.worker = worker
-            task.number = next(self._numbers) & 0xFFFFFFFF
-            task.sent = now
-            task.alive = now
+            number = next(self._numbers) & 0xFFFFFFFF
+            task.execution = Execution(worker, number, now, now)
         worker.give(tasks)
         for task in tasks:
             if task.needs is not None:
                 self.resources.start(task)
             if task.job.task.timeout is not None:
-                self._check_timeout(worker, task.number)
+                self._check_timeout(worker, task.execution.number)
 
     def _hand_over(self, worker: WorkerProcess, task: InFlight) -> None:
         """Give *worker* the shared memory of *task*, or put the content into the task's
@@ -192,11 +187,11 @@ class Pool(TaskPool):
         stop.
         """
         for task in tasks:
-            worker = task.worker
+            worker = task.execution.worker
             worker.sent.buffers.difference_update(ref.id for ref in task.refs)
             worker.served -= 1
             self._free(task)
-            if task.stopping is None:
+            if task.execution.stopping is None:
                 self._queue.add(task)
             else:
                 self.finish(task, task.stopped())
@@ -205,13 +200,11 @@ class Pool(TaskPool):
         """Take *task* from its worker; stop the worker if it is worn out or
         superfluous.
         """
-        worker = task.worker
-        task.worker = None
-        worker.remove(task)
-        task.calls.clear()
-        timer = self._timers.pop(task, None)
-        if timer is not None:
-            timer.cancel()
+        execution = task.execution
+        worker = execution.worker
+        execution.release()
+        del worker.tasks[execution.number]
+        worker.note_tasks()
         if worker.state is not WorkerState.IDLE:
             return
         worker.last_activity = time.monotonic()
@@ -258,7 +251,7 @@ class Pool(TaskPool):
 
     def _note_call(self, task: InFlight, request: int) -> None:
         super()._note_call(task, request)
-        task.worker.note_tasks()
+        task.execution.worker.note_tasks()
 
     def _on_spoiled(self, worker: WorkerProcess, frame: Frame) -> None:
         """Replace *worker*: its last task has changed the process irreversibly."""
@@ -304,12 +297,12 @@ class Pool(TaskPool):
         ends.
         """
         task = worker.tasks.get(number)
-        if task is None or task.stopping is not None:
+        if task is None or task.execution.stopping is not None:
             return
         now = time.monotonic()
         if worker.link.is_paused():
             # While the link is left unread, no sign of life can arrive.
-            task.alive = now
+            task.execution.alive = now
         run_end = task.ends_at("run")
         idle_end = task.ends_at("idle")
         end = min(run_end, idle_end)
@@ -317,29 +310,29 @@ class Pool(TaskPool):
             self._stop(task, "run" if run_end <= idle_end else "idle")
         elif end < inf:
             check = partial(self._check_timeout, worker, number)
-            self._timers[task] = self.loop.call_at(end, check)
+            task.execution.timer = self.loop.call_at(end, check)
 
     def _stop(self, task: InFlight, reason: StopReason) -> None:
         """Stop *task*, which a worker has: send a signal that raises in it, and kill
         the worker after the grace.
         """
-        if task.stopping is not None:
+        execution = task.execution
+        if execution.stopping is not None:
             return
-        task.stopping = reason
-        worker = task.worker
-        number = task.number
+        execution.stopping = reason
+        worker = execution.worker
+        number = execution.number
         # A kill must not cost any other task; and *task* itself may not have begun.
         self.recall(worker)
         worker.read_everything()
         if number not in worker.tasks:
             return
         worker.signal_stop(number)
-        timer = self._timers.pop(task, None)
-        if timer is not None:
-            timer.cancel()
+        if execution.timer is not None:
+            execution.timer.cancel()
         end = time.monotonic() + self.settings.grace
         kill = partial(_kill_stuck, worker, number)
-        self._timers[task] = self.loop.call_at(end, kill)
+        execution.timer = self.loop.call_at(end, kill)
 
     # ------------------------------------------------ streams that are read slowly
 
@@ -348,7 +341,7 @@ class Pool(TaskPool):
 
         Return False, and keep reading, if the pause would hold up another run.
         """
-        if task.stopping is not None or worker.link.paused_for is not None:
+        if task.execution.stopping is not None or worker.link.paused_for is not None:
             return False
         self.recall(worker)
         for other_task in (*worker.tasks.values(), *self._queue):
@@ -373,15 +366,15 @@ class Pool(TaskPool):
         stop.
         """
         task = worker.running()
-        if task is None or task.stopping is None:
+        if task is None or task.execution.stopping is None:
             self.recall(worker)
             worker.link.pause_for_output()
 
     def refuse(self, task: InFlight, worker: WorkerProcess) -> None:
         """Kill *worker* if it still has *task*, a message of which cannot be read."""
-        if task.worker is worker:
+        if task.execution.worker is worker:
             # no mutant: the error of the task is made from its own text, not from this
-            worker.kill(task.unreadable or "")
+            worker.kill(task.execution.unreadable or "")
 
     # ------------------------------------------------ how workers come
 
@@ -473,11 +466,11 @@ class Pool(TaskPool):
         running = worker.running()
         if running is not None:
             # The worker died before it could report when the task began.
-            seconds = time.monotonic() - running.sent
+            seconds = time.monotonic() - running.execution.sent
             began = time.time_ns() - int(seconds * 1e9)
             span = Span(began, seconds, self.kind, worker.pid, 0.0, peak, worker.host)
             outcome = running.stopped()
-            if running.stopping is None:
+            if running.execution.stopping is None:
                 outcome = Raised(died(running.job.task.name))
             self.finish(running, outcome, span)
         unbegun = [*worker.tasks.values()]
@@ -488,7 +481,8 @@ class Pool(TaskPool):
             task.failed_starts += 1
             # Otherwise a task whose workers always die before they begin would wait
             # forever.
-            if task.failed_starts > _START_TRIES and task.stopping is None:
+            is_stopping = task.execution.stopping is not None
+            if task.failed_starts > _START_TRIES and not is_stopping:
                 self.finish(task, Raised(died(task.job.task.name)))
 
     def close(self) -> None:
@@ -499,7 +493,7 @@ class Pool(TaskPool):
         for task in [*self._queue]:
             self.finish(task, Withdrawn())
         for task in self._tasks.values():
-            task.stopping = "cancel"
+            task.execution.stopping = "cancel"
         end = time.monotonic() + self.settings.grace
         for worker in self.workers:
             if worker.state is WorkerState.IDLE:

@@ -260,7 +260,9 @@ class ResourceLedger:
             self._timer_due = due
             self._loop.call_at(due, self._forget_timer)
         if plan.stuck is not None and _all_wait(tasks):
-            running = [task for task in tasks.values() if task.worker is not None]
+            running = [
+                task for task in tasks.values() if task.execution.worker is not None
+            ]
             holders = _holders(plan.stuck[1], running)
             self._refuse(*plan.stuck, [task.job.task.name for task in holders])
         return plan
@@ -304,7 +306,7 @@ class ResourceLedger:
         if needs.rate is not None:
             self._rates[needs.rate].add(self.clock())
         if needs.is_measured and task.code.seconds > _MEASURED_FROM:
-            forget_peak(task.worker.pid)
+            forget_peak(task.execution.worker.pid)
             self._measured.add(task)
 
     def measure(self, task: InFlight | None, peak: int | None) -> None:
@@ -313,7 +315,7 @@ class ResourceLedger:
         """
         if task is not None and task.needs is not None and task.needs.is_measured:
             amounts, most = task.needs.amounts, self._settings.amounts["memory"]
-            used = peak_of(task.worker.pid) if peak is None else peak
+            used = peak_of(task.execution.worker.pid) if peak is None else peak
             amounts["memory"] = max(min(used, most), amounts.get("memory", 0))
 
     def end(self, task: InFlight) -> None:
@@ -323,7 +325,9 @@ class ResourceLedger:
         self.count -= 1
         if task in self._measured:
             self._measured.remove(task)
-            if task.worker is not None and self.clock() - task.sent > _MEASURED_FROM:
+            execution = task.execution
+            seconds = self.clock() - execution.sent
+            if execution.worker is not None and seconds > _MEASURED_FROM:
                 self.measure(task, None)
         for places in self._shared.values() if self.count == 0 else ():
             places.give_back(0)
@@ -411,4 +415,4 @@ def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
     A call that runs elsewhere may end, and its caller then continues.
     """
     called = sum(bool(_callers_of(task, tasks)) for task in tasks.values())
-    return called >= sum(len(task.calls) for task in tasks.values())
+    return called >= sum(len(task.execution.calls) for task in tasks.values())

@@ -43,7 +43,7 @@ from flowpregel.executors.processes.coordinator.arrivals import (
 )
 from flowpregel.executors.processes.coordinator.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.coordinator.crash_report import last_lines
-from flowpregel.executors.processes.coordinator.io_loop import IOLoop
+from flowpregel.executors.processes.coordinator.io_loop import Action, IOLoop
 from flowpregel.executors.processes.coordinator.request_threads import RequestThreads
 from flowpregel.executors.processes.coordinator.resources import ResourceLedger
 from flowpregel.executors.processes.coordinator.side_threads import (
@@ -76,8 +76,7 @@ class TaskPool(ABC):
     """The tasks on workers, local or remote, and the waiting tasks; used on the I/O
     thread.
 
-    `InFlight.worker` is the worker that has a task: a `WorkerProcess`, or the record of
-    a worker on another machine. A frame handler may raise any exception, since a user's
+    A frame handler may raise any exception, since a user's
     class may raise anything while it is unpickled.
 
     Args:
@@ -151,7 +150,7 @@ class TaskPool(ABC):
     def withdraw(self, key: JobKey) -> InFlight | None:
         """Withdraw a waiting task; return the task if a worker has it already."""
         task = self._tasks.get(key)
-        if task is not None and task.worker is None:
+        if task is not None and task.execution.worker is None:
             self.finish(task, Withdrawn())
             return None
         return task
@@ -203,15 +202,16 @@ class TaskPool(ABC):
         if isinstance(outcome, messages.PackedOutcome):
             is_plain = outcome.is_plain
         end = UnreadEnd(task, outcome, span, caught, is_plain)
-        if task.job.task.timeout is not None and task.worker is not None:
+        worker = task.execution.worker
+        if task.job.task.timeout is not None and worker is not None:
             limit = min(task.ends_at("run"), task.ends_at("idle"))
             end.seconds = max(0.0, limit - time.monotonic()) + self.settings.grace
         is_behind = False
-        if task.worker is None:
+        if worker is None:
             self._queue.remove((task,))
             self.release_own((task,))
         else:
-            is_behind = task.worker.output.unwritten.size > 0
+            is_behind = worker.output.unwritten.size > 0
             self._free(task)
         task.body = b""
         self._drop_later(task, end)
@@ -325,7 +325,7 @@ class TaskPool(ABC):
         if policy is not None and (
             frame.kind == protocol.BEAT or policy.refresh_on == "auto"
         ):
-            task.alive = time.monotonic()
+            task.execution.alive = time.monotonic()
         self._act_on(worker, task, frame)
 
     def _act_on(self, worker: Any, task: InFlight, frame: Frame) -> None:
@@ -344,14 +344,14 @@ class TaskPool(ABC):
             outcome = messages.PackedOutcome(frame.body, worker.reader.open, at)
         except Exception as error:  # noqa: BLE001 - no outcome, or its shared memory is gone
             outcome = unreadable_result(name, error)
-        if frame.flags & protocol.STOPPED and task.stopping is not None:
+        if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = task.stopped()
         worker.last_activity = time.monotonic()
         span = Span(began, seconds, self.kind, worker.pid, cpu, peak, worker.host)
         self.finish(task, outcome, span, caught)
 
     def _on_emitted(self, task: InFlight, frame: Frame) -> None:
-        refuse = partial(self.loop.call, partial(self.refuse, task, task.worker))
+        refuse = self._refusal_of(task)
         self._events[task.mailbox].append(UnreadChunk(task, frame.body, refuse))
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
         if backlog is not None:
@@ -361,7 +361,7 @@ class TaskPool(ABC):
         """Count *size* unread bytes for the run of *task*; pause its worker if they are
         too many.
         """
-        worker = task.worker
+        worker = task.execution.worker
         if not backlog.add(size):
             return
         if self.pause_reading(worker, task):
@@ -380,16 +380,23 @@ class TaskPool(ABC):
     def _post_call(
         self, task: InFlight, frame: Frame, decode: Callable[[InFlight, bytes], Request]
     ) -> None:
-        refuse = partial(self.loop.call, partial(self.refuse, task, task.worker))
+        refuse = self._refusal_of(task)
         self._events[task.mailbox].append(UnreadCall(task, frame.body, refuse, decode))
+
+    def _refusal_of(self, task: InFlight) -> Action:
+        """Return an action that ends *task* if its worker still has it, from any OS
+        thread.
+        """
+        refuse = partial(self.refuse, task, task.execution.worker)
+        return partial(self.loop.call, refuse)
 
     def _note_call(self, task: InFlight, request: int) -> None:
         """Note that *task* waits for a call: its CPU is lent to others, and its worker
         gets no more tasks.
         """
-        task.calls.add(request)
+        task.execution.calls.add(request)
         task.code.seconds = float("inf")
-        self.recall(task.worker)
+        self.recall(task.execution.worker)
 
     def _on_saved(self, task: InFlight, frame: Frame) -> None:
         self._post_call(task, frame, _saved_state)
@@ -399,9 +406,10 @@ class TaskPool(ABC):
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
         """Send the answer to a request of *task*, if a worker still has the task."""
-        if task.worker is not None:
-            task.calls.discard(request)
-            task.worker.answer(task, request, body)
+        execution = task.execution
+        if execution.worker is not None:
+            execution.calls.discard(request)
+            execution.worker.answer(task, request, body)
 
     def _on_asked(self, task: InFlight, frame: Frame) -> None:
         request = partial(self._ask_store, task, frame)
@@ -460,7 +468,7 @@ class TaskPool(ABC):
             record = pickle.loads(body)
         except BaseException as error:
             if task is not None:
-                task.note_unreadable(error)
+                task.execution.note_unreadable(error)
                 self.loop.call(partial(self.refuse, task, worker))
             raise
         handle(record)

@@ -158,7 +158,7 @@ class WorkerProcess:
         first = next(iter(self.tasks.values()), None)
         if first is None:
             event = WorkerEvent.EMPTIED
-        elif first.calls:
+        elif first.execution.calls:
             event = WorkerEvent.CALLED
         else:
             event = WorkerEvent.BEGAN
@@ -223,7 +223,8 @@ class WorkerProcess:
             return WorkerLoad(self.state, inf, self.kind)
         seconds = inf
         is_slow = now - self.last_activity > _SLOW_AFTER
-        if not (last.stopping or self.is_spoiled or is_slow or self.link.is_paused()):
+        is_held_up = is_slow or self.is_spoiled or self.link.is_paused()
+        if last.execution.stopping is None and not is_held_up:
             # At least 10 µs for each task, since the token pipe holds a limited number
             # of tokens.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
@@ -248,30 +249,26 @@ class WorkerProcess:
             self.link.send(protocol.FREED, body=self.reader.take_released())
         # An idle worker begins the first task at once. The other tasks may be taken
         # back, so they need tokens.
-        first_number = 0 if self.tasks else tasks[0].number
+        first_number = 0 if self.tasks else tasks[0].execution.number
         self.served += len(tasks)
         orders: list[tuple[int, bytes, bytes, list[bytes], bytes]] = []
         tokens = b""
         for task in tasks:
-            self.tasks[task.number] = task
+            number = task.execution.number
+            self.tasks[number] = task
             digest = task.code.digest
             code = b""
             dropped: list[bytes] = []
             if self.sent.codes.get(digest) is None:
                 code = task.code.data
                 dropped = self.sent.codes.put(digest, True, len(code))
-            orders.append((task.number, digest, code, dropped, task.body))
-            if task.number != first_number:
-                tokens += protocol.TOKEN.pack(task.number)
+            orders.append((number, digest, code, dropped, task.body))
+            if number != first_number:
+                tokens += protocol.TOKEN.pack(number)
         if tokens:
             self.connections.put_tokens(tokens)
         self.note_tasks()
         self.link.send(protocol.TASKS, first_number, pickle.dumps(orders, 5))
-
-    def remove(self, task: InFlight) -> None:
-        """Note that *task* has ended, or was taken back."""
-        del self.tasks[task.number]
-        self.note_tasks()
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
         """Send the worker the answer to a request of *task*, which it runs."""
