@@ -1,6 +1,21 @@
 """Readers of runs for dashboards: they import and run nothing of the user's."""
 
+from flowpregel._inspection.preview import PreviewLimits, RecordView, ReprText, to_json
 from flowpregel._inspection.reader import StoreReader
+from flowpregel._inspection.steps import StepRow, StepValues
 from flowpregel._inspection.tasks import CallChanges, CallRow, RunRow
+from flowpregel._text import printable
 
-__all__ = ["CallChanges", "CallRow", "RunRow", "StoreReader"]
+__all__ = [
+    "CallChanges",
+    "CallRow",
+    "PreviewLimits",
+    "RecordView",
+    "ReprText",
+    "RunRow",
+    "StepRow",
+    "StepValues",
+    "StoreReader",
+    "printable",
+    "to_json",
+]

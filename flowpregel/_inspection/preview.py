@@ -20,7 +20,7 @@ from flowpregel._text import in_one_line
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class PreviewLimits:
     """The limits on the size of a preview."""
 
     depth: int = 4
@@ -33,8 +33,8 @@ class Limits:
     """The number of items in the whole preview."""
 
 
-PREVIEW = Limits()
-FULL = Limits(
+PREVIEW = PreviewLimits()
+FULL = PreviewLimits(
     depth=100,
     count=1 << 40,
     size=1 << 40,
@@ -69,7 +69,7 @@ class ReprText(str):
     __slots__ = ()
 
 
-def to_json(value: Any, limits: Limits = PREVIEW) -> Any:
+def to_json(value: Any, limits: PreviewLimits = PREVIEW) -> Any:
     """Return *value* as dicts, lists, texts and numbers, which JSON supports.
 
     An object with named fields becomes a dict of these fields. Any other object becomes
@@ -81,7 +81,7 @@ def to_json(value: Any, limits: Limits = PREVIEW) -> Any:
 
 def question_to_json(
     interrupt: Any,
-    limits: Limits = PREVIEW,
+    limits: PreviewLimits = PREVIEW,
 ) -> dict[str, Any]:
     """Return previews of the ``id`` and the ``value`` of an interrupt."""
     # An interrupt of LangGraph's class, read inertly, has neither attribute, and is
@@ -94,13 +94,13 @@ def question_to_json(
     }
 
 
-def one_line(value: Any, limits: Limits = PREVIEW) -> str:
+def one_line(value: Any, limits: PreviewLimits = PREVIEW) -> str:
     """Return *value* in one line for a terminal."""
     preview = to_json(value, limits)
     return json_in_one_line(preview, limits)
 
 
-def json_in_one_line(preview: Any, limits: Limits) -> str:
+def json_in_one_line(preview: Any, limits: PreviewLimits) -> str:
     """Return the beginning of a preview, which `to_json` returned, in one line."""
     write = partial(json.dumps, ensure_ascii=False)
     text = _preview_text(preview, write)
@@ -156,7 +156,7 @@ def clipped(text: str, size: int) -> str:
 class _Preview:
     """A builder of one preview, which counts the items and detects cycles."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PreviewLimits) -> None:
         self._limits = limits
         self._is_full = limits is FULL
         self._items_left = limits.total

@@ -32,12 +32,12 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
 from flowpregel._inspection.cursors import DIGEST, CheckpointView, TaskCursor
 from flowpregel._inspection.inert import InertCodec
+from flowpregel._inspection.steps import StepReader, StepRow, StepValues
 from flowpregel._inspection.tasks import (
     CallChanges,
     CallState,
@@ -46,7 +46,7 @@ from flowpregel._inspection.tasks import (
     TaskRecords,
 )
 from flowpregel.checkpoint.base import FLOW
-from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord
+from flowpregel.checkpoint.layout import NamespaceRecord
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.coordinator.crash_report import cpu_of, memory_of
 from flowpregel.storage.locks import LockHolder
@@ -158,7 +158,7 @@ class StoreReader:
         self._store, self._leases = saver.opened_to_look(codec)
         self._tasks = TaskRecords(self._store)
         self._tables = self._tasks.tables
-        self._read = self._tasks.read
+        self._steps = StepReader(self._tables)
         self._newest: dict[bytes, CheckpointView] = {}
         """The newest checkpoint of each namespace, by the namespace's key prefix."""
         self._runs: dict[str, RunCursor] = {}
@@ -276,26 +276,16 @@ class StoreReader:
                 self._newest[namespace.prefix] = checkpoint
         return checkpoint
 
-    def checkpoints(
-        self,
-        thread_id: str,
-        most: int,
-    ) -> list[tuple[str, CheckpointRecord]]:
-        """Return a thread's newest checkpoints, each with its id, the newest first."""
+    def steps(self, thread_id: str, most: int) -> list[StepRow]:
+        """Return a thread's newest supersteps, the newest first."""
         namespace = self._namespaces(thread_id).get("")
-        if namespace is None:
-            return []
+        return [] if namespace is None else self._steps.rows(namespace, most)
 
-        def newest(transaction: Any) -> list[tuple[str, CheckpointRecord]]:
-            """Return the newest checkpoints within *transaction*."""
-            records = self._tables.newest_first(
-                transaction,
-                namespace=namespace,
-            )
-            return list(islice(records, most))
-
-        newest_records: list[tuple[str, CheckpointRecord]] = self._read(newest)
-        return newest_records
+    def values(self, thread_id: str, checkpoint_id: str) -> StepValues | None:
+        """Return the values of the channels at a checkpoint and before it, or None if
+        the thread has no such checkpoint.
+        """
+        return self._steps.values(Address(thread_id, "", checkpoint_id))
 
     # ------------------------------------------------------------ calls
 

@@ -15,8 +15,8 @@ from flowpregel.cli.console import (
     Code,
     exit_code_of,
     has_flag,
-    note,
     print_json,
+    print_note,
 )
 from flowpregel.errors import ConfigurationError, FlowPregelError
 
@@ -79,7 +79,7 @@ class CommandGroup(click.Group):
             if has_flag("--json"):
                 print_json({"error": to_json(error, FULL), "code": code})
             else:
-                note(f"error: {error}")
+                print_note(f"error: {error}")
         except KeyboardInterrupt:
             code = Code.STOPPED
         ctx.exit(code or 0)

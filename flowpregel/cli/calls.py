@@ -22,7 +22,7 @@ from flowpregel._text import in_one_line, printable
 from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, running, targets
-from flowpregel.cli.console import Code, note
+from flowpregel.cli.console import Code, print_note
 from flowpregel.cli.options import FLOW_OPTION
 from flowpregel.errors import ConfigurationError
 
@@ -91,7 +91,7 @@ def check_command(
     return _print_checked(runs)
 
 
-check_command.params += [console.TRUST, console.AS_JSON]
+check_command.params += [console.TRUST_OPTION, console.AS_JSON]
 
 
 def _print_checked(runs: Mapping[str, DryRun]) -> Code:
@@ -151,7 +151,7 @@ def debug_command(
         with redirect_stdout(sys.stderr):  # stdout is only for the result
             result = function(*arguments.args, **arguments.kwargs)
     except Exception as error:
-        note(whole_text(error).rstrip())
+        print_note(whole_text(error).rstrip())
         if in_pdb:
             post_mortem = resolve_name("pdb:post_mortem")
             post_mortem(error.__traceback__)
@@ -310,7 +310,7 @@ def redo_command(
     lines = [f"taken back: {name}" for name in names]
     console.print_result({"thread_id": thread, "taken_back": names}, *lines)
     command = ["flowpregel", "resume", thread, "--store", str(store)]
-    note(f"go on with: {shlex.join(command)}")
+    print_note(f"go on with: {shlex.join(command)}")
 
 
 def _take_back(store: str | None, calls: Sequence[Work]) -> None:
@@ -420,7 +420,7 @@ def logs_command(
             return
         if call is not None:
             raise ConfigurationError(f"no call {call!r} has printed anything")
-        note("no output is kept; it is that of calls in worker processes")
+        print_note("no output is kept; it is that of calls in worker processes")
 
 
 class _OutputPrinter:

@@ -142,7 +142,7 @@ INTERNALS = _flag(
     "--internals",
     "Show the engine's own channels and steps too, by their names.",
 )
-TRUST = _flag(
+TRUST_OPTION = _flag(
     "--trust",
     "Open a store that others own or may write, or that has another key.",
 )
@@ -172,7 +172,7 @@ def store_command(name: str, *options: click.Option) -> CommandMaker:
     def make(function: Callable[..., Any]) -> click.Command:
         """Return the command that calls *function*."""
         command = click.command(name)(function)
-        command.params += [*options, _STORE, TRUST, AS_JSON]
+        command.params += [*options, _STORE, TRUST_OPTION, AS_JSON]
         return command
 
     return make
@@ -202,7 +202,7 @@ def print_json(value: Any) -> None:
     click.echo(text)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a line to stderr."""
     click.echo(printable(text), err=True)
 

@@ -16,7 +16,7 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.preview import (
     FULL,
     PREVIEW,
-    Limits,
+    PreviewLimits,
     channel_values,
     json_in_one_line,
     one_line,
@@ -54,7 +54,7 @@ def _limits(
     _: click.Context,
     __: click.Parameter,
     is_full: bool,
-) -> Limits:
+) -> PreviewLimits:
     """Return the limits of previews, which depend on ``--full``."""
     return FULL if is_full else PREVIEW
 
@@ -132,7 +132,7 @@ def show_command(
     thread: str,
     flow: str | None,
     limit: int,
-    limits: Limits,
+    limits: PreviewLimits,
     store: str | None,
 ) -> None:
     """Show how a thread stands, and what its last run did.
@@ -297,7 +297,7 @@ def history_command(
 def state_command(
     thread: str,
     checkpoint: str | None,
-    limits: Limits,
+    limits: PreviewLimits,
     store: str | None,
 ) -> None:
     """Show the values of a thread's channels.
@@ -325,7 +325,7 @@ def diff_command(
     thread: str,
     old: str | None,
     new: str | None,
-    limits: Limits,
+    limits: PreviewLimits,
     store: str | None,
 ) -> None:
     """Show what changed between two checkpoints.

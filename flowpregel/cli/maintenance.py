@@ -210,7 +210,7 @@ def rename_command(old: str, new: str, store: str, unchecked: bool) -> None:
     console.print_result({"old": old, "new": new}, f"renamed: {old} is {new}")
 
 
-rename_command.params += [console.TRUST, console.AS_JSON]
+rename_command.params += [console.TRUST_OPTION, console.AS_JSON]
 
 
 def _check_names(old: str, new: str) -> None:

@@ -10,7 +10,7 @@ from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import Address
 from flowpregel._inspection.preview import (
     PREVIEW,
-    Limits,
+    PreviewLimits,
     by_public_name,
     json_in_one_line,
     question_to_json,
@@ -25,7 +25,7 @@ _RAN_FIELDS = ("seconds", "attempts", "executor", "pid")
 def task_record(
     work: Work,
     names: Mapping[str, str],
-    limits: Limits,
+    limits: PreviewLimits,
 ) -> dict[str, Any]:
     """Return a task as a record for JSON.
 
@@ -93,7 +93,7 @@ def running_task_record(
 
 def task_cells(
     task: Mapping[str, Any],
-    limits: Limits,
+    limits: PreviewLimits,
 ) -> Sequence[Any]:
     """Return the cells of a task's row in the table of `show`."""
     short_id = task["id"][:8]
@@ -109,7 +109,7 @@ def task_cells(
     )
 
 
-def _outcome_text(task: Mapping[str, Any], limits: Limits) -> str:
+def _outcome_text(task: Mapping[str, Any], limits: PreviewLimits) -> str:
     """Return the result, error, questions or progress of a task as text."""
     match task:
         case {"state": "failed", "error": {"type": kind, "message": message}}:

@@ -17,20 +17,20 @@ from flowpregel import errors
 from flowpregel._core.commands import Interrupt
 from flowpregel._inspection.preview import (
     FULL,
-    Limits,
+    PreviewLimits,
     one_line,
     question_to_json,
     to_json,
 )
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import Code, exit_code_of, note
+from flowpregel.cli.console import Code, exit_code_of, print_note
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
 
-_RESULT = Limits(
+_RESULT = PreviewLimits(
     depth=6,
     count=50,
     size=2_000,
@@ -118,7 +118,7 @@ def run_flow(
             if not isinstance(flow.checkpointer, BaseCheckpointSaver):
                 resume = None
                 request = replace(request, thread_id=None)
-                note(
+                print_note(
                     "no store: what this run does is not kept "
                     "(pass --store PATH to keep it)"
                 )
@@ -167,7 +167,7 @@ def _print_stopped(request: RunRequest, error: BaseException) -> Code:
     reason = getattr(error, "reason", "")
     if reason:
         text = f"{reason}\n{text}"
-    note(text)
+    print_note(text)
     if type(error) is errors.TaskCancelled:
         return code  # `flowpregel cancel` stopped only this run
     raise click.exceptions.Exit(code) from error
@@ -185,9 +185,9 @@ def _print_failed(request: RunRequest, error: Exception) -> Code:
         text = "".join(traceback.format_exception(error)).rstrip()
     else:
         text = "\n".join([f"failed: {kind}: {error}", *notes])
-    note(text)
+    print_note(text)
     if request.thread_id is not None:
-        note(request.advice)
+        print_note(request.advice)
     return Code.FAILED
 
 
@@ -197,7 +197,7 @@ def _print_waiting(request: RunRequest, interrupts: Sequence[Interrupt]) -> Code
     questions = [question_to_json(interrupt, FULL) for interrupt in interrupts]
     request.print_end(Code.WAITING, *lines, interrupts=questions)
     if not all(is_pause(interrupt.value) for interrupt in interrupts):
-        note(f"answer with: {request.command('answer', 'VALUE')}")
+        print_note(f"answer with: {request.command('answer', 'VALUE')}")
     return Code.WAITING
 
 

@@ -19,7 +19,7 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.preview import one_line
 from flowpregel.checkpoint.work import is_paused, work_of
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import Code, note
+from flowpregel.cli.console import Code, print_note
 from flowpregel.cli.options import (
     FLOW_OPTION,
     RUN_OPTIONS,
@@ -218,7 +218,7 @@ def cancel_command(thread: str, wait: float, store: str | None) -> Code:
         console.print_result(record, f"stopped: {thread}; what finished is kept")
         return Code.OK
     console.print_result(record)
-    note(f"{owner} was asked to stop {thread!r}, and has not yet")
+    print_note(f"{owner} was asked to stop {thread!r}, and has not yet")
     return Code.FAILED if wait else Code.OK
 
 
@@ -361,7 +361,7 @@ def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:
     except errors.ThreadBusyError:
         return Code.OK  # another process has resumed the run first
     except errors.FlowPregelError as error:
-        note(f"error: {thread_id}: {error}")
+        print_note(f"error: {thread_id}: {error}")
         code = console.exit_code_of(error)
     finally:
         pauses.reset(token)

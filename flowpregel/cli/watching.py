@@ -21,7 +21,7 @@ from flowpregel._inspection.reader import StoreReader
 from flowpregel._interrupts import ending
 from flowpregel._text import in_one_line, printable
 from flowpregel.cli import console
-from flowpregel.cli.console import Code, note, rich_console
+from flowpregel.cli.console import Code, print_note, rich_console
 from flowpregel.errors import ConfigurationError, RunNotice
 from flowpregel.pregel.live_view import SCREEN
 from flowpregel.pregel.pregel import Pregel
@@ -111,7 +111,7 @@ def _show_parts(
             interrupts = tuple(part["interrupts"])
         elif part["type"] == "notices":
             notice = part["data"]
-            note(f"note: {notice}")
+            print_note(f"note: {notice}")
         elif view is not None:
             item = (part["ns"], part["type"], part["data"])
             view.see(item)

@@ -25,6 +25,7 @@ PUBLIC = [
     "flowpregel.checkpoint.durable",
     "flowpregel.checkpoint.lmdb",
     "flowpregel.checkpoint.memory",
+    "flowpregel.cli.base",
     "flowpregel.config",
     "flowpregel.constants",
     "flowpregel.errors",

@@ -217,7 +217,7 @@ def test_a_question_is_told_with_its_id(pages: Pages) -> None:
     asking = next(row for row in calls_of(pages, "asks").values() if row["questions"])
     [question] = pages.call("asks", asking["id"])["questions"]
 
-    with LMDBSaver(pages.saver.path, readonly=True) as saver:
+    with LMDBSaver(pages.path, readonly=True) as saver:
         state = allow.copy({"checkpointer": saver}).get_state(thread_id="asks")
     assert [question["id"]] == [each.id for each in state.interrupts]
     assert ("question", "Publish it?") in question["value"]["items"]

@@ -23,12 +23,12 @@ import pytest
 
 from flowpregel._core.commands import Interrupt
 from flowpregel._inspection.inert import InertCodec
-from flowpregel._inspection.preview import FULL, Limits, one_line, to_json
+from flowpregel._inspection.preview import FULL, PreviewLimits, one_line, to_json
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.storage.codec import PythonCodec
 
 
-def shown(value: Any, limits: Limits = Limits()) -> str:  # noqa: B008 - it is frozen
+def shown(value: Any, limits: PreviewLimits = PreviewLimits()) -> str:  # noqa: B008 - it is frozen
     """Return how *value* is shown when it comes from a store."""
     return one_line(InertCodec().decode(PythonCodec().encode(value)), limits)
 

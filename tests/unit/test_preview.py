@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel._inspection.preview import FULL, Limits, one_line, to_json
+from flowpregel._inspection.preview import FULL, PreviewLimits, one_line, to_json
 from flowpregel._text import printable
 
 
@@ -61,15 +61,15 @@ def test_a_small_value_is_shown_whole(value: Any, expected: Any) -> None:
 
 
 def test_items_are_limited_in_number() -> None:
-    assert [0, 1, "… 8 more"] == to_json(list(range(10)), Limits(count=2))
+    assert [0, 1, "… 8 more"] == to_json(list(range(10)), PreviewLimits(count=2))
 
 
 def test_levels_are_limited() -> None:
-    assert [["… list of 1"]] == to_json([[[[1]]]], Limits(depth=2))
+    assert [["… list of 1"]] == to_json([[[[1]]]], PreviewLimits(depth=2))
 
 
 def test_texts_are_limited_in_size() -> None:
-    assert "aaa… (97 more)" == to_json("a" * 100, Limits(size=3))
+    assert "aaa… (97 more)" == to_json("a" * 100, PreviewLimits(size=3))
 
 
 def test_a_wide_and_deep_value_is_limited_in_all() -> None:

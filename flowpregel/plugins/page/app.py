@@ -24,9 +24,9 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError, FlowPregelError
 from flowpregel.plugins.page.pages import STATIC, Json, Pages, json_text
+from flowpregel.watching import printable
 
 if TYPE_CHECKING:
     from starlette.requests import Request

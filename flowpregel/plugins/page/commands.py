@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowpregel._text import size_text
-from flowpregel.cli import console, targets
-from flowpregel.cli.console import note
+from flowpregel.cli.base import (
+    TRUST_OPTION,
+    has_flag,
+    open_to_read,
+    print_note,
+    print_result,
+    size_text,
+    thread_command,
+)
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -65,21 +71,21 @@ def ui_command(
     from flowpregel.plugins.page.guard import LOOPBACK  # noqa: PLC0415 - an extra
     from flowpregel.plugins.page.pages import Pages  # noqa: PLC0415 - keeps --help fast
 
-    with targets.open_to_read(store) as saver, closing(Pages(saver)) as pages:
+    with open_to_read(store) as saver, closing(Pages(saver)) as pages:
         listener = _listener(host, port)
         port = listener.getsockname()[1]
         guard = _guard(host, port, actions=actions)
         launcher = None
         if actions:
-            options = ["--trust"] if console.has_flag("--trust") else []
+            options = ["--trust"] if has_flag("--trust") else []
             launcher = page.Actions(saver.location, options)
         server = page.server_of(pages, launcher, guard)
         authority = f"[{host}]" if ":" in host else host
         address = f"http://{authority}:{port}/?token={guard.token}"
-        note(f"the runs of {saver.path}, until Ctrl-C:")
+        print_note(f"the runs of {saver.path}, until Ctrl-C:")
         click.echo(address)
         if host not in LOOPBACK:
-            note(
+            print_note(
                 "other machines can reach this, and what they are sent is not encrypted"
             )
         if opens:
@@ -87,7 +93,7 @@ def ui_command(
         server.run(sockets=[listener])
 
 
-ui_command.params.append(console.TRUST)
+ui_command.params.append(TRUST_OPTION)
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -116,7 +122,7 @@ def _guard(host: str, port: int, *, actions: bool) -> RequestGuard:
     )
 
 
-@console.thread_command("report")
+@thread_command("report")
 @click.option(
     "--output",
     metavar="FILE",
@@ -132,7 +138,7 @@ def report_command(thread: str, output: str, store: str | None) -> None:
     """
     from flowpregel.plugins.page.pages import run_report  # noqa: PLC0415 - keeps --help fast
 
-    with targets.open_to_read(store) as saver:
+    with open_to_read(store) as saver:
         page = run_report(saver, thread).encode()
     try:
         with open(output, "wb", opener=partial(os.open, mode=0o600)) as file:
@@ -142,7 +148,7 @@ def report_command(thread: str, output: str, store: str | None) -> None:
             file.write(page)
     except OSError as error:
         raise ConfigurationError(f"--output: {error}") from error
-    console.print_result(
+    print_result(
         {"thread_id": thread, "output": output, "bytes": len(page)},
         f"{output}: {size_text(len(page))}",
     )

@@ -15,20 +15,17 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from flowpregel._inspection.inert import InertCodec
-from flowpregel._inspection.preview import (
-    Limits,
-    RecordView,
-    ReprText,
-    by_public_name,
-    channel_values,
-    to_json,
-)
-from flowpregel.checkpoint.base import Address, Saved
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.plugins import store_plugin_at
-from flowpregel.watching import CallChanges, CallRow, StoreReader
+from flowpregel.watching import (
+    CallChanges,
+    CallRow,
+    PreviewLimits,
+    RecordView,
+    ReprText,
+    StoreReader,
+    to_json,
+)
 
 Json: TypeAlias = Any
 """A value that `json.dumps` accepts."""
@@ -57,7 +54,7 @@ MOST_DETAILS = 1_000
 MOST_STEPS = 200
 """The most supersteps with values in a report: the newest ones."""
 _URGENCY = ("failed", "waiting", "unfinished", "done")
-_LIMITS = Limits(
+_LIMITS = PreviewLimits(
     depth=8,
     count=200,
     size=20_000,
@@ -112,11 +109,11 @@ class Pages:
     The page passes the parameters of these methods by name.
 
     Args:
-        saver: The store, opened to be read, with an `InertCodec`.
+        saver: The open store, of which the page opens a view of its own.
     """
 
     def __init__(self, saver: DurableSaver) -> None:
-        self.saver = saver
+        self.path = saver.path
         self.reader = StoreReader(saver)
 
     def close(self) -> None:
@@ -126,7 +123,7 @@ class Pages:
     def runs(self) -> Json:
         """Return the list of runs, the one that changed last first."""
         return {
-            "store": self.saver.path,
+            "store": self.path,
             "runs": [row._asdict() for row in self.reader.runs()],
         }
 
@@ -188,16 +185,9 @@ class Pages:
     def steps(self, thread: str, most: int | str = 200) -> Json:
         """Return the newest checkpoints of a thread, the newest first."""
         steps: list[Json] = []
-        for checkpoint_id, record in self.reader.checkpoints(thread, int(most)):
-            changed = by_public_name(dict.fromkeys(record.changed))
-            step = {
-                "id": checkpoint_id,
-                "step": record.step,
-                "source": record.source,
-                "at": record.at,
-                "changed": list(changed),
-            }
-            steps.append(step)
+        for row in self.reader.steps(thread, int(most)):
+            step = row._asdict()
+            steps.append({"id": step.pop("checkpoint_id"), **step})
         return steps
 
     def step(self, thread: str, checkpoint: str) -> Json:
@@ -205,35 +195,22 @@ class Pages:
 
         A channel that changed also has its value before the checkpoint.
         """
-        saved = self.saver.load_channels(Address(thread, "", checkpoint))
-        if saved is None:
+        values = self.reader.values(thread, checkpoint)
+        if values is None:
             raise ConfigurationError(
                 f"thread {thread!r} has no checkpoint {checkpoint!r}"
             )
-        before = self._values_before(saved)
-        after = by_public_name(channel_values(saved))
-        changed = by_public_name(dict.fromkeys(saved.checkpoint.changed))
         channels: list[Json] = []
-        for name in sorted({*before, *after}):
-            is_changed = name in changed or (name in before) != (name in after)
+        for name in sorted({*values.before, *values.after}):
+            is_new_or_gone = (name in values.before) != (name in values.after)
+            is_changed = name in values.changed or is_new_or_gone
             channel = {"name": name, "changed": is_changed}
-            if is_changed and name in before:
-                channel["before"] = tagged(to_json(before[name], _LIMITS))
-            if name in after:
-                channel["value"] = tagged(to_json(after[name], _LIMITS))
+            if is_changed and name in values.before:
+                channel["before"] = tagged(to_json(values.before[name], _LIMITS))
+            if name in values.after:
+                channel["value"] = tagged(to_json(values.after[name], _LIMITS))
             channels.append(channel)
         return {"id": checkpoint, "channels": channels}
-
-    def _values_before(self, saved: Saved) -> dict[str, Any]:
-        """Return the values of the channels at the parent of a checkpoint."""
-        parent_id = saved.checkpoint.parent_id
-        if parent_id is None:
-            return {}
-        address = Address(saved.address.thread_id, "", parent_id)
-        parent = self.saver.load_channels(address)
-        if parent is None:
-            return {}
-        return by_public_name(channel_values(parent))
 
 
 # ---------------------------------------------------------------- as one file
@@ -243,7 +220,7 @@ def run_report(saver: DurableSaver, thread: str) -> str:
     """Return the page of a thread's last run, as one HTML file.
 
     Args:
-        saver: The store, opened to be read, with an `InertCodec`.
+        saver: The open store.
         thread: The id of the thread.
 
     Raises:
@@ -280,30 +257,14 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
     """Return the page of a run in a sandboxed frame; None: the run is not stored."""
     if thread is None or not isinstance(saver, DurableSaver):
         return None
-    with (
-        suppress(ConfigurationError),  # nothing of the run is stored yet
-        _open_inertly(saver) as inert_saver,
-    ):
-        page = html.escape(run_report(inert_saver, thread))
+    with suppress(ConfigurationError):  # nothing of the run is stored yet
+        page = html.escape(run_report(saver, thread))
         return (
             f'<iframe sandbox="allow-scripts" srcdoc="{page}" title="A run" '
             'style="width: 100%; '
             'height: 640px; border: 1px solid #8885; border-radius: 8px"></iframe>'
         )
     return None
-
-
-def _open_inertly(saver: DurableSaver) -> DurableSaver:
-    """Open the store of *saver* once more, to read it without the user's classes."""
-    plugin = store_plugin_at(saver.location)
-    inert_saver = plugin.open_saver(
-        saver.location,
-        readonly=True,
-        codec=InertCodec(),
-        options=saver.options,
-    )
-    assert isinstance(inert_saver, DurableSaver)  # like *saver*, of the same plug-in
-    return inert_saver
 
 
 def _script() -> str:
@@ -331,7 +292,7 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
     run["calls"] = calls.pop("count")
     answers = {
         "runs:": {
-            "store": Path(pages.saver.path).name,
+            "store": Path(pages.path).name,
             "runs": [run],
             "actions": False,
         },

@@ -1,0 +1,100 @@
+"""The supersteps of a thread, by the checkpoints at their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowpregel._core.records import Address, Saved
+from flowpregel._inspection.preview import by_public_name, channel_values
+from flowpregel.checkpoint.reader import Reader
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.layout import NamespaceRecord, Tables
+
+
+class StepRow(NamedTuple):
+    """A superstep, by the checkpoint at its end."""
+
+    checkpoint_id: str
+    step: int
+    source: str
+    """The origin of the checkpoint: ``input``, ``loop``, ``update`` or ``fork``."""
+    at: int
+    """The time of the checkpoint, in wall-clock nanoseconds."""
+    changed: tuple[str, ...]
+    """The names of the channels that the superstep changed, sorted."""
+
+
+class StepValues(NamedTuple):
+    """The values of the channels after a superstep, and before it.
+
+    The values were read inertly. A `DeltaChannel` has the value before the last
+    snapshot and the writes since, because only the flow can fold them.
+    """
+
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    changed: tuple[str, ...]
+    """The names of the channels that the superstep changed, sorted."""
+
+
+class StepReader:
+    """A reader of the checkpoints of a thread's outermost namespace.
+
+    Args:
+        tables: The tables of a store with an inert codec.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._reader = Reader(tables)
+
+    def rows(self, namespace: NamespaceRecord, most: int) -> list[StepRow]:
+        """Return the newest supersteps, the newest first."""
+
+        def newest(transaction: Any) -> list[StepRow]:
+            """Return the newest supersteps within *transaction*."""
+            records = self._tables.newest_first(transaction, namespace)
+            return [
+                StepRow(
+                    checkpoint_id=checkpoint_id,
+                    step=record.step,
+                    source=record.source,
+                    at=record.at,
+                    changed=_public_names(record.changed),
+                )
+                for checkpoint_id, record in islice(records, most)
+            ]
+
+        rows: list[StepRow] = self._tables.read(newest)
+        return rows
+
+    def values(self, address: Address) -> StepValues | None:
+        """Return the values at a checkpoint, or None if there is no such checkpoint."""
+        saved = self._saved(address)
+        if saved is None:
+            return None
+        before: Mapping[str, Any] = {}
+        parent_id = saved.checkpoint.parent_id
+        if parent_id is not None:
+            parent = self._saved(Address(address.thread_id, "", parent_id))
+            before = {} if parent is None else by_public_name(channel_values(parent))
+        return StepValues(
+            before=before,
+            after=by_public_name(channel_values(saved)),
+            changed=_public_names(saved.checkpoint.changed),
+        )
+
+    def _saved(self, address: Address) -> Saved | None:
+        """Return the checkpoint at *address*, without task writes."""
+        find = partial(self._reader.find, address=address, tasks=False)
+        copied = self._tables.read(find)
+        return None if copied is None else self._reader.decoded(copied)
+
+
+def _public_names(channels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the public names of channels, without the engine's own, sorted."""
+    return tuple(by_public_name(dict.fromkeys(channels)))

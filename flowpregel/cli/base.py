@@ -1,0 +1,26 @@
+"""The base of commands, for authors of a command in another package.
+
+Importing this module requires the extra ``cli``.
+"""
+
+from flowpregel._text import size_text
+from flowpregel.cli.console import (
+    TRUST_OPTION,
+    has_flag,
+    print_note,
+    print_result,
+    store_command,
+    thread_command,
+)
+from flowpregel.cli.targets import open_to_read
+
+__all__ = [
+    "TRUST_OPTION",
+    "has_flag",
+    "open_to_read",
+    "print_note",
+    "print_result",
+    "size_text",
+    "store_command",
+    "thread_command",
+]
