@@ -16,13 +16,12 @@ from math import ceil, inf
 from operator import attrgetter
 from typing import Any, Final
 
-from flowpregel._core.effects import Ended
+from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Arguments, Raised, Task
 from flowpregel.context import Job
 from flowpregel.errors import ResourcesError
 from flowpregel.executors.base import Executor, Mailbox
 from flowpregel.executors.resources import (
-    NO_LIMITS,
     Demand,
     SharedLimits,
     callers_of,
@@ -200,18 +199,18 @@ class AdmissionQueue:
     def add(
         self,
         jobs: Iterable[Job],
-        limits: SharedLimits | None,
+        limits: SharedLimits,
         concurrency: ConcurrencyLimit | None,
     ) -> None:
         """Start those of *jobs* that can start, and queue the others.
 
         Args:
             jobs: The jobs of tasks that take slots of limits, or count for a rate.
-            limits: The limits that the jobs count for, or None if there are none.
+            limits: The limits and rates that the jobs count for.
             concurrency: The limit of tasks that run at once, if there is one.
         """
         for job in jobs:
-            self._add(job, limits or NO_LIMITS, concurrency)
+            self._add(job, limits, concurrency)
         self.start_ready()
 
     def _add(
@@ -312,8 +311,16 @@ class AdmissionQueue:
                     self._mailbox.post(Ended(*job.key, Raised(error)))
                     break
 
-    def release(self, task_id: str) -> None:
-        """Release the slots of a task that has ended."""
+    def advance(self, events: Iterable[Event]) -> None:
+        """Release the slots of tasks that have ended, and start tasks that can start
+        now.
+        """
+        for event in events:
+            if isinstance(event, Ended):
+                self._release(event.task_id)
+        self.start_ready()
+
+    def _release(self, task_id: str) -> None:
         if (held := self._running.pop(task_id, None)) is not None:
             limits, demand = held
             limits.release(task_id, demand)
@@ -339,7 +346,7 @@ class AdmissionQueue:
     def close(self) -> None:
         """Release all slots at the end of the run."""
         for task_id in [*self._running]:
-            self.release(task_id)
+            self._release(task_id)
         for group in self._groups.values():
             for task_id in group.jobs:
                 group.key.limits.forget_nested(task_id)

@@ -31,16 +31,15 @@ from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.records import Kind
 from flowpregel._core.run import Result
 from flowpregel._engine.commits import SharedResults
+from flowpregel._engine.inbox import LATE_READING_LIMIT, LoopInbox, RunInbox, now
 from flowpregel._engine.nested import (
-    LATE_READING_LIMIT,
     ActiveRun,
-    LoopInbox,
+    GraphTask,
+    NestedRuns,
     RunContext,
-    RunInbox,
     nested_outcome,
-    now,
 )
-from flowpregel._engine.tasks import TaskStarter
+from flowpregel._engine.tasks import RunExecutors, TaskStarter
 from flowpregel.cache.base import BaseCache
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
@@ -87,13 +86,7 @@ class IORequest:
     """An effect of one of the runs that may take time."""
 
     run: ActiveRun
-    effect: (
-        effects.Commit
-        | effects.Load
-        | effects.CacheLookup
-        | effects.CacheStore
-        | LeaveContexts
-    )
+    effect: effects.Effect | LeaveContexts
 
 
 EngineRequest: TypeAlias = Wait | IORequest
@@ -118,15 +111,26 @@ class Engine:
         self._is_async = loop is not None
         self._inbox = RunInbox() if loop is None else LoopInbox(loop)
         self._inline = InlineExecutor(self._run_until_done)
-        self._tasks = TaskStarter(
-            self._inbox, self._inline, loop, plan.max_concurrency, self.fail
-        )
+        limit = plan.max_concurrency
+        self._executors = RunExecutors(self._inline, loop, limit)
         self._root = ActiveRun(plan.steps, plan.run_context)
-        self._ready = self._tasks.ready
-        self._ready.append(self._root)
+        self._ready = deque([self._root])
+        """The runs that can be moved."""
         self._waiting: dict[ActiveRun, None] = {}
-        self._stopping: Stopped | None = None
-        """The request to stop that applies to all runs, if any."""
+        """The runs that wait for events."""
+        self._nested = NestedRuns(self._ready)
+        self._tasks = TaskStarter(
+            self._inbox, self._executors, self._nested, limit, self.fail
+        )
+        self._immediate: Final[dict[type, Callable[[ActiveRun, Any], None]]] = {
+            effects.Submit: self._tasks.submit,
+            effects.Resolve: self._tasks.resolve,
+            effects.Cancel: self._tasks.cancel,
+            effects.Emit: self._emit,
+        }
+        """The functions that perform the effects that need no waiting."""
+        self._is_asked_to_stop = False
+        """True once a request to stop has been posted to the inbox."""
         self._request: EngineRequest | None = None
         """The last request to the driver."""
         self._failure: BaseException | None = None
@@ -135,25 +139,26 @@ class Engine:
             plan.lease.stop, plan.lease.live = self.ask_to_stop, self._tasks.live
         if plan.stop_after is not None:
             reason = f"it has run for stop_after={plan.stop_after:g} seconds"
-            self._ask_later(plan.stop_after, Stopped(reason, kill=False))
+            self._post_later(plan.stop_after, Stopped(reason, kill=False))
 
     def ask_to_stop(self, reason: str, *, kill: bool = True) -> None:
         """Ask the run, from any OS thread, to stop: at once if *kill*, otherwise in
         time (see `Stopped`).
         """
-        self._ask(Stopped(reason, kill))
+        self._post(Stopped(reason, kill))
 
-    def _ask(self, stopped: Stopped) -> None:
+    def _post(self, stopped: Stopped) -> None:
         if not stopped.kill:
             self._plan.run_context.ending.append(stopped.reason)
+        self._is_asked_to_stop = True
         self._inbox.post(stopped)
 
     def wake(self) -> None:
         """End the current wait of the run, from a signal's handler."""
         self._inbox.post()
 
-    def _ask_later(self, seconds: float, stopped: Stopped) -> None:
-        timer = threading.Timer(seconds, self._ask, [stopped])
+    def _post_later(self, seconds: float, stopped: Stopped) -> None:
+        timer = threading.Timer(seconds, self._post, [stopped])
         timer.daemon = True
         timer.start()
         self._plan.resources.callback(timer.cancel)
@@ -177,9 +182,10 @@ class Engine:
             self._failure = error
             raise
         if self._request is None and self.result is None:
-            if self._stopping is not None:
-                self._stop_all(self._stopping)
-            deadlines = [0 if run.inbox else run.deadline for run in self._waiting]
+            if self._tasks.stopping is not None:
+                # Some of the waiting runs may not know yet.
+                self._stop_all(self._tasks.stopping)
+            deadlines = [run.deadline for run in self._waiting]
             deadlines.append(self._tasks.deadline)
             self._request = Wait(
                 min((at for at in deadlines if at is not None), default=None)
@@ -257,9 +263,8 @@ class Engine:
 
     def stop(self) -> EngineRequest | None:
         """Stop a run that was left early; return its current request."""
-        if self._request is not None and (
-            self._stopping is None or not self._stopping.kill
-        ):
+        stopping = self._tasks.stopping
+        if self._request is not None and (stopping is None or not stopping.kill):
             self._inline.withdraw()
             self._tasks.withdraw()
             self._stop_all(Stopped("the run was stopped"))
@@ -279,7 +284,7 @@ class Engine:
         """
         failure = self._failure
         self._tasks.close(failure)
-        for nested in self._tasks.nested.values():
+        for nested in self._nested.active.values():
             nested.steps.close()
         try:
             if contexts := self._contexts_of(self._root):
@@ -359,25 +364,47 @@ class Engine:
 
     def _deliver(self, events: list[Event]) -> None:
         """Give each run its events, and make runs ready that have events or are due."""
-        if (stopped := self._tasks.deliver(events, self._root)) is not None:
-            if self._stopping is None and not stopped.kill:
-                grace = self._plan.stop_grace
-                self._ask_later(grace, Stopped(stopped.reason))
-                # An OS thread cannot be stopped: a second later the run stops waiting
-                # for it.
-                self._ask_later(grace + 1, Stopped(stopped.reason, leave=True))
-            self._stop_all(stopped)
+        stopped = self._take_stop(events) if self._is_asked_to_stop else None
+        task_events: list[Any] = events  # none is `Stopped`
+        self._tasks.deliver(task_events, self._root)
+        if stopped is not None:
+            self._begin_to_stop(stopped)
         at = time.monotonic_ns()
         for run in [*self._waiting]:
             if run.inbox or (run.deadline is not None and run.deadline <= at):
-                run.reply, run.inbox = Wakeup(run.inbox, now(), at, random.random()), []
+                run.reply = Wakeup(run.inbox, now(), at, random.random())
+                run.inbox = []
                 del self._waiting[run]
                 self._ready.append(run)
 
+    # ------------------------------------------------------------ stopping
+
+    @staticmethod
+    def _take_stop(events: list[Event]) -> Stopped | None:
+        """Remove the requests to stop from *events*, and return the one to obey: the
+        last one that kills, or else the first; None if there is none.
+        """
+        requests = [event for event in events if isinstance(event, Stopped)]
+        if not requests:
+            return None
+        events[:] = [event for event in events if not isinstance(event, Stopped)]
+        killing = [request for request in requests if request.kill]
+        return killing[-1] if killing else requests[0]
+
+    def _begin_to_stop(self, stopped: Stopped) -> None:
+        """Stop all runs. If *stopped* does not kill, kill them after a grace period."""
+        if self._tasks.stopping is None and not stopped.kill:
+            grace = self._plan.stop_grace
+            self._post_later(grace, Stopped(stopped.reason))
+            # An OS thread cannot be stopped: a second later the run stops waiting for
+            # it.
+            self._post_later(grace + 1, Stopped(stopped.reason, leave=True))
+        self._stop_all(stopped)
+
     def _stop_all(self, stopped: Stopped) -> None:
         """Stop every run: at the next wake-up it cancels its tasks."""
-        if self._stopping is None or stopped.kill:
-            self._stopping = stopped
+        if self._tasks.stopping is None or stopped.kill:
+            self._tasks.stopping = stopped
         if stopped.kill and isinstance(self._inbox, LoopInbox):
             self._inbox.reading_limit = LATE_READING_LIMIT
         for run in self._waiting:
@@ -391,36 +418,29 @@ class Engine:
             reply, failure = run.reply, run.failure
             run.reply = run.failure = None
             try:
-                effect = (
-                    run.steps.send(reply)
-                    if failure is None
-                    else run.steps.throw(failure)
-                )
-            except StopIteration as stop:
-                run.end = stop.value
+                if failure is None:
+                    effect = run.steps.send(reply)
+                else:
+                    effect = run.steps.throw(failure)
             except BaseException as error:  # noqa: BLE001 - the error is the run's result
                 run.end = error
-            else:
-                match effect:
-                    case effects.Submit(tasks, setting):
-                        run.channels = setting.channels
-                        self._tasks.start(run, tasks, setting, self._stopping)
-                    case Wait(deadline):
-                        run.deadline = deadline
-                        self._waiting[run] = None
-                        return None
-                    case effects.Resolve(call, outcome):
-                        self._tasks.resolve(call, outcome)
-                    case effects.Emit(mode, payload, namespace):
-                        names = run.run_context.namespace.split("|")
-                        default = tuple(filter(None, names))
-                        emitter = default if namespace is None else namespace
-                        self.outbox.append((emitter, mode, payload))
-                    case effects.Cancel():
-                        self._tasks.cancel(effect, warn=self._stopping is not None)
-                    case _:
-                        return IORequest(run, effect)
+                break
+            if isinstance(effect, Wait):
+                run.deadline = 0 if run.inbox else effect.deadline
+                self._waiting[run] = None
+                return None
+            perform = self._immediate.get(type(effect))
+            if perform is None:
+                return IORequest(run, effect)
+            perform(run, effect)
         return self._end(run, run.end)
+
+    def _emit(self, run: ActiveRun, effect: effects.Emit) -> None:
+        """Put an item into the outbox."""
+        namespace = effect.namespace
+        if namespace is None:
+            namespace = tuple(filter(None, run.run_context.namespace.split("|")))
+        self.outbox.append((namespace, effect.mode, effect.payload))
 
     # ------------------------------------------------------------ ends of runs
 
@@ -428,40 +448,42 @@ class Engine:
         """Leave the contexts of a run; then report its end to its parent, or to the
         driver.
         """
+        if isinstance(end, StopIteration):
+            run.end = end = end.value  # the steps have returned the result
         if run.failure is not None:
             run.end = end = run.failure
         elif contexts := self._contexts_of(run):
             return IORequest(run, LeaveContexts(contexts, end))
-        if run.parent is None or run.task is None:
-            if isinstance(end, BaseException):
-                raise end
-            self.result = end
+        if run.graph_task is not None:
+            self._nested.pass_turn(run)
+            self._end_task(run.graph_task, end)
             return None
-        turns = self._tasks.turns.get(
-            (run.run_context.thread_id, run.run_context.namespace)
-        )
-        if turns and turns[0] is run:
-            turns.popleft()
-            self._ready.extend(tuple(turns)[:1])
-        is_call = run.task.kind is Kind.CALL
-        match end:
-            case Result(values, paused=False) if not is_call:
-                self._tasks.write(run, values)
-            case ParentCommand(command=command) if (
-                command.graph == Command.PARENT and not is_call
-            ):
-                self._tasks.write(run, replace(command, graph=None))
-            case _:
-                del self._tasks.nested[run.task.id]
-                run.parent.post(run.task, nested_outcome(end), run.watch.stop("graph"))
+        if isinstance(end, BaseException):
+            raise end
+        self.result = end
         return None
+
+    def _end_task(self, graph_task: GraphTask, end: Result | BaseException) -> None:
+        """End a task whose nested run ended, or run the writers of the task's node."""
+        task = graph_task.task
+        if task.kind is not Kind.CALL:
+            match end:
+                case Result(values, paused=False):
+                    self._tasks.write(graph_task, values)
+                    return
+                case ParentCommand(command=command) if command.graph == Command.PARENT:
+                    self._tasks.write(graph_task, replace(command, graph=None))
+                    return
+        del self._nested.active[task.id]
+        span = graph_task.watch.stop("graph")
+        graph_task.run.post(task, nested_outcome(end), span)
 
     def _contexts_of(self, run: ActiveRun) -> list[Context[Any]]:
         """Return the `Context` channels to leave when *run* ends, and forget them.
 
         If an outermost run fails, all runs nested in it end.
         """
-        ending = [run, *self._tasks.nested.values()] if run is self._root else [run]
+        ending = [run, *self._nested.active.values()] if run is self._root else [run]
         channels: list[Any] = []
         for active in ending:
             channels += active.channels.values()
@@ -472,7 +494,8 @@ class Engine:
         self, contexts: Sequence[Context[Any]], end: Result | BaseException | None
     ) -> None:
         error = end if isinstance(end, BaseException) else None
-        self._tasks.leave([channel.held.token for channel in contexts], error)
+        tokens = [channel.held.token for channel in contexts]
+        self._executors.leave_contexts(tokens, error)
         with ExitStack() as closing:
             for channel in contexts:
                 closing.callback(channel.close, error)

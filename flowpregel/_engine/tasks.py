@@ -1,29 +1,45 @@
-"""The start of tasks: their executors, their limits and their jobs."""
+"""The start, the end and the cancellation of tasks.
+
+A task that a run submits takes this way::
+
+    run -- submit --> Job               `cancel` withdraws a job that waits
+                       |
+                       |-- AdmissionQueue: limits and rates
+                       |-- ConcurrencyLimit: tasks at once
+                       v
+                      due -- flush --> Executor          `cancel` stops a running job
+                                          |
+    inbox of the run <-- deliver ------ mailbox
+
+A task whose node is a graph becomes a nested run instead. When a task ends, or waits
+for calls that it made, its slots are free, and `deliver` starts waiting tasks.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from flowpregel import executors
-from flowpregel._core.calls import DEEPEST, too_deep
 from flowpregel._core.effects import (
     Call,
     Cancel,
+    Emitted,
     Ended,
-    Event,
-    SaveState,
+    Request,
+    Resolve,
     StepContext,
     Stopped,
+    Submit,
 )
-from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._core.records import Node, Raised, Task, Withdrawn
 from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit, places_of
-from flowpregel._engine.nested import ActiveRun, live_state
+from flowpregel._engine.live_state import live_state
+from flowpregel._engine.nested import ActiveRun, GraphTask, NestedRuns
 from flowpregel._fault import fault
 from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
@@ -31,10 +47,24 @@ from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
 from flowpregel.executors.by_name import check_executor, executor_named
 from flowpregel.executors.local import InlineExecutor, ThreadExecutor
-from flowpregel.executors.resources import SharedLimits, priority_of
+from flowpregel.executors.resources import NO_LIMITS, SharedLimits, priority_of
 from flowpregel.policies import Resources
 
-# -------------------------------------------------------------------- starting them
+_node_and_caller: Final = attrgetter("node", "parent")
+_timeout_of: Final = attrgetter("timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The executor of the tasks of one node, and the limits that they wait for."""
+
+    executor: Executor
+    concurrency: ConcurrencyLimit | None
+    """The limit of tasks that run at once; None if the tasks go to the executor at
+    once.
+    """
+    limits: SharedLimits | None
+    """The limits and rates that the tasks wait for in the run, if any."""
 
 
 class TaskStarter:
@@ -42,8 +72,8 @@ class TaskStarter:
 
     Args:
         mailbox: The mailbox that receives the events of all tasks.
-        inline: The executor for the OS thread that drives the run.
-        loop: The running event loop of an async run; None in a sync one.
+        run_executors: The executors of the run.
+        nested: The nested runs.
         limit: The most tasks that run at once; bodies, nested graphs and tasks that
             made a call of their own do not count.
         give_up: Called with the error if a task could not be started and will never
@@ -53,19 +83,18 @@ class TaskStarter:
     def __init__(
         self,
         mailbox: Mailbox,
-        inline: InlineExecutor,
-        loop: Any,
+        run_executors: RunExecutors,
+        nested: NestedRuns,
         limit: int | None,
         give_up: Callable[[BaseException], None],
     ) -> None:
         self._mailbox = mailbox
-        self._inline = inline
-        self._loop = loop
+        self._executors = run_executors
+        self._nested = nested
         self._give_up = give_up
-        self._made: dict[object, Executor] = {}
-        """The executors that end with the run, made when first needed."""
-        self._place_of = lru_cache(self._place_for)
-        self._threads_limit = limit
+        self.stopping: Stopped | None = None
+        """The request to stop that applies to all runs, if any."""
+        self._placement_of = lru_cache(self._place)
         self._limits: dict[
             tuple[Executor, Resources | None] | None, ConcurrencyLimit
         ] = {}
@@ -86,322 +115,251 @@ class TaskStarter:
         """True once a task has had a priority."""
         self._jobs: dict[str, Job] = {}
         """The jobs of tasks that have not ended."""
-        self.nested: dict[str, ActiveRun] = {}
-        """The nested runs that have not ended, by the id of their task."""
-        self.ready: deque[ActiveRun] = deque()
-        """The runs that can be moved; the others wait for events."""
-        self.turns: dict[tuple[str | None, str], deque[ActiveRun]] = {}
-        """The runs of each graph with a memory, by thread and namespace; only the first
-        one runs.
+        self._due: list[Job] = []
+        """The jobs to hand to their executors at the next `flush`."""
 
-        The tasks of two such runs would have the same ids if both resumed from the same
-        checkpoint.
-        """
-        self._due: dict[Executor, list[Job]] = {}
-        """The jobs to hand to each executor at the next `flush`."""
-        self._left_behind: set[Executor] = set()
-        """The executors with tasks that still run because they could not be stopped."""
-        self._entered: set[Executor] = set()
-        """The executors of nodes that read `Context` channels."""
+    # ------------------------------------------------------------ starts
 
-    def start(
-        self,
-        run: ActiveRun,
-        tasks: Iterable[Task],
-        step: StepContext,
-        stopping: Stopped | None = None,
-    ) -> None:
+    def submit(self, run: ActiveRun, effect: Submit) -> None:
         """Start an attempt of each task of *run* when its turn comes, unless all runs
-        are *stopping*.
+        must stop.
         """
-        for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
-            alike = [*group]
-            if stopping is not None or node.role == "graph":
-                self._nest(run, alike, step, stopping)
+        run.channels = effect.step.channels
+        if self.stopping is not None:
+            for task in effect.tasks:
+                run.post(task, Withdrawn())
+            return
+        for (node, _), tasks in groupby(effect.tasks, _node_and_caller):
+            if node.role != "graph":
+                self._start(run, [*tasks], effect.step)
                 continue
-            is_below = parent is not None and parent.node.role != "body"
-            try:
-                executor, limit = self._place_of(
-                    node, run.run_context.executor, is_below
-                )
-                times_out = any(task.timeout for task in alike)
-                if times_out or node.resources is not None:
-                    _check(node, executor, times_out=times_out)
-            except Exception as error:  # noqa: BLE001 - the tasks fail with it
-                for task in alike:
-                    run.post(task, Raised(error))
-                continue
-            if node.contexts:
-                self._entered.add(executor)
-            is_ranked = self._are_ranked or node.resources is not None
-            priority = self._priority_of(alike[0]) if is_ranked else 0
-            jobs = _jobs_of(run, alike, step, executor, priority)
-            for job in jobs:
-                self._jobs[job.task.id] = job
-                fault("task.submitted", job.task.id)
-            if node.resources is not None:
-                jobs = self._without_waiting(jobs, limit)
-            # Jobs below a task go before those that wait: the task, which holds a
-            # place, waits for them.
-            for job in jobs if limit is None else limit.acquire(jobs, first=is_below):
-                self._due.setdefault(job.executor, []).append(job)
+            for task in tasks:
+                self._nested.start(run, task, effect.step)
 
-    def _without_waiting(
-        self, jobs: list[Job], limit: ConcurrencyLimit | None
-    ) -> list[Job]:
-        """Return *jobs*, of one node, without those that wait for limits and rates
-        here.
+    def _start(self, run: ActiveRun, tasks: Sequence[Task], step: StepContext) -> None:
+        """Start *tasks*, which have the same node and the same caller."""
+        node, caller, run_context = tasks[0].node, tasks[0].parent, run.run_context
+        is_below = caller is not None and caller.node.role != "body"
+        try:
+            placement = self._placement_of(
+                node, run_context.executor, is_below, any(map(_timeout_of, tasks))
+            )
+        except Exception as error:  # noqa: BLE001 - the tasks fail with it
+            for task in tasks:
+                run.post(task, Raised(error))
+            return
+        priority = priority_of(tasks[0]) if self._are_ranked else 0
+        jobs: list[Job] = []
+        for task in tasks:
+            variables = run_context.variables
+            if task.origin is not None and task.origin.variables is not None:
+                variables = task.origin.variables
+            job = Job(
+                task,
+                step,
+                run_context,
+                (task.id, task.attempt.number),
+                run_context.has_saver or bool(node.retry),
+                variables,
+                placement.executor,
+                run,
+                priority,
+            )
+            self._jobs[task.id] = job
+            jobs.append(job)
+            fault("task.submitted", task.id)
+        if placement.limits is not None:
+            self._admit(jobs, placement.limits, placement.concurrency)
+            return
+        if placement.concurrency is not None:
+            # Jobs below a task go before those that wait: the task, which holds a slot,
+            # waits for them.
+            jobs = placement.concurrency.acquire(jobs, first=is_below)
+        self._due += jobs
+
+    def _place(
+        self, node: Node, default: Any, is_below: bool, times_out: bool
+    ) -> Placement:
+        """Return the placement of tasks of *node*.
+
+        Args:
+            node: The node.
+            default: The executor of the run.
+            is_below: Whether a task called these tasks. They go to a pool at once,
+                since the caller may hold room in the pool.
+            times_out: Whether one of the tasks has a timeout.
+
+        Raises:
+            ConfigurationError: The executor cannot stop a task, or does not count the
+                resources.
+            TypeError: The node is async, and a sync run cannot await it.
         """
-        node, executor = jobs[0].task.node, jobs[0].executor
-        resources = node.resources
-        if resources is None or not (resources.limit or resources.rate):
-            return jobs
-        if not executor.capabilities.runs_here:
-            return jobs  # the pool counts limits and rates
+        executor, resources = self._executors.of_node(node, default), node.resources
+        limits = None
+        if times_out or resources is not None:
+            _check(node, executor, times_out=times_out)
+        if resources is not None:
+            self._are_ranked |= resources.priority is not None
+            limits = _limits_here(node, resources, executor, default)
+        if node.contexts:
+            self._executors.enter_contexts(executor)
+        if node.role != "leaf":
+            return Placement(executor, None, limits)
+        if executor.room is None or None in self._limits:
+            return Placement(executor, self._limits.get(None), limits)
+        if is_below:
+            return Placement(executor, None, limits)
+        # One limit for each kind of resources: a task that waits for a resource does
+        # not block others.
+        concurrency = self._limits.setdefault(
+            (executor, resources), ConcurrencyLimit(executor.room, places_of)
+        )
+        return Placement(executor, concurrency, limits)
+
+    def _admit(
+        self,
+        jobs: Sequence[Job],
+        limits: SharedLimits,
+        concurrency: ConcurrencyLimit | None,
+    ) -> None:
+        """Start *jobs* as soon as their limits and rates allow."""
         if self._admission is None:
-            self._admission = AdmissionQueue(self._mailbox, self._free, self._begin)
-        self._admission.add(jobs, _limits_of(node, jobs[0].run.executor), limit)
+            self._admission = AdmissionQueue(
+                self._mailbox, self._free, lambda job: self._due.append(job)
+            )
+        self._admission.add(jobs, limits, concurrency)
         self.deadline = self._admission.deadline
-        return []
-
-    def _priority_of(self, task: Task) -> int:
-        """Return the priority of *task*; 0 as long as no task had one."""
-        resources = task.node.resources
-        if resources is not None and resources.priority is not None:
-            self._are_ranked = True
-        return priority_of(task) if self._are_ranked else 0
-
-    def _begin(self, job: Job) -> None:
-        """Hand *job* to its executor at the next `flush`."""
-        self._due.setdefault(job.executor, []).append(job)
 
     def _free(self, executor: Executor) -> float:
         """Return the number of further jobs that *executor* would start at once."""
-        return executor.free() - len(self._due.get(executor, ()))
+        return executor.free() - sum(job.executor is executor for job in self._due)
 
-    def _nest(
-        self,
-        run: ActiveRun,
-        tasks: Iterable[Task],
-        step: StepContext,
-        stopping: Stopped | None,
-    ) -> None:
-        """Start the nested runs of these tasks of *run*, unless all runs are
-        *stopping*.
-        """
-        for task in tasks:
-            if stopping is not None or run.depth >= DEEPEST:
-                run.post(task, Withdrawn() if stopping else Raised(too_deep(task.name)))
-                continue
-            try:
-                steps, context = task.node.graph.nested_run(task, step, run.run_context)
-                inner = ActiveRun(steps, context, run, task, step, run.depth + 1)
-                self.nested[task.id] = inner
-                turns: deque[ActiveRun] = deque()
-                namespace = context.namespace
-                if namespace and ":" not in namespace.rpartition("|")[2]:
-                    # The graph has a memory, which another task may be using.
-                    turns = self.turns.setdefault((context.thread_id, namespace), turns)
-                turns.append(inner)
-                if turns[0] is inner:
-                    self.ready.append(inner)
-            except Exception as error:  # noqa: BLE001 - the task fails with it
-                run.post(task, Raised(error))
-            fault("task.submitted", task.id)
-
-    def write(self, run: ActiveRun, value: Any) -> None:
-        """Run the writers of a nested graph's node on the *value* that its *run*
+    def write(self, graph_task: GraphTask, value: Any) -> None:
+        """Run the writers of a nested graph's node on the *value* that the nested run
         returned.
         """
-        parent, task, setting = run.parent, run.task, run.setting
-        assert parent is not None
-        assert task is not None
-        assert setting is not None
-        where = "inline" if self._loop is None else "loop"
-        node = replace(task.node, role="leaf", graph=None, steps=(), executor=where)
-        self.start(parent, [replace(task, node=node, input=value)], setting)
-
-    def _place_for(
-        self, node: Node, default: Any, is_below: bool
-    ) -> tuple[Executor, ConcurrencyLimit | None]:
-        """Return the executor of tasks of *node*, and the limit they wait for, or None
-        if they go to the executor at once.
-
-        Tasks that another task called go to a pool at once, since the caller may hold
-        room in the pool.
-        """
-        executor = self._executor_for(node, default)
-        if node.role != "leaf":
-            return executor, None
-        if executor.room is None or None in self._limits:
-            return executor, self._limits.get(None)
-        if is_below:
-            return executor, None
-        # One limit for each kind of resources: a task that waits for a resource does
-        # not block others.
-        limit = ConcurrencyLimit(executor.room, places_of)
-        return executor, self._limits.setdefault((executor, node.resources), limit)
-
-    def _executor_for(self, node: Node, default: Any) -> Executor:
-        """Return the executor of *node*, or else the *default* of the run.
-
-        Without either, use ``FLOWPREGEL_EXECUTOR``, or else worker processes.
-
-        Raises:
-            TypeError: The node is async, and a sync run cannot await it.
-        """
-        if node.executor == "loop" or any(
-            step.func is None or (self._loop is not None and step.coroutine is not None)
-            for step in node.steps
-        ):
-            if self._loop is None and node.role == "leaf" and not node.is_task:
-                raise async_in_sync_run(node.name)
-            import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415 - imports asyncio
-
-            return self._once("loop", lambda: on_loops.CoroutineExecutor(self._loop))
-        if node.role == "body":
-            # Bodies orchestrate and wait, so any number of them may run.
-            return self._once(
-                "body", lambda: ThreadExecutor(1_000_000, name="flowpregel-body")
-            )
-        executor = node.executor if node.executor is not None else default
-        if executor is None:
-            executor = default_executor()
-        match executor:
-            case Executor():
-                return executor
-            case "inline":
-                return self._inline
-            case "threads":
-                # A task with a rate must begin when it is handed over, and not wait for
-                # an OS thread.
-                has_rate = (
-                    node.resources is not None and node.resources.rate is not None
-                )
-                key = "threads of rates" if has_rate else "threads"
-                return self._once(key, lambda: ThreadExecutor(self._threads_limit))
-            case "processes":
-                return executors.default_pool()
-        check_executor(executor)
-        if isinstance(executor, str):
-            return executor_named(executor)
-        return self._once(executor, lambda: executors.FuturesExecutor(executor))
-
-    def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        task = graph_task.task
+        node = replace(
+            task.node,
+            role="leaf",
+            graph=None,
+            steps=(),
+            executor=self._executors.where_run_is,
+        )
+        task = replace(task, node=node, input=value)
+        self._start(graph_task.run, [task], graph_task.step)
 
     def flush(self) -> None:
         """Hand the started jobs to their executors."""
-        due, self._due = self._due, {}
+        if not self._due:
+            return
+        due, self._due = self._due, []
+        jobs_of: dict[Executor, list[Job]] = {}
+        for job in due:
+            jobs_of.setdefault(job.executor, []).append(job)
         try:
-            for executor, jobs in due.items():
+            for executor, jobs in jobs_of.items():
                 executor.start(jobs, self._mailbox)
         except BaseException as error:
             self._give_up(error)
             raise
 
-    def withdraw(self) -> None:
-        """Withdraw the jobs that were not handed to an executor yet."""
-        due, self._due = self._due, {}
-        for jobs in due.values():
-            self._mailbox.post(*(Ended(*job.key, Withdrawn()) for job in jobs))
+    # ------------------------------------------------------------ ends
 
-    def deliver(self, events: Iterable[Event], root: ActiveRun) -> Stopped | None:
+    def deliver(
+        self, events: Sequence[Ended | Request | Emitted], root: ActiveRun
+    ) -> None:
         """Give each run its events; tasks that ended, or wait for calls, make room for
         others.
 
         The event of a task that has ended before goes to the outermost run, *root*.
 
-        Returns:
-            The request to stop all runs, if there was one.
+        Args:
+            events: Events of tasks, in order.
+            root: The outermost run.
         """
-        done: list[str] = []
-        stopped = None
+        released: list[str] = []
         for event in events:
-            if isinstance(event, Stopped):
-                stopped = event if stopped is None or event.kill else stopped
-                continue
             task_id = event.task_id
             job = self._jobs.get(task_id)
             (root if job is None else job.owner).inbox.append(event)
             if isinstance(event, Ended):
                 self._jobs.pop(task_id, None)
-                if self._admission is not None:
-                    self._admission.release(task_id)
-                if (nested := self.nested.pop(task_id, None)) is not None:
-                    event.span = nested.watch.stop("graph")
+                if task_id in self._nested.active:
+                    self._nested.note_written(event)
                 fault("task.ended", task_id)
             if isinstance(event, Ended | Call):
-                done.append(task_id)
+                released.append(task_id)
         for limit in self._limits.values():
-            for job in limit.release(done):
-                self._due.setdefault(job.executor, []).append(job)
+            self._due += limit.release(released)
         if self._admission is not None:
-            self._admission.start_ready()
+            self._admission.advance(events)
             self.deadline = self._admission.deadline
-        return stopped
 
-    def cancel(self, effect: Cancel, *, warn: bool = False) -> None:
+    def resolve(self, _: ActiveRun, effect: Resolve) -> None:
+        """Hand the outcome of a call to the caller, if the caller still runs."""
+        job = self._jobs.get(effect.call.task_id)
+        if job is not None:
+            job.executor.resolve(effect.call, effect.outcome)
+        fault("task.resolved")
+
+    # ------------------------------------------------------------ cancellation
+
+    def cancel(self, _: ActiveRun, effect: Cancel) -> None:
         """Withdraw a waiting task, or stop a running one or its nested run.
 
-        Args:
-            effect: The task, and the way to stop it.
-            warn: Whether a running task that is not killed gets a warning that the run
-                ends.
+        If all runs must stop, a running task that is not killed gets a warning.
         """
-        task_id, kill = effect.task_id, effect.kill
-        nested = self.nested.get(task_id)
+        nested = self._nested.active.get(effect.task_id)
         if nested is not None and nested.end is None:
-            if kill:
+            if effect.kill:
                 nested.stop(Stopped("the run was stopped", leave=effect.leave))
             return
         self.flush()
+        if self._withdraw_waiting(effect.task_id):
+            return
+        job = self._jobs.get(effect.task_id)
+        if job is None:
+            return
+        if self.stopping is not None and not effect.kill:
+            job.executor.warn(job.key)
+            return
+        job.executor.cancel(job.key, kill=effect.kill)
+        if effect.leave and self._executors.leave_behind(job):
+            self._mailbox.post(Ended(*job.key, Withdrawn(goes_on=True)))
+
+    def _withdraw_waiting(self, task_id: str) -> bool:
+        """Withdraw a task that waits in a queue of the run; return whether it does."""
         queues: list[AdmissionQueue | ConcurrencyLimit] = [*self._limits.values()]
         if self._admission is not None:
             queues.append(self._admission)
-        for limit in queues:
-            if (waiting := limit.withdraw(task_id)) is not None:
-                self._mailbox.post(Ended(*waiting.key, Withdrawn()))
-                return
-        if (job := self._jobs.get(task_id)) is None:
-            return
-        if warn and not kill:
-            job.executor.warn(job.key)
-        else:
-            job.executor.cancel(job.key, kill=kill)
-            if effect.leave:
-                self._leave_behind(job)
+        for queue in queues:
+            job = queue.withdraw(task_id)
+            if job is not None:
+                self._mailbox.post(Ended(*job.key, Withdrawn()))
+                return True
+        return False
 
-    def _leave_behind(self, job: Job) -> None:
-        """Stop waiting for a job that its executor cannot stop."""
-        executor = job.executor
-        if executor.capabilities.cancels or executor is self._inline:
-            return
-        if job.key in executor.running():
-            self._left_behind.add(executor)
-            self._mailbox.post(Ended(*job.key, Withdrawn(goes_on=True)))
+    def withdraw(self) -> None:
+        """Withdraw the jobs that were not handed to an executor yet."""
+        due, self._due = self._due, []
+        for job in due:
+            self._mailbox.post(Ended(*job.key, Withdrawn()))
 
-    def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
-        """Hand the outcome of a call to the caller, if the caller still runs."""
-        if (job := self._jobs.get(call.task_id)) is not None:
-            job.executor.resolve(call, outcome)
-        fault("task.resolved")
+    # ------------------------------------------------------------ the whole run
 
     def live(self) -> dict[str, Any]:
         """Return the running and waiting tasks at this moment; any OS thread may call
         this.
         """
         jobs = [*self._jobs.values()]
-        graphs = [run.task for run in [*self.nested.values()] if run.task is not None]
+        graphs = [
+            run.graph_task.task
+            for run in [*self._nested.active.values()]
+            if run.graph_task is not None
+        ]
         idle = [kind[0] for kind in [*self._limits] if kind is not None]
         return live_state(jobs, graphs, {*idle, *(job.executor for job in jobs)})
-
-    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Have all executors that entered the contexts of an ended run exit them."""
-        for executor in self._entered:
-            executor.leave(contexts, error)
 
     def close(self, failure: BaseException | None) -> None:
         """Stop the tasks of a run that ended with *failure*, and end the executors made
@@ -412,44 +370,9 @@ class TaskStarter:
             # would never return.
             for job in [*self._jobs.values()]:
                 job.executor.cancel(job.key, kill=True)
-        for executor in self._made.values():
-            # After a step timeout, tasks on OS threads are not waited for.
-            is_left = isinstance(failure, TimeoutError) or executor in self._left_behind
-            if isinstance(executor, ThreadExecutor) and is_left:
-                executor.abandon()
-            else:
-                executor.close()
+        self._executors.close(failure)
         if self._admission is not None:
             self._admission.close()
-
-
-def _jobs_of(
-    run: ActiveRun,
-    tasks: Iterable[Task],
-    step: StepContext,
-    executor: Executor,
-    priority: int,
-) -> list[Job]:
-    """Return the jobs of *tasks*, which all call the same node."""
-    run_context = run.run_context
-    jobs: list[Job] = []
-    for task in tasks:
-        variables = run_context.variables
-        if task.origin is not None and task.origin.variables is not None:
-            variables = task.origin.variables
-        job = Job(
-            task,
-            step,
-            run_context,
-            (task.id, task.attempt.number),
-            run_context.has_saver or bool(task.node.retry),
-            variables,
-            executor,
-            run,
-            priority,
-        )
-        jobs.append(job)
-    return jobs
 
 
 def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
@@ -480,11 +403,149 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
     )
 
 
-def _limits_of(node: Node, default: Any) -> SharedLimits | None:
-    """Return the limits that tasks of *node* count for: those of the node's executor,
-    or of the run's; None if there are none.
+def _limits_here(
+    node: Node, resources: Resources, executor: Executor, default: Any
+) -> SharedLimits | None:
+    """Return the limits that tasks of *node* wait for in the run, or None if they do
+    not wait there.
+
+    Args:
+        node: The node of the tasks.
+        resources: The resources of the node.
+        executor: The executor of the tasks. A pool counts limits and rates itself.
+        default: The executor of the run, whose limits count for nodes that name no
+            executor with limits.
     """
-    for executor in (node.executor, default):
-        if isinstance(executor, Executor) and executor.shared_limits is not None:
-            return executor.shared_limits
-    return None
+    if not (resources.limit or resources.rate) or not executor.capabilities.runs_here:
+        return None
+    for owner in (node.executor, default):
+        if isinstance(owner, Executor) and owner.shared_limits is not None:
+            return owner.shared_limits
+    return NO_LIMITS
+
+
+# -------------------------------------------------------------------- executors
+
+
+@dataclass(eq=False)
+class RunExecutors:
+    """The executors of one outermost run and of the runs nested in it.
+
+    Args:
+        inline: The executor for the OS thread that drives the run.
+        loop: The running event loop of an async run; None in a sync one.
+        limit: The most tasks that run at once, if there is a limit.
+    """
+
+    inline: InlineExecutor
+    loop: Any
+    limit: int | None
+    _made: dict[object, Executor] = field(default_factory=dict)
+    """The executors that end with the run, made when first needed."""
+    _left_behind: set[Executor] = field(default_factory=set)
+    """The executors with tasks that still run because they could not be stopped."""
+    _entered: set[Executor] = field(default_factory=set)
+    """The executors of nodes that read `Context` channels."""
+
+    @property
+    def where_run_is(self) -> str:
+        """The name of the executor for functions that run beside the driver."""
+        return "inline" if self.loop is None else "loop"
+
+    def of_node(self, node: Node, default: Any) -> Executor:
+        """Return the executor of *node*, or else the *default* of the run.
+
+        Without either, use ``FLOWPREGEL_EXECUTOR``, or else worker processes.
+
+        Raises:
+            TypeError: The node is async, and a sync run cannot await it.
+        """
+        if self._is_awaited(node):
+            return self._event_loop(node)
+        if node.role == "body":
+            # Bodies orchestrate and wait, so any number of them may run.
+            return self._once(
+                "body", lambda: ThreadExecutor(1_000_000, name="flowpregel-body")
+            )
+        executor = default if node.executor is None else node.executor
+        if executor is None:
+            executor = default_executor()
+        match executor:
+            case Executor():
+                return executor
+            case "inline":
+                return self.inline
+            case "threads":
+                return self._threads(node)
+            case "processes":
+                return executors.default_pool()
+        check_executor(executor)
+        if isinstance(executor, str):
+            return executor_named(executor)
+        return self._once(executor, lambda: executors.FuturesExecutor(executor))
+
+    def _is_awaited(self, node: Node) -> bool:
+        """Return whether tasks of *node* run on an event loop."""
+        if node.executor == "loop":
+            return True
+        is_async = self.loop is not None
+        return any(
+            step.func is None or (is_async and step.coroutine is not None)
+            for step in node.steps
+        )
+
+    def _event_loop(self, node: Node) -> Executor:
+        """Return the executor for coroutines of *node*."""
+        if self.loop is None and node.role == "leaf" and not node.is_task:
+            raise async_in_sync_run(node.name)
+        import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415 - imports asyncio
+
+        return self._once("loop", lambda: on_loops.CoroutineExecutor(self.loop))
+
+    def _threads(self, node: Node) -> Executor:
+        """Return the OS threads for *node*.
+
+        A task with a rate must begin when it is handed over, and not wait for an OS
+        thread that a task without a rate occupies.
+        """
+        has_rate = node.resources is not None and node.resources.rate is not None
+        key = "threads of rates" if has_rate else "threads"
+        return self._once(key, lambda: ThreadExecutor(self.limit))
+
+    def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def enter_contexts(self, executor: Executor) -> None:
+        """Note that tasks on *executor* may enter contexts."""
+        self._entered.add(executor)
+
+    def leave_contexts(
+        self, contexts: Sequence[bytes], error: BaseException | None
+    ) -> None:
+        """Have all executors that entered the contexts of an ended run exit them."""
+        for executor in self._entered:
+            executor.leave(contexts, error)
+
+    def leave_behind(self, job: Job) -> bool:
+        """Return whether the run stops waiting for *job*, because it is running and its
+        executor cannot stop it.
+        """
+        executor = job.executor
+        if executor.capabilities.cancels or executor is self.inline:
+            return False
+        if job.key not in executor.running():
+            return False
+        self._left_behind.add(executor)
+        return True
+
+    def close(self, failure: BaseException | None) -> None:
+        """End the executors made for the run, which ended with *failure*."""
+        for executor in self._made.values():
+            # After a step timeout, tasks on OS threads are not waited for.
+            is_left = isinstance(failure, TimeoutError) or executor in self._left_behind
+            if isinstance(executor, ThreadExecutor) and is_left:
+                executor.abandon()
+            else:
+                executor.close()

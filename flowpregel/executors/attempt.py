@@ -26,7 +26,11 @@ from flowpregel._pickling.copies import private_copy
 from flowpregel.context import Job, RunClient, Scope, config_of, current
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import HOST
-from flowpregel.executors.calls import RETURN_RESULTS, refuse_futures
+from flowpregel.executors.calls import (
+    RETURN_RESULTS,
+    futures_in,
+    returned_futures,
+)
 from flowpregel.executors.shared import Shared, with_values
 from flowpregel.runtime import runtime_of
 
@@ -243,7 +247,8 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     fault("task.after", task.id)
     scope.end_questions()
     if task.kind is Kind.CALL:
-        refuse_futures(value)
+        if futures_in(value):
+            raise returned_futures()
         scope.writes = [(records.RETURN, value)]
         return
     for writer in node.writers:

@@ -178,13 +178,15 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """
         self._look(".result()", timeout)
         try:
-            return self.value(timeout)
-        except GraphInterrupt as question:
-            # If the called task asks a question, the task that waits for it is
-            # interrupted by the same question.
+            return super().result(timeout)
+        except Exception as error:
+            if self.returns_errors and self.done():
+                return cast("ResultT", error)
             scope = current.get()
-            if scope is not None:
-                scope.question = question
+            if isinstance(error, GraphInterrupt) and scope is not None:
+                # If the called task asks a question, the task that waits for it is
+                # interrupted by the same question.
+                scope.question = error
             raise
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -368,14 +370,9 @@ def _result_or_value(value: Any) -> Any:
     return future.value() if isinstance(value, Unresolved) else value
 
 
-def refuse_futures(returned: Any) -> None:
-    """Raise an error if a task or workflow returns futures of calls.
-
-    Raises:
-        TypeError: *returned* is or contains a future.
-    """
-    if futures_in(returned):
-        raise TypeError(f"futures of calls were returned: {RETURN_RESULTS}")
+def returned_futures() -> TypeError:
+    """Return the error for a task or workflow that returns futures of calls."""
+    return TypeError(f"futures of calls were returned: {RETURN_RESULTS}")
 
 
 def _done_on(

@@ -13,7 +13,8 @@ from flowpregel._core.provenance import CodeChange
 from flowpregel._core.records import Saved
 from flowpregel._engine.drivers import drive
 from flowpregel._engine.engine import Engine, RunPlan
-from flowpregel._engine.nested import RunContext, now
+from flowpregel._engine.inbox import now
+from flowpregel._engine.nested import RunContext
 from flowpregel._inspection.dry_replay import (
     DryRun,
     ReadOnlyStore,

@@ -18,7 +18,8 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run import Result
 from flowpregel._core.run_loop import run_program
-from flowpregel._engine.nested import RunContext, now
+from flowpregel._engine.inbox import now
+from flowpregel._engine.nested import RunContext
 from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, ParsedConfig, merged, parse

@@ -17,7 +17,8 @@ from flowpregel._core.program import Options
 from flowpregel._core.run_loop import run_program
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.engine import RunPlan
-from flowpregel._engine.nested import RunContext, now
+from flowpregel._engine.inbox import now
+from flowpregel._engine.nested import RunContext
 from flowpregel._fault import fault
 from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease, OnConflict
 from flowpregel.pregel import outer_runs

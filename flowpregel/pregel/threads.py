@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowpregel._core.program import Options
 from flowpregel._core.records import Saved
-from flowpregel._engine.nested import now
+from flowpregel._engine.inbox import now
 from flowpregel._interrupts import defer_interrupts
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError

@@ -23,7 +23,7 @@ from flowpregel._core.records import (
     Task,
     TaskOrigin,
 )
-from flowpregel._engine.nested import RunInbox
+from flowpregel._engine.inbox import RunInbox
 from flowpregel.context import Job, RunInfo, current
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.policies import TimeoutPolicy

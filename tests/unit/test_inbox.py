@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from flowpregel._core.effects import Emitted, Event
-from flowpregel._engine.nested import MOST_AT_ONCE, LoopInbox, RunInbox
+from flowpregel._engine.inbox import MOST_AT_ONCE, LoopInbox, RunInbox
 from flowpregel.executors.base import BACKLOG
 from flowpregel.executors.unread import UnreadEvent
 

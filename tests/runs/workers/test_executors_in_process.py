@@ -13,7 +13,7 @@ import pytest
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Withdrawn
-from flowpregel._engine.nested import LoopInbox
+from flowpregel._engine.inbox import LoopInbox
 from flowpregel.channels import LastValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.policies import RetryPolicy

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Arguments, Withdrawn
-from flowpregel._engine.nested import RunInbox
+from flowpregel._engine.inbox import RunInbox
 from flowpregel.context import current_scope
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor

@@ -1,0 +1,262 @@
+"""The inbox of a run and of the runs nested in it, and the clock of their wake-ups."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from flowpregel._core.effects import Event
+from flowpregel._interrupts import interruptible, waking
+from flowpregel.executors.base import Backlog
+from flowpregel.executors.unread import UnreadEvent
+
+if TYPE_CHECKING:
+    import asyncio
+
+MOST_AT_ONCE: Final = 512
+"""The most events that one wake-up takes.
+
+The bound lets the run start the tasks that the first events request, and commit the
+results in them, before it takes more events.
+"""
+
+LONGEST_WAIT: Final = 0.5
+"""The most seconds of a single wait.
+
+A signal that arrives an instant before Python begins to wait does not end that wait,
+and its handler is called after it.
+"""
+
+LATE_READING_LIMIT: Final = 1.0
+"""Seconds for which a cancelled run on an event loop still reads a value.
+
+Reading may run any user code, and may never end.
+"""
+
+_lock = threading.Lock()
+_last = 0
+
+
+def now() -> int:
+    """Return wall-clock nanoseconds, greater than any returned before in this process.
+
+    Versions and checkpoint ids are made from this time, so two must never be equal.
+    """
+    global _last
+    with _lock:
+        _last = max(time.time_ns(), _last + 1_000)
+        return _last
+
+
+@dataclass(eq=False)
+class RunInbox:
+    """The mailbox of a run whose own OS thread waits for events."""
+
+    _posted: SimpleQueue[Sequence[Event | UnreadEvent]] = field(
+        default_factory=SimpleQueue
+    )
+    """A signal handler may post too, at any point of this OS thread's code."""
+    _events: deque[Event | UnreadEvent] = field(default_factory=deque)
+    """The events that were taken out of *_posted*."""
+    backlog: Backlog = field(default_factory=Backlog)
+
+    @property
+    def has_events(self) -> bool:
+        """True if `take` would return at once."""
+        return bool(self._events) or not self._posted.empty()
+
+    def post(self, *events: Event | UnreadEvent) -> None:
+        """Deliver events, from any OS thread."""
+        self._posted.put(events)
+
+    def take(self, deadline: int | None) -> list[Event]:
+        """Return the first `MOST_AT_ONCE` events; wait for one until *deadline*, if
+        there is none.
+
+        The list may be empty even before the deadline.
+
+        Args:
+            deadline: Monotonic nanoseconds. 0 means do not wait; None means no
+                deadline.
+
+        Raises:
+            BaseException: A signal's handler raised it while the value of a worker was
+                read: `KeyboardInterrupt` for Ctrl-C.
+        """
+        if not self._events and self._posted.empty():
+            if self.backlog.size:
+                self.backlog.clear()
+            if deadline != 0:
+                self._wait(deadline)
+        while not self._posted.empty():
+            self._events.extend(self._posted.get_nowait())
+        events: list[Event] = []
+        for _ in range(min(len(self._events), MOST_AT_ONCE)):
+            event: Event | UnreadEvent | None = self._events.popleft()
+            if isinstance(event, UnreadEvent):
+                event = self._read(event, events)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def _wait(self, deadline: int | None) -> None:
+        """Wait until something is posted, until *deadline*, or for `LONGEST_WAIT`."""
+        seconds = LONGEST_WAIT
+        if deadline is not None:
+            remaining = (deadline - time.monotonic_ns()) / 1e9
+            seconds = max(0.0, min(remaining, LONGEST_WAIT))
+        with waking(lambda: self._posted.put(())), suppress(Empty):
+            self._events.extend(self._posted.get(timeout=seconds))
+
+    def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:
+        """Read an event on this OS thread.
+
+        If a signal handler interrupts the reading, the events taken *before* are put
+        back, and only the unread value is lost.
+        """
+        if unread.is_plain:
+            return unread.read()
+        try:
+            return interruptible(unread.read_in_time)
+        except BaseException:
+            self._put_back([*before, unread.give_up()])
+            raise
+
+    def _put_back(self, events: Sequence[Event | UnreadEvent | None]) -> None:
+        self._events.extendleft(
+            event for event in reversed(events) if event is not None
+        )
+
+
+class LoopInbox(RunInbox):
+    """The mailbox of a run on an event loop.
+
+    Args:
+        loop: The loop, which is running.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        super().__init__()
+        self._loop = loop
+        self._is_awake = asyncio.Event()
+        self.reading_limit: float | None = None
+        """Seconds after which the reading of a value is abandoned; None means never."""
+
+    def post(self, *events: Event | UnreadEvent) -> None:
+        """Deliver events, from any OS thread."""
+        super().post(*events)
+        # A closed loop has no waiting run: a step timeout has left this task behind.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._is_awake.set)
+
+    async def take_on_loop(self, deadline: int | None) -> list[Event]:
+        """Take events as `take` does, without blocking the loop while it waits or reads
+        the values of workers.
+        """
+        if not self.has_events and deadline != 0:
+            await self._wait_on_loop(deadline)
+        while not self._posted.empty():
+            self._events.extend(self._posted.get_nowait())
+        if any(
+            isinstance(event, UnreadEvent) and not event.is_plain
+            for event in self._events
+        ):
+            return await self._take_aside()
+        return self.take(0)
+
+    async def _wait_on_loop(self, deadline: int | None) -> None:
+        """Wait for an event, until *deadline*."""
+        if self.backlog.size:
+            self.backlog.clear()
+        is_over, timer = False, None
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            self._is_awake.set()
+
+        if deadline is not None:
+            # An event loop's clock is the monotonic one. `asyncio.timeout` takes its
+            # end for a cancellation where the task was cancelled before, in early
+            # versions of Python 3.11.
+            timer = self._loop.call_at(deadline / 1e9, end)
+        try:
+            while not (self.has_events or is_over):
+                self._is_awake.clear()
+                await self._is_awake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _take_aside(self) -> list[Event]:
+        """Return the first events, read on an OS thread of their own.
+
+        If this is cancelled or takes too long, the value that is being read is
+        abandoned, and nothing else is lost.
+        """
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        unread = [
+            self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))
+        ]
+        events: list[Event | None] = []
+        done = self._loop.create_future()
+        threading.Thread(
+            target=_read_all,
+            args=(unread, events, done),
+            name="flowpregel-reading",
+            daemon=True,
+        ).start()
+        is_read = False
+        try:
+            await asyncio.wait([done], timeout=self.reading_limit)
+            is_read = done.done()
+        finally:
+            if not is_read:
+                done.cancel()  # the other OS thread reads no further value
+                self._give_up_reading(unread, [*events])  # the thread may still append
+        if not is_read:
+            return []
+        return [event for event in events if event is not None]
+
+    def _give_up_reading(
+        self, unread: Sequence[Event | UnreadEvent], read: Sequence[Event | None]
+    ) -> None:
+        """Restore the events that were *read* and those that were not, except the first
+        unread one, which is abandoned.
+        """
+        rest: list[Event | UnreadEvent | None] = [*unread[len(read) :]]
+        if rest and isinstance(rest[0], UnreadEvent):
+            rest[0] = rest[0].give_up()
+        self._put_back([*read, *rest])
+
+
+def _read_all(
+    unread: Sequence[Event | UnreadEvent],
+    events: list[Event | None],
+    done: asyncio.Future[None],
+) -> None:
+    """Read *unread* into *events*, unless *done* is cancelled; then set *done*."""
+    for event in unread:
+        if done.cancelled():
+            return
+        if isinstance(event, UnreadEvent):
+            events.append(event.read_in_time())
+        else:
+            events.append(event)
+    # The loop may have been closed.
+    with suppress(RuntimeError):
+        done.get_loop().call_soon_threadsafe(_set_done, done)
+
+
+def _set_done(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)

@@ -1,0 +1,72 @@
+"""The report of the tasks that an outermost run and its nested runs execute now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Any, Final
+
+from flowpregel._core.records import Task
+from flowpregel.context import Job
+from flowpregel.executors.base import Executor, JobKey
+
+MOST_TASKS: Final = 500
+"""The most running tasks that the live state lists."""
+
+
+def live_state(
+    jobs: Collection[Job], graphs: Collection[Task], executors: Collection[Executor]
+) -> dict[str, Any]:
+    """Return the running and waiting tasks, in a form fit for JSON.
+
+    Args:
+        jobs: The jobs that have not ended, waiting or running.
+        graphs: The tasks that are nested runs.
+        executors: The executors that may run jobs.
+    """
+    running: dict[JobKey, tuple[int, int]] = {}
+    workers = []
+    for executor in executors:
+        started = executor.running()
+        running.update(started)
+        tasks = {pid: task_id for (task_id, _), (pid, _) in started.items()}
+        workers += [
+            {"pid": pid, "task": tasks.get(pid, "")} for pid in executor.worker_pids()
+        ]
+    begun = [(job.task, *running[job.key]) for job in jobs if job.key in running]
+    begun += [(task, 0, 0) for task in graphs]
+    visible = [entry for entry in begun if not entry[0].node.hidden]
+    # The list may be cut, so the tasks that do the work come first.
+    visible.sort(key=lambda entry: entry[0].node.role != "leaf")
+    return {
+        "running": [_running_task(*entry) for entry in visible[:MOST_TASKS]],
+        "count": len(visible),
+        "waiting": dict(
+            Counter(job.task.name for job in jobs if job.key not in running)
+        ),
+        "workers": workers,
+    }
+
+
+def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
+    """Return the entry of a task that runs in process *pid* since *began* (nanoseconds;
+    0: not known).
+    """
+    planned, report = task.attempt.first_started or 0, task.attempt.report
+    return {
+        "id": task.id,
+        "name": task.name,
+        # Not `task.call`, which may run code of the arguments' classes if there is no
+        # record.
+        "text": "" if task.record is None else task.record.text,
+        "role": task.node.role,
+        "caller": "" if task.parent is None else task.parent.id,
+        "path": task.path,
+        "attempt": task.attempt.number,
+        "planned": planned,
+        "began": began or planned,
+        "pid": pid,
+        "done": report and report.done,
+        "total": report and report.total,
+        "message": report and report.message and str(report.message),
+    }
