@@ -154,6 +154,13 @@ class _GroupKey:
     is_nested: bool
     """True if a caller may hold slots. Then no slots are reserved for earlier tasks."""
 
+    @property
+    def names(self) -> set[tuple[SharedLimits, str]]:
+        """The names of the limits and of the rate, each with the object that counts
+        it.
+        """
+        return {(self.limits, name) for name in self.demand.names}
+
 
 @dataclass(slots=True, eq=False)
 class _Group:
@@ -247,7 +254,7 @@ class AdmissionQueue:
         lacking: set[tuple[SharedLimits, str]] = set()
         earliest = inf
         for group in sorted(self._groups.values(), key=attrgetter("turn")):
-            names = {(group.key.limits, name) for name in group.key.demand.names}
+            names = group.key.names
             if names & lacking and not group.key.is_nested:
                 continue
             again_at = self._start_group(group)

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,7 +20,14 @@ from flowpregel import errors
 from flowpregel._core import records
 from flowpregel._core.commands import CallTarget, Injection
 from flowpregel._core.ids import Span
-from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned
+from flowpregel._core.records import (
+    Arguments,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+)
 from flowpregel._fault import fault
 from flowpregel._pickling.copies import private_copy
 from flowpregel.context import Job, RunClient, Scope, config_of, current
@@ -120,23 +127,13 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
     pid, scope = os.getpid(), Scope(job, client)
     token = current.set(scope)
     try:
-        steps = _attempt(scope, prefer_async=True)
-        reply: Any = None
-        failure: BaseException | None = None
-        while True:
-            try:
-                awaited = steps.throw(failure) if failure else steps.send(reply)
-            except StopIteration:
-                _end_if_forked(pid, None)
-                for future in [*scope.deferred]:
-                    await future
-                if scope.files is not None:
-                    scope.files.publish()
-                return Returned(scope.writes)
-            try:
-                reply, failure = await awaited, None
-            except BaseException as error:  # noqa: BLE001 - raised again inside the attempt
-                failure = error
+        await _await_each(_attempt(scope, prefer_async=True))
+        _end_if_forked(pid, None)
+        for future in [*scope.deferred]:
+            await future
+        if scope.files is not None:
+            scope.files.publish()
+        return Returned(scope.writes)
     except BaseException as error:
         _end_if_forked(pid, error)
         if _is_cancelled_from_outside(error):
@@ -149,6 +146,21 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
         scope.deferred.clear()
         if scope.files is not None:
             scope.files.remove()
+
+
+async def _await_each(steps: Generator[Any, Any, None]) -> None:
+    """Run *steps* to the end, and await each awaitable that they yield."""
+    reply: Any = None
+    failure: BaseException | None = None
+    while True:
+        try:
+            awaited = steps.throw(failure) if failure else steps.send(reply)
+        except StopIteration:
+            return
+        try:
+            reply, failure = await awaited, None
+        except BaseException as error:  # noqa: BLE001 - raised again inside the attempt
+            failure = error
 
 
 def _is_cancelled_from_outside(error: BaseException) -> bool:
@@ -219,14 +231,8 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     """
     task = scope.job.task
     node, value = task.node, task.input
-    if isinstance(value, Arguments) and Shared in map(
-        type, (*value.args, *value.kwargs.values())
-    ):
-        value = with_values(value)
-    elif node.role == "body" and scope.job.compares:
-        # The input may be recorded later (`durability="exit"`), or passed to another
-        # attempt.
-        value = private_copy(value)
+    if node.role == "body" or isinstance(value, Arguments):
+        value = _private_input(scope.job)
     fault("task.before", task.id)
     if node.contexts:
         value = yield from _entered(node.contexts, value, on_loop=prefer_async)
@@ -235,13 +241,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
             result = call(callee, value, scope, prefer_async=prefer_async)
             value = (yield result) if hasattr(result, "__await__") else result
     except ParentCommand as escaped:
-        # A graph that the node called sends this command to the graph of the node, in
-        # the node's name.
-        if (
-            escaped.command.graph is not None
-            or task.kind is Kind.CALL
-            or node.role == "body"
-        ):
+        if not _is_for_graph_of(task, escaped.command):
             raise
         value = escaped.command
     fault("task.after", task.id)
@@ -250,12 +250,40 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         if futures_in(value):
             raise returned_futures()
         scope.writes = [(records.RETURN, value)]
-        return
-    for writer in node.writers:
-        written = writer(value, scope)
-        scope.writes.extend(
-            (yield written) if hasattr(written, "__await__") else written
-        )
+    else:
+        yield from _write(scope, value)
+
+
+def _write(scope: Scope, output: Any) -> Generator[Any, Any, None]:
+    """Call the node's writers with the node's *output*; yield each awaitable."""
+    for writer in scope.job.task.node.writers:
+        writes = writer(output, scope)
+        if hasattr(writes, "__await__"):
+            writes = yield writes
+        scope.writes.extend(writes)
+
+
+def _private_input(job: Job) -> Any:
+    """Return the input of a call or a body in a form that the task may change."""
+    task, value = job.task, job.task.input
+    if isinstance(value, Arguments) and Shared in map(
+        type, (*value.args, *value.kwargs.values())
+    ):
+        return with_values(value)
+    if task.node.role == "body" and job.compares:
+        # The input may be recorded later (`durability="exit"`), or passed to another
+        # attempt.
+        return private_copy(value)
+    return value
+
+
+def _is_for_graph_of(task: Task, command: Any) -> bool:
+    """Return whether *command*, which a graph that the node of *task* called sends to
+    its parent, is for the graph of the node, which gets the command in the node's name.
+    """
+    if task.kind is Kind.CALL or task.node.role == "body":
+        return False
+    return command.graph is None
 
 
 def _entered(
@@ -278,27 +306,35 @@ def call(
     if target is None or (prefer_async and callee.coroutine is not None):
         target = callee.coroutine
     assert target is not None
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[Any, ...] = (value,)
+    kwargs: Mapping[str, Any] = {}
     if isinstance(value, Arguments):
-        if not (value.kwargs or callee.injections):
-            return target(*value.args)
-        args, kwargs = value.args, dict(value.kwargs)
-    elif callee.injections:
-        args, kwargs = (value,), {}
-    else:
-        return target(value)
+        args, kwargs = value.args, value.kwargs
+    if callee.injections:
+        kwargs = _with_injections(callee, args, kwargs, scope)
+    return target(*args, **kwargs)
+
+
+def _with_injections(
+    callee: CallTarget, args: Sequence[Any], kwargs: Mapping[str, Any], scope: Scope
+) -> dict[str, Any]:
+    """Return *kwargs* with the objects that *callee* requests and the call does not
+    pass.
+    """
+    completed = dict(kwargs)
     for injection in callee.injections:
         is_positional = injection.index is not None and injection.index < len(args)
         if not is_positional and injection.name not in kwargs:
-            _inject(injection, callee, scope, kwargs)
-    return target(*args, **kwargs)
+            _inject(injection, callee, scope, completed)
+    return completed
 
 
 def _inject(
     injection: Injection, callee: CallTarget, scope: Scope, kwargs: dict[str, Any]
 ) -> None:
-    """Add the object that *injection* names to *kwargs*, unless its default serves."""
+    """Add the object that *injection* names to *kwargs*, unless the default of the
+    parameter must be used.
+    """
     value: Any
     match injection.name:
         case "config":

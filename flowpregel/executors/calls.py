@@ -94,6 +94,8 @@ class OpenCalls(set["CallFuture[Any]"]):
 
     count = 0
     """The number of calls that the attempt has made."""
+    before_first: Callable[[], None] = staticmethod(nothing)
+    """A function that is called before the attempt makes its first call."""
     pid = 0
     """The pid of the process in which the attempt runs; 0 if not known."""
     task = ""
@@ -167,6 +169,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         outcome.
         """
         if open_calls is not None:
+            if not open_calls.count:
+                open_calls.before_first()
             open_calls.add(self)
             open_calls.count += 1
 

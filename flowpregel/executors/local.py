@@ -39,7 +39,13 @@ from flowpregel.errors import (
     TaskSerializationError,
 )
 from flowpregel.executors.attempt import Stopwatch, perform
-from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
+from flowpregel.executors.base import (
+    Backlog,
+    Capabilities,
+    Executor,
+    JobKey,
+    Mailbox,
+)
 from flowpregel.executors.calls import (
     CallFuture,
     OpenCalls,
@@ -77,7 +83,10 @@ class LocalRunClient(RunClient):
         self._job = job
         self._mailbox = mailbox
         self._turn = turn
-        self._before_first = before_first
+        self._backlog: Backlog | None = None
+        """The backlog of the run, if the task must not make calls faster than the run
+        starts them.
+        """
         self._watch = Stopwatch()
         self.last_activity = time.monotonic()
         """The monotonic time of the task's last sign of life."""
@@ -90,6 +99,9 @@ class LocalRunClient(RunClient):
         """
         self.open_calls = OpenCalls()
         self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.name
+        if before_first is not None:
+            self._backlog = mailbox.backlog
+            self.open_calls.before_first = before_first
         self.open_calls.cancel = partial(_cancel, ref(mailbox), job.key)
         """The calls of the attempt. A call that succeeded is dropped, so that its
         result is freed when the caller drops it.
@@ -113,9 +125,6 @@ class LocalRunClient(RunClient):
             self.beat()
         if os.getpid() != self.open_calls.pid:
             self.open_calls.check_process()
-        if not self.open_calls.count and self._before_first is not None:
-            self._before_first()
-        values = (*arguments.args, *arguments.kwargs.values())
         code = None
         # Read once: another OS thread may make a call at the same time.
         last_called = self._last_called
@@ -127,25 +136,26 @@ class LocalRunClient(RunClient):
                 code = codes.code_of(node)
             except TaskSerializationError:
                 pass  # its executor will say so
+            values = (*arguments.args, *arguments.kwargs.values())
             # Immutable arguments need no copy.
             if not IMMUTABLE.issuperset(map(type, values)):
-                may_wait = not reply and self._turn is None and not on_event_loop()
-                arguments = captured(arguments, may_wait=may_wait)
+                arguments = captured(arguments, may_wait=self._may_wait(reply))
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
         future: CallFuture[Any] = (
             reply[0] if reply else CallFuture(self._turn, self.open_calls)
         )
         call = Call(*job.key, node, arguments, call_key, future, copy_context(), code)
         self._mailbox.post(call)
-        backlog = self._mailbox.backlog
-        is_alone = self._before_first is not None and not reply
-        if is_alone and backlog is not None and backlog.add(_CALL_SIZE):
-            # The body makes calls faster than the run starts them, so wait until the
-            # run has caught up.
-            caught_up = threading.Event()
-            if backlog.hold(caught_up.set):
-                caught_up.wait(_LONGEST_HOLD)
+        backlog = self._backlog
+        if backlog is not None and not reply and backlog.add(_CALL_SIZE):
+            _wait_for_run(backlog)
         return future
+
+    def _may_wait(self, reply: Sequence[CallFuture[Any]]) -> bool:
+        """Return whether a call may block this OS thread, which is not the run's or an
+        event loop's. A call with a *reply* is made on the OS thread of another call.
+        """
+        return not reply and self._turn is None and not on_event_loop()
 
     def beat(self) -> None:
         """Record a sign of life."""
@@ -181,6 +191,15 @@ class LocalRunClient(RunClient):
         reply.add_done_callback(self.open_calls.discard)
         if self._turn is not None or not on_event_loop():
             reply.result()
+
+
+def _wait_for_run(backlog: Backlog) -> None:
+    """Wait until the run has handled all events, since it starts calls more slowly than
+    this task makes them.
+    """
+    caught_up = threading.Event()
+    if backlog.hold(caught_up.set):
+        caught_up.wait(_LONGEST_HOLD)
 
 
 def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None:

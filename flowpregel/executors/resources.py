@@ -53,7 +53,36 @@ class RateWindow:
         return self._starts[0] + self._seconds if self._starts else inf
 
 
-class CrossProcessLimit:
+class Limit:
+    """The slots of a limit that this program alone uses.
+
+    Args:
+        count: The number of slots.
+    """
+
+    def __init__(self, count: float) -> None:
+        self._count = count
+
+    def available(self, used: int, now: float) -> float:
+        """Return the number of slots that tasks of this program may hold now."""
+        return self._count
+
+    def give_back(self, used: int) -> None:
+        """Release all slots but the *used* ones, so that other programs can take
+        them.
+        """
+
+    def next_change_at(self, now: float) -> float:
+        """Return the time at which to try again for a slot; infinity if only a task of
+        this program can free one.
+        """
+        return inf
+
+    def close(self) -> None:
+        """Release all slots."""
+
+
+class CrossProcessLimit(Limit):
     """The slots of a limit that all programs share which name the same folder.
 
     Each slot is a file. The process that has locked the file holds the slot, until it
@@ -66,6 +95,7 @@ class CrossProcessLimit:
 
     def __init__(self, folder: Path, count: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(count)
         how = os.O_RDWR | os.O_CREAT
         self._files = [
             os.open(folder / str(number), how, 0o600) for number in range(count)
@@ -205,8 +235,8 @@ class SharedLimits:
         self._lock = threading.Lock()
         self._holders: dict[str, set[str]] = {name: set() for name in self.limits}
         """The ids of the tasks that hold a slot, by limit."""
-        self._shared: dict[str, CrossProcessLimit] = {}
-        """The slots shared with other programs, by limit; opened when first needed."""
+        self._slots: dict[str, Limit] = {}
+        """The slots of each limit, made when first needed."""
         self._rates: dict[str, RateWindow] = {}
         self._runs: dict[object, _WaitingRun] = {}
         """The waiting runs, in the order in which they get their turn."""
@@ -263,10 +293,9 @@ class SharedLimits:
         again: list[float] = []
         for name in demand.limits:
             used = len(self._holders[name])
-            shared = self._shared_places(name)
-            free = self.limits[name] if shared is None else shared.available(used, now)
-            if used + 1 > free:
-                again.append(inf if shared is None else shared.next_change_at(now))
+            limit = self._limit(name)
+            if used + 1 > limit.available(used, now):
+                again.append(limit.next_change_at(now))
         if demand.rate is not None:
             log = self._log_of(demand)
             if log.available(0, now) < 1:
@@ -286,18 +315,21 @@ class SharedLimits:
             f"{demand.rate} of {demand.home}", RateWindow(demand.rate)
         )
 
-    def _shared_places(self, name: str) -> CrossProcessLimit | None:
-        if not self._folder:
-            return None
-        if name not in self._shared:
+    def _limit(self, name: str) -> Limit:
+        if name in self._slots:
+            return self._slots[name]
+        count = self.limits[name]
+        limit = Limit(count)
+        if self._folder:
             folder = Path(self._folder) / quote(name, safe="")
-            self._shared[name] = CrossProcessLimit(folder, int(self.limits[name]))
-        return self._shared[name]
+            limit = CrossProcessLimit(folder, int(count))
+        self._slots[name] = limit
+        return limit
 
     def _give_back_unused(self, names: Collection[str]) -> None:
         for name in names:
-            if name in self._shared:
-                self._shared[name].give_back(len(self._holders[name]))
+            if name in self._slots:
+                self._slots[name].give_back(len(self._holders[name]))
 
     def release(self, task_id: str, demand: Demand) -> None:
         """Release the slots of a task that has ended, and wake the run whose turn it
@@ -354,25 +386,30 @@ class SharedLimits:
         with self._lock:
             waiting = dict(self._nested)
             while True:
-                blocked = {
-                    holder for call in waiting.values() for holder in call.holders
-                }
-                lacks = {
-                    task_id: self._lacks(call, blocked)
-                    for task_id, call in waiting.items()
-                }
-                stuck = {
-                    task_id: name for task_id, name in lacks.items() if name is not None
-                }
+                stuck = self._stuck_among(waiting)
                 if len(stuck) == len(waiting):
                     return stuck
                 waiting = {task_id: waiting[task_id] for task_id in stuck}
 
-    def _lacks(self, call: _NestedCall, blocked: Collection[str]) -> str | None:
+    def _stuck_among(self, waiting: Mapping[str, _NestedCall]) -> dict[str, str]:
+        """Return those *waiting* tasks whose slots are all held by the callers of
+        *waiting* tasks, each with the limit it lacks.
+        """
+        blocked: set[str] = set()
+        for call in waiting.values():
+            blocked.update(call.holders)
+        stuck: dict[str, str] = {}
+        for task_id, call in waiting.items():
+            name = self._lacks(call, blocked)
+            if name is not None:
+                stuck[task_id] = name
+        return stuck
+
+    def _lacks(self, call: _NestedCall, blocked: set[str]) -> str | None:
         """Return a limit of which *blocked* tasks hold all slots, or None."""
         for name in call.limits:
             holders = self._holders[name]
-            if len(holders) + 1 > self.limits[name] and holders <= {*blocked}:
+            if len(holders) + 1 > self.limits[name] and holders <= blocked:
                 return name
         return None
 
@@ -386,9 +423,9 @@ class SharedLimits:
 
     def close(self) -> None:
         """Release all slots, so that other programs can take them."""
-        for shared in self._shared.values():
-            shared.close()
-        self._shared.clear()
+        for limit in self._slots.values():
+            limit.close()
+        self._slots.clear()
 
 
 def _call(functions: Sequence[Callable[[], None]]) -> None:

@@ -56,29 +56,32 @@ class NodeWriter:
             InvalidUpdateError: The state cannot be updated with *output*.
             ParentCommand: *output* is a `Command` for the parent graph.
         """
+        parts: Iterable[Any] = (output,)
+        if isinstance(output, list | tuple) and _has_commands(output):
+            parts = output
         writes: list[Write] = []
-        if _has_commands(output):
-            for part in output:
-                writes += self._part_writes(part, scope)
-        else:
-            writes += self._part_writes(output, scope)
+        for part in parts:
+            if isinstance(part, Send):
+                writes.append((TASKS, part))
+            elif isinstance(part, Command):
+                writes += self._command_writes(part, scope)
+            else:
+                writes += self._update_writes(part, scope)
         writes += self.edges
         return writes
 
-    def _part_writes(self, part: Any, scope: Scope | None) -> list[Write]:
-        """Return the writes of a state update, a `Command` or a `Send`."""
-        if isinstance(part, Send):
-            return [(TASKS, part)]
-        if not isinstance(part, Command):
-            return self._update_writes(part, scope)
-        if part.graph == Command.PARENT:
-            raise ParentCommand(part)
-        update = part.update
+    def _command_writes(
+        self, command: Command[Any], scope: Scope | None
+    ) -> list[Write]:
+        """Return the writes of the update and the targets of a `Command`."""
+        if command.graph == Command.PARENT:
+            raise ParentCommand(command)
+        update = command.update
         if _is_pairs(update):
             writes = self._item_writes(update, update, scope)
         else:
             writes = self._update_writes(update, scope)
-        writes += _goto_writes(part.goto)
+        writes += _goto_writes(command.goto)
         return writes
 
     def _update_writes(self, update: Any, scope: Scope | None) -> list[Write]:
@@ -152,10 +155,8 @@ class NodeWriter:
             yield key, value
 
 
-def _has_commands(output: Any) -> bool:
-    """Return whether *output* is a list in which there is a `Command` or a `Send`."""
-    if not isinstance(output, list | tuple):
-        return False
+def _has_commands(output: Iterable[Any]) -> bool:
+    """Return whether there is a `Command` or a `Send` in *output*."""
     return any(isinstance(item, Command | Send) for item in output)
 
 
