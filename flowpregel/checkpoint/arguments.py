@@ -1,8 +1,8 @@
 """The arguments of failed calls, stored for further attempts until the calls succeed.
 
-Each argument is encoded by itself, so that an argument that cannot be encoded does not
-keep the others from being stored. Arguments are decoded only when a call is made again:
-reading a checkpoint does not import their classes.
+Each argument is encoded separately, so that all other arguments can be stored even if
+one cannot be encoded. Arguments are decoded only when a call is made again, so reading
+a checkpoint does not import their classes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
 
     Args:
         call: The call.
-        limit: The most bytes that the encoded arguments may take up.
+        limit: The size limit on all encoded arguments together, in bytes.
         codec: The codec that encodes values.
     """
     free_bytes = limit
@@ -67,7 +67,7 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
         if key in call.redacted:
             return "it is redacted"
         size = 0
-        # Checked first, so that an array that is too large is not even encoded.
+        # The size is checked before the encoding, which would copy a large array.
         with suppress(Exception):
             size = int(value.nbytes)
         try:
@@ -98,8 +98,13 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
 def stored_arguments(
     tables: Tables, transaction: Any, address: Address, task_id: str
 ) -> bytes | None:
-    """Return the encoded arguments of a call that was made from *address*, or None if
-    none are stored.
+    """Return the encoded arguments of a failed call, or None if none are stored.
+
+    Args:
+        tables: The store's records.
+        transaction: An open transaction.
+        address: The checkpoint from which the call started.
+        task_id: The id of the call.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
@@ -109,7 +114,7 @@ def stored_arguments(
 
 
 def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:
-    """Decode the arguments of a call. This imports their classes.
+    """Decode the arguments of a call, which imports their classes.
 
     Raises:
         ValueEncodingError: An argument cannot be decoded.

@@ -63,10 +63,10 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__saved__": -8,
     "__asked__": -9,
 }
-"""The fixed position of each kind of control write. A newer control write replaces the
-older one at its position.
+"""The fixed position of each kind of control write. A newer control write replaces an
+older control write at the same position.
 
-The last five kinds are ours. If they were numbered like other writes, they would take
+The last five kinds do not exist in LangGraph. Without fixed positions they would take
 the positions of writes that the task makes in its next attempt.
 """
 
@@ -88,7 +88,7 @@ class Lease:
 
     fence: int | None = None
     is_inherited: bool = False
-    """True if the process that held the lease before died while it held it."""
+    """True if the process that held the lease before died without releasing it."""
     stop: Callable[[str], None] | None = None
     """A function that asks the owner to stop. Its argument is the reason, and any OS
     thread may call it. None if the owner cannot be asked to stop.
@@ -139,18 +139,20 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     """True if the saver stores the arguments of failed calls. `prepare` encodes them.
     """
     needs_loop: ClassVar[bool] = False
-    """True if the saver's methods may wait for the running event loop. They must not be
-    called on the loop's OS thread then.
+    """True if the saver's methods may wait for the running event loop. In this case
+    they must not be called on the OS thread of that loop.
     """
     commits_at_once: ClassVar[bool] = False
     """True if a commit is cheaper than passing the batch to a writer's OS thread."""
     owns_versions: ClassVar[bool] = False
-    """True if versions come from `get_next_version` rather than from the engine."""
+    """True if `get_next_version` provides the versions of channels, instead of the
+    engine.
+    """
 
     @property
     def is_on_its_loop(self) -> bool:
-        """True if this OS thread runs the event loop that the saver's methods wait for.
-        A call would never return then.
+        """True if this OS thread runs the event loop for which the saver's methods
+        wait, so that a call would never return.
         """
         return False
 
@@ -161,11 +163,11 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Return the checkpoint at *address*, or None if there is none.
 
         Args:
-            address: The thread, the namespace and perhaps the checkpoint. Without a
-                ``checkpoint_id``, it means the newest checkpoint.
+            address: The thread, the namespace and, optionally, the checkpoint. Without
+                a ``checkpoint_id``, the newest checkpoint is returned.
             before: Return only a checkpoint with a smaller id than this.
-            lazy_results: True if a run resumes from the checkpoint. Then the saver may
-                leave the results of finished calls in the store and set
+            lazy_results: True if a run resumes from the checkpoint. In this case the
+                saver may leave the results of finished calls in the store and set
                 `Saved.lazy_results`, from which the run reads each result when it
                 replays the call.
         """
@@ -209,7 +211,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         If this raises an error, nothing is stored.
 
         Args:
-            batches: The batches. `prepare` may have returned them, but need not.
+            batches: The batches, which may or may not have been returned by `prepare`.
 
         Raises:
             LeaseLostError: Another run has taken over the lease of a batch.
@@ -221,7 +223,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Yield the address of every namespace that has a checkpoint.
 
         Args:
-            thread_id: The thread; None yields the namespaces of all threads.
+            thread_id: The thread, or None to yield the namespaces of all threads.
         """
 
     @abstractmethod
@@ -242,7 +244,8 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Hold the right to write to a thread's namespace while the context is open.
 
         Raises:
-            ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
+            ThreadBusyError: Another run holds this right, and *on_conflict* is
+                ``"raise"``.
         """
         return nullcontext(Lease())
 
@@ -286,9 +289,9 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     ) -> tuple[Any] | None:
         """Return the first value that has not been received, in a tuple of one item.
 
-        Return None if there is no such value. The value then belongs to *receiver*,
-        which is the id of a call: a later attempt of that call gets the same value
-        again.
+        None is returned if there is no such value. A value that is returned belongs to
+        *receiver*, the id of a call, from then on: a later attempt of that call gets
+        the same value again.
         """
         raise self._not_offered("receive_signal")
 
@@ -305,11 +308,12 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         self, address: Address
     ) -> Iterator[tuple[str | None, AttemptRecord]]:
         """Yield the attempts of nodes whose writes led to a checkpoint, or are stored
-        on it.
+        with it.
 
-        These are the attempts of the run that made the checkpoint, last attempt first.
-        Each comes with the id of the checkpoint that it started from, or with None if
-        that checkpoint is not stored. No result is decoded. The default yields nothing.
+        These are the attempts of the run that created the checkpoint, last attempt
+        first. Each comes with the id of the checkpoint from which it started, or with
+        None if that checkpoint is not stored. No result is decoded. The default yields
+        nothing.
 
         Args:
             address: The checkpoint.
@@ -323,7 +327,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         second later. The default stores nothing.
 
         Args:
-            address: The checkpoint that the task started from.
+            address: The checkpoint from which the task started.
             part: The new output.
         """
 
@@ -331,7 +335,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Return the stored output of tasks, in the order in which they first printed.
 
         Args:
-            address: The checkpoint that the tasks started from. Without a
+            address: The checkpoint from which the tasks started. Without a
                 ``checkpoint_id``, the output of all tasks of the thread and namespace
                 is returned.
         """

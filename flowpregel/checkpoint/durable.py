@@ -1,4 +1,4 @@
-"""The common base of the savers that store to disk, whichever engine has the tables."""
+"""The base class of all savers that store records on disk, with any engine."""
 
 from __future__ import annotations
 
@@ -46,12 +46,15 @@ class LeaseRegistry(Leases, Protocol):
         """Return the holder of the lease at *address*, or None if it is free."""
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
-        """Ask the run that holds the lease at *address* to stop; return the holder."""
+        """Ask the run that holds the lease at *address* to stop, and return its holder.
+
+        None is returned if the lease is free.
+        """
 
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
         """Return the holder of the lease at *address* and the state of the run.
 
-        Return None if the lease is free, or if no state has been written yet.
+        None is returned if the lease is free, or if no state has been written yet.
         """
 
 
@@ -80,12 +83,12 @@ class DurableSaver(RecordSaver):
         self.location = self.path
         """The path of a folder, or a URL, by which the store is opened."""
         self.options = options
-        """The options that the store was opened with."""
+        """The options with which the store was opened."""
 
     @abstractmethod
     def opened_to_look(self, codec: Codec) -> tuple[DurableStore, LeaseRegistry]:
-        """Open the store once more, to read it with *codec*; return the store and its
-        leases.
+        """Open the store once more, to read it with *codec*, and return the store and
+        the leases in it.
         """
 
     def load_channels(self, address: Address) -> Saved | None:
@@ -125,7 +128,7 @@ class DurableSaver(RecordSaver):
         """Return the arguments of a failed call, or None if they are not stored.
 
         Args:
-            address: The checkpoint that the call started from.
+            address: The checkpoint from which the call started.
             task_id: The id of the call.
 
         Raises:
@@ -154,7 +157,7 @@ class DurableSaver(RecordSaver):
         deleted too. The other calls of these tasks stay recorded.
 
         Args:
-            address: The checkpoint that holds the writes of the calls.
+            address: The checkpoint with which the writes of the calls are stored.
             calls: The ids of the calls.
 
         Raises:
@@ -165,15 +168,16 @@ class DurableSaver(RecordSaver):
             self._make_room(lambda t: take_back(self._tables, t, address, calls))
 
     def rename(self, old: str, new: str) -> None:
-        """Make recorded values that refer to *old*, a class, function or module, refer
-        to *new*.
+        """Record that the class, function or module *old* is now called *new*, so that
+        recorded values refer to *new*.
 
-        No value is rewritten: the store keeps the new name in one record. Other
-        processes that have the store open use it after they open the store again.
+        No value is rewritten, because the store keeps the new name in one record. Other
+        processes that have the store open use the new name after they open the store
+        again.
 
         Args:
             old: The full name in recorded values, such as ``mypkg.old.C``.
-            new: The present full name.
+            new: The new full name.
 
         Raises:
             ConfigurationError: A name is empty, or both names are the same.
@@ -206,7 +210,7 @@ class DurableSaver(RecordSaver):
         return next(self._infos(thread_id), None)
 
     def size(self) -> int:
-        """Return the bytes that the store takes up on disk."""
+        """Return the size of the store on disk, in bytes."""
         return int(self._store.sizes()[0])
 
     def stats(self) -> Stats:
@@ -216,12 +220,12 @@ class DurableSaver(RecordSaver):
     def sweep(
         self, retention: Retention, thread_ids: Sequence[str] | None = None
     ) -> int:
-        """Delete the history that *retention* does not keep now; return the number of
+        """Delete the history that *retention* does not keep, and return the number of
         deleted checkpoints.
 
         Args:
             retention: The history to keep.
-            thread_ids: The threads; None means all.
+            thread_ids: The threads, or None for all threads.
         """
         sweeper = Sweeper(self._tables, retention)
         return sum(
@@ -231,7 +235,8 @@ class DurableSaver(RecordSaver):
         )
 
     def abandoned(self) -> list[Address]:
-        """Return the addresses of runs that have died: those whose leases have expired.
+        """Return the addresses of runs whose process has died, because their leases
+        have expired.
 
         Raises:
             ConfigurationError: The leases of this kind of store do not expire.
@@ -254,7 +259,7 @@ class DurableSaver(RecordSaver):
         """Return the unused space of the store to the disk.
 
         Raises:
-            ConfigurationError: This kind of store does so by itself.
+            ConfigurationError: This kind of store returns unused space by itself.
         """
         raise self._unsupported("compact")
 

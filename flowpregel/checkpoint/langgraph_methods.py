@@ -1,4 +1,4 @@
-"""LangGraph's interface of a saver: the methods `get_tuple`, `list`, `put` and
+"""LangGraph's interface for savers: the methods `get_tuple`, `list`, `put` and
 `put_writes`, and the dicts that they take and return.
 
 LangGraph is not imported: its configs, checkpoints and metadata are dicts, and its
@@ -98,8 +98,8 @@ class LangGraphMethods:
         return None if saved is None else saved.checkpoint
 
     def get_tuple(self, config: Shape) -> CheckpointTuple | None:
-        """Return the checkpoint that *config* names; the newest one if *config* names
-        only a thread.
+        """Return the checkpoint that *config* names, or the newest checkpoint if
+        *config* names only a thread.
         """
         saved = self.load(address_of(config))
         return None if saved is None else _tuple_of(saved)
@@ -115,11 +115,12 @@ class LangGraphMethods:
         """Yield checkpoints, newest first.
 
         Args:
-            config: The config of a thread; None yields the checkpoints of all threads.
-                Without a ``checkpoint_ns``, those of all namespaces are yielded.
+            config: The config of a thread, or None to yield the checkpoints of all
+                threads. Without a ``checkpoint_ns``, the checkpoints of all namespaces
+                are yielded.
             filter: Yield only checkpoints whose metadata has these values.
-            before: Yield only checkpoints with a smaller id than the one in this
-                config.
+            before: Yield only checkpoints with a smaller id than the checkpoint that
+                this config names.
             limit: The greatest number of checkpoints to yield.
         """
         bound = checkpoint_id_of(before)
@@ -201,7 +202,7 @@ class LangGraphMethods:
     async def alist(
         self, config: Any, **options: Any
     ) -> AsyncIterator[CheckpointTuple]:
-        """`list`, without blocking the event loop."""
+        """Yield the same checkpoints as `list`, without blocking the event loop."""
         for saved in await self._alisted(config, **options):
             yield saved
 
@@ -286,7 +287,12 @@ def address_of(config: Mapping[str, Any]) -> Address:
 def langgraph_config(
     address: Address, checkpoint_id: str | None = None
 ) -> dict[str, Any]:
-    """Return the config that names *address*, with *checkpoint_id* if that is given."""
+    """Return the config that names *address*.
+
+    Args:
+        address: The address.
+        checkpoint_id: The id of a checkpoint that replaces the id in *address*.
+    """
     named = checkpoint_id or address.checkpoint_id
     configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
     return {"configurable": configurable | ({"checkpoint_id": named} if named else {})}
@@ -299,7 +305,10 @@ def checkpoint_id_of(config: Mapping[str, Any] | None) -> str | None:
 
 
 def nanoseconds_of(text: str) -> int:
-    """Return an ISO 8601 time in wall-clock nanoseconds; without a zone, it is UTC."""
+    """Return an ISO 8601 time in wall-clock nanoseconds.
+
+    A time without a zone is a UTC time.
+    """
     when = datetime.fromisoformat(text)
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
@@ -309,8 +318,8 @@ def nanoseconds_of(text: str) -> int:
 def version_after(current: Version | None) -> int:
     """Return a version after *current*.
 
-    It is the time in wall-clock nanoseconds, so that two branches of a thread do not
-    give the same version to different values.
+    The version is the time in wall-clock nanoseconds, so that two branches of a thread
+    do not give the same version to different values.
 
     Raises:
         ConfigurationError: *current* is a text, for which there is no next version.
@@ -388,9 +397,9 @@ def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
     """Return whether LangGraph's checkpoint dict shows tasks that are due.
 
     The graph is not available here. So the triggers of nodes are inferred from the
-    names that `StateGraph` gives to channels, and from the versions that each node saw
-    when it ran. In a `Pregel` that was built by hand, a due node that has never run is
-    therefore not found.
+    names that `StateGraph` gives to channels, and from the channel versions that each
+    node had read when it last ran. In a `Pregel` that was built by hand, a due node
+    that has never run is therefore not found.
     """
     values = checkpoint.get("channel_values") or {}
     versions = checkpoint.get("channel_versions") or {}
@@ -399,8 +408,8 @@ def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
     if any(_is_trigger(name, value) for name, value in values.items()):
         return True
     for node, triggers in (checkpoint.get("versions_seen") or {}).items():
-        # Keys with this prefix are not nodes: they hold the versions that the input
-        # and the breakpoints saw.
+        # Keys with this prefix are not nodes. Their values are the channel versions at
+        # the input and at breakpoints.
         if not node.startswith("__") and _has_news(triggers, values, versions):
             return True
     return False
@@ -409,7 +418,7 @@ def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
 def _has_news(
     triggers: Mapping[str, Version], values: Shape, versions: Mapping[str, Version]
 ) -> bool:
-    """Return whether one of *triggers* has a value that its node has not seen."""
+    """Return whether one of *triggers* has a value that the node has not read."""
     for name, version in triggers.items():
         value = values.get(name)
         is_empty = isinstance(value, list | set) and not value
@@ -421,8 +430,12 @@ def _has_news(
 
 
 def _is_trigger(name: str, value: Any) -> bool:
-    """Return whether channel *name*, which has a *value*, triggers the node in its
-    name.
+    """Return whether the channel *name*, which contains the name of a node, triggers
+    this node.
+
+    Args:
+        name: The name of the channel.
+        value: The value of the channel.
     """
     if name.startswith(_JOIN):
         # The name lists the awaited nodes. The value has those that have ended.

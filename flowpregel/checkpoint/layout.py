@@ -45,11 +45,11 @@ Place = bytes | int
 `STORED` or `DELTA`.
 """
 EMPTY, STORED, DELTA = range(3)
-"""No value, a value in ``values``, or one in ``deltas``."""
+"""There is no value, or the value is in ``values`` or in ``deltas``."""
 
 ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
-"""The kinds of records beside pending writes. Each is a prefix with which no checkpoint
-id in a key can begin.
+"""The kinds of records beside pending writes. Each kind is a prefix with which no
+checkpoint id in a key can begin.
 """
 
 LONGEST_ID = 400
@@ -63,7 +63,7 @@ following 255, so it cannot be taken for the end.
 """
 _NEXT = b"next namespace"
 _SOURCE = b"source"
-"""The prefix of the keys of source code in ``meta``; the digest of the code follows."""
+"""The prefix of the keys of source code in ``meta``. The code's digest follows it."""
 _AT_ONCE = 100
 
 
@@ -97,9 +97,9 @@ def namespace_key(thread_id: str, namespace: str) -> bytes:
 
 
 def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
-    """Return the key of a checkpoint; keys of one namespace sort by checkpoint id.
+    """Return the key of a checkpoint. Keys of one namespace sort by checkpoint id.
 
-    In ``writes`` it is the prefix of the keys of the checkpoint's pending writes.
+    In ``writes``, this is the prefix of the keys of the checkpoint's pending writes.
 
     Args:
         prefix: The prefix of the namespace.
@@ -123,8 +123,8 @@ def beside(kind: bytes, pending: bytes) -> bytes:
 
     Args:
         kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`.
-        pending: The prefix of the pending writes' keys: that of a checkpoint or of a
-            namespace.
+        pending: The prefix of the pending writes' keys, which is the prefix of a
+            checkpoint or of a namespace.
     """
     return pending[:8] + kind + pending[8:]
 
@@ -206,7 +206,7 @@ class DeltaRecord(NamedTuple):
     """The writes that one superstep added to a channel."""
 
     previous: Version | None
-    """The version that the writes were added to."""
+    """The version to which the writes were added."""
     base: Place
     """The value of the channel at *previous*, or its location."""
     writes: tuple[bytes, ...]
@@ -272,7 +272,7 @@ class Tables:
         return NamespaceRecord(prefix, address.thread_id, name, time.time_ns(), fence)
 
     def ensure_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
-        """Return the namespace of *address*; store a new one if there is none."""
+        """Return the namespace of *address*. If there is none, store a new one."""
         namespace = self.namespace(transaction, address)
         if namespace is None:
             namespace = self.new_namespace(transaction, address)
@@ -299,17 +299,17 @@ class Tables:
     ) -> None:
         """React to a checkpoint that was put into *transaction*.
 
-        An engine that is far away can find out, in the same round trip, whether
-        `ranges_after` the checkpoint are empty.
+        The engine of a remote database can check, in the same round trip, whether the
+        ranges that `ranges_after` returns are empty.
         """
 
     def ranges_after(
         self, namespace: NamespaceRecord, checkpoint_id: str
     ) -> list[tuple[bytes, bytes, bytes]]:
-        """Return the ranges of keys that the superstep after a checkpoint reads first,
-        and that are empty if the checkpoint is the newest one.
+        """Return the ranges of keys that the superstep after a checkpoint reads first.
 
-        Each is the name of a table, the first key and the key after the last one.
+        They are empty if the checkpoint is the newest. Each range consists of the name
+        of a table, the first key, and the first key after the range.
         """
         key = checkpoint_key(namespace.prefix, checkpoint_id)
         name = self.writes.name
@@ -325,8 +325,8 @@ class Tables:
         return [NamespaceRecord(*self.fields_of(data)) for _, data in records]
 
     def fence_off(self, transaction: Any, address: Address, fence: int) -> None:
-        """Refuse leases with a fence below *fence*, in a namespace and in those nested
-        inside it.
+        """Refuse leases with a fence below *fence*, in a namespace and in all
+        namespaces nested inside it.
         """
         outer = self.ensure_namespace(transaction, address).namespace
         for record in self.namespaces(transaction, address.thread_id):
@@ -341,7 +341,7 @@ class Tables:
         Each transaction reads up to a hundred namespaces.
 
         Args:
-            thread_id: The thread; None yields the namespaces of all threads.
+            thread_id: The thread, or None to yield the namespaces of all threads.
         """
         prefix = b"" if thread_id is None else digest(thread_id)
 
@@ -441,7 +441,7 @@ class Tables:
     ) -> Place:
         """Return the value of a channel at *version*, or the location of that value.
 
-        The version may be that of any checkpoint of the namespace.
+        *version* may be the version in any checkpoint of the namespace.
         """
         key = value_key(namespace.prefix, version, channel)
         for table, location in ((self.deltas, DELTA), (self.values, STORED)):
@@ -471,8 +471,8 @@ class Tables:
     def chain(
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None
     ) -> Iterator[tuple[Version | None, DeltaRecord]]:
-        """Yield the versions and deltas of a channel, from *version* back to the delta
-        that follows a snapshot or an empty channel.
+        """Yield the versions and deltas of a channel, backwards from *version* to the
+        delta that follows a snapshot or an empty channel.
 
         Raises:
             StoreCorruptError: A delta is missing.

@@ -1,20 +1,21 @@
 """Leases between processes: one run at a time writes a thread's namespace.
 
-A lease consists of a lock on a file of its own (``leases/`` in the store's folder),
-which the kernel releases when the owner dies, and a *fence*: a number greater than
-that of any lease before. The file also names the owner, for messages.
+A lease consists of a lock and a *fence*. The lock is on a file of the lease, in
+``leases/`` in the store's folder, and the kernel releases it when the owner dies. The
+fence is a number greater than the fence of any earlier lease. The file also names the
+owner, for messages.
 
 A takeover cannot take the kernel's lock from an owner that is stopped (SIGSTOP). It
 stores a greater fence in a transaction, then unlinks the old file and creates a new one
 under the same name. If the old owner resumes, its commits are refused, since they have
-a smaller fence. The order of these steps counts: once the name is gone, any run can
-take the lease, even before the run that takes over.
+a smaller fence. The order of these steps matters: once the file is unlinked, any run
+can acquire the lease, even before the run that takes over.
 
 The file is unlinked by an owner that ends, or by a takeover. Both first check that the
-name still refers to the file that they have open. They check and unlink it while they
-hold one lock (``leases.lock``), so no other process can put another file there in
-between. If that lock cannot be acquired, because its holder is stopped, the file stays.
-An owner that ends then marks its file as released (fence 0).
+name still refers to the file that they have open. They hold one lock (``leases.lock``)
+while they check and unlink, so no other process can create another file in between. If
+that lock cannot be acquired, because its holder is stopped, the file is not unlinked,
+and an owner that ends marks the file as released (fence 0).
 
 Any process can ask the owner to stop::
 
@@ -26,11 +27,11 @@ Any process can ask the owner to stop::
 The request is the fence of the lease that must end, so it cannot stop a later run. It
 stays in the file until the owner reads it, however long the owner is stopped.
 
-Any process can watch the run: it writes the time until which it watches into the file.
-After that number, the owner writes the state of the run into the file. It does so as
+Any process can watch the run. The watcher writes into the file the time until which it
+watches. Behind this time, the owner writes the state of the run. The owner does so as
 often as it reads requests, but spends no more than one percent of the time on it. The
-file is locked as long as the owner lives, so the state that a dead owner has left is
-ignored.
+file is locked as long as the owner is alive. If it is not locked, the state in it was
+left by a dead owner and is ignored.
 """
 
 from __future__ import annotations
@@ -76,11 +77,11 @@ PERIOD: Final = 0.2
 WATCHED_FOR: Final = 5
 """Seconds for which one call of `LeaseFiles.watch` watches a run."""
 _SHARE: Final = 100
-"""The ratio of a run's time to the time that it spends on its watchers."""
+"""The ratio of a run's time to the time that the run spends on watchers."""
 _LONGEST_PAUSE = 0.05
 _RELEASE_TIMEOUT: Final = 1.0
-"""Seconds that a run waits at its end for the lock under which it unlinks its lease's
-file.
+"""Seconds that a run waits at its end for the lock under which the lease's file is
+unlinked.
 """
 _FORK_LASTS: Final = 5.0
 """Seconds to wait until the lock of a dead owner is free: a child that the owner forked
@@ -115,7 +116,8 @@ class LeaseFiles:
         """Hold the right to write at *address*.
 
         Raises:
-            ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
+            ThreadBusyError: Another run holds this right, and *on_conflict* is
+                ``"raise"``.
         """
         file, fence = None, 0
         try:
@@ -151,7 +153,9 @@ class LeaseFiles:
         return holder_and_state(self.file(address))[0]
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
-        """Ask the run that holds the lease at *address* to stop; return the holder.
+        """Ask the run that holds the lease at *address* to stop, and return its holder.
+
+        None is returned if the lease is free.
 
         Raises:
             StoreError: This user may not write to the store.
@@ -191,10 +195,11 @@ class LeaseFiles:
         return os.path.join(self._path, name)
 
     def _release(self, file: FileLock) -> None:
-        """Release a lease: unlink its file, if the name still refers to *file*."""
+        """Release a lease, and unlink *file* if the name still refers to it."""
         with closing(file):
             fault("lease.release")
-            # If the file cannot be unlinked, the next run must not take us for dead.
+            # If the file cannot be unlinked, fence 0 shows the next run that this
+            # owner has released the lease and did not die.
             file.write(FENCE, 0)
             with suppress(StoreBusyError):  # the holder of `leases.lock` is stopped
                 self._remove(file, _RELEASE_TIMEOUT)
@@ -202,14 +207,14 @@ class LeaseFiles:
     def _remove(
         self, file: FileLock, timeout: float, reject: Callable[[], None] = lambda: None
     ) -> None:
-        """Unlink a lease's file, unless its name refers to another file by now.
+        """Unlink a lease's file, unless the name now refers to another file.
 
         Args:
             file: The file of the lease.
             timeout: Seconds to wait for another process that is unlinking a lease.
             reject: A function that makes the store refuse the commits of an owner that
-                is still alive. It is called first, since any run can take the lease as
-                soon as the file is unlinked.
+                is still alive. It is called before the file is unlinked, since any run
+                can acquire the lease after that.
 
         Raises:
             StoreBusyError: Another process was unlinking a lease for *timeout* seconds.
@@ -226,7 +231,9 @@ class LeaseFiles:
     def _acquire(
         self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> tuple[FileLock, int | None]:
-        """Return what `_try_to_acquire` returns; raise errors that name the folder."""
+        """Call `_try_to_acquire`, and translate its errors into ours, which name the
+        folder.
+        """
         try:
             return self._try_to_acquire(address, on_conflict, fences)
         except OSError as error:
@@ -237,8 +244,8 @@ class LeaseFiles:
     ) -> tuple[FileLock, int | None]:
         """Return the locked file of a lease.
 
-        The second value is the fence of the lease that was taken over, or None if none
-        was.
+        The second value is the fence of the lease that was taken over, or None if no
+        lease was taken over.
         """
         replaced, pause, patience = None, 0.001, time.monotonic() + _FORK_LASTS
         with suppress(FileExistsError):
@@ -249,7 +256,8 @@ class LeaseFiles:
             with ExitStack() as closing:
                 closing.callback(file.close)
                 if file.acquire(0.0):
-                    # Its last owner may have unlinked the file after we opened it.
+                    # The last owner may have unlinked the file after it was opened
+                    # here.
                     if file.is_current():
                         closing.pop_all()
                         return file, replaced
@@ -272,9 +280,9 @@ class LeaseFiles:
 
 
 def _mark(file: FileLock, known: int) -> int:
-    """Write a new fence into a lease's file, and return it.
+    """Write a new fence into a lease's file, and return the fence.
 
-    It is greater than *known* and than the fence in the file.
+    The new fence is greater than *known* and than the old fence in the file.
     """
     before = file.read(FENCE)
     fence = max(time.time_ns(), 1 + known, 1 + before)
@@ -307,8 +315,8 @@ class LiveState:
     def sealed(self) -> bytes | None:
         """Return the owner's current state, sealed.
 
-        Return None if the owner reports no state, or if the last state was computed too
-        recently.
+        None is returned if the owner reports no state, or if the last state was
+        computed too recently.
         """
         if self.lease.live is None or time.monotonic() < self.due:
             return None
@@ -324,9 +332,10 @@ class LiveState:
 
     @staticmethod
     def read(table: Table, key: bytes, data: bytes) -> dict[str, Any] | None:
-        """Return the state in *data*, which `sealed` has returned in the owner.
+        """Return the state in *data*, which `sealed` returned in the owner's process.
 
-        Return None if the state is only partly written, or sealed under another key.
+        None is returned if the state is only partly written, or sealed under another
+        key.
         """
         with suppress(StoreCorruptError):
             _, text = table.opened(key, data)
@@ -345,7 +354,7 @@ class LeaseWatch:
         self.renew()
 
     def renew(self) -> None:
-        """Reset to a state without leases, as in a forked child, which holds none."""
+        """Remove all leases, because a forked child, which calls this, holds none."""
         self._lock = threading.Lock()
         self._held: dict[FileLock, LiveState] = {}
         self._thread: threading.Thread | None = None
@@ -367,8 +376,8 @@ class LeaseWatch:
             self._held.pop(file, None)
 
     def look(self) -> None:
-        """Stop the owners that were requested to stop, and write the states of watched
-        owners.
+        """Stop the owners for which a request to stop was made, and write the states of
+        watched owners.
         """
         requested: list[Lease] = []
         with self._lock:
@@ -382,8 +391,8 @@ class LeaseWatch:
         for lease in requested:
             lease.request_stop()
         for file, live in held:
-            # A run may have ended, or may change its state while we read it. Then the
-            # state is written at the next turn.
+            # A run may have ended, or may change its state while the state is read. In
+            # this case the state is written in the next round.
             with suppress(Exception):
                 if (
                     file.read(WATCHED_UNTIL) > time.time_ns()

@@ -40,19 +40,19 @@ class LMDBSaver(DurableSaver):
     at once. Within a process, all savers of a folder share one LMDB environment.
 
     Args:
-        path: The folder; it is created (mode 0700) if it does not exist.
-        map_size: The address space to begin with, in bytes; it grows by itself.
-        readonly: Only read; nothing is created or changed.
-        lock: Register as a reader. Pass False, together with *readonly*, to read from
-            a folder that this user cannot write to; no process may write to the folder
-            at the same time.
-        codec: The codec that turns values into bytes; the default encodes any Python
+        path: The folder. If it does not exist, it is created with mode 0700.
+        map_size: The initial address space, in bytes. It grows by itself.
+        readonly: True to open an existing store for reading only.
+        lock: True to register as a reader. Pass False, together with *readonly*, to
+            read from a folder that this user cannot write to. In this case no process
+            may write to the folder at the same time.
+        codec: The codec that turns values into bytes. The default encodes any Python
             value exactly.
-        retention: The history to keep; by default all of it.
+        retention: The history to keep. The default keeps all of it.
         options: Rarely needed options.
 
     Raises:
-        StoreError: The store cannot be opened; the subclass of the error gives the
+        StoreError: The store cannot be opened. The subclass of the error shows the
             reason.
 
     Example:
@@ -150,13 +150,13 @@ class LMDBSaver(DurableSaver):
         This covers everything in the folder: threads, the items of an `LMDBStore` and
         the results in an `LMDBCache`. After a crash, or if the disk is full, the store
         is either the old one, unchanged, or the complete new one. Open the store with
-        the new keys afterwards: the old keys are refused.
+        the new keys afterwards, because the old keys are refused.
 
         Args:
-            encryption_key: The key of 16, 24 or 32 bytes to encrypt all records under;
-                None stores them without encryption.
-            key: The key to seal records under, which you then pass as
-                ``FLOWPREGEL_STORE_KEY``; None keeps the present key.
+            encryption_key: The key of 16, 24 or 32 bytes with which to encrypt all
+                records, or None to store them without encryption.
+            key: The key with which to seal all records, which you must then pass as
+                ``FLOWPREGEL_STORE_KEY``, or None to keep the present key.
 
         Raises:
             StoreBusyError: Another process or object has the store open.

@@ -18,7 +18,9 @@ from flowpregel.errors import StoreError
 from flowpregel.storage.tables import Table
 
 _AT_ONCE = 256
-"""Records of a page. It is small because even large records are read whole."""
+"""The number of records that are read in one transaction. It is small because even
+large records are read whole.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,8 @@ class Verification:
     records: int
     """The number of records that were read."""
     problems: tuple[str, ...]
-    """Descriptions of the damage, each with its location; empty if there is none."""
+    """Descriptions of the damage, each with its location. Empty if nothing is damaged.
+    """
 
     @property
     def ok(self) -> bool:
@@ -139,7 +142,9 @@ def _sizes(
 
 
 def verify_records(tables: Tables, reader: Reader) -> Verification:
-    """Read all records and checkpoints; return the number of records and the damage."""
+    """Read all records and checkpoints, and return the number of records and the
+    damage.
+    """
     total, problems = 0, dict[str, None]()
 
     @contextmanager

@@ -54,7 +54,8 @@ class MemoryLeases:
         """Hold the right to write at *address* while the context is open.
 
         Raises:
-            ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
+            ThreadBusyError: Another run holds this right, and *on_conflict* is
+                ``"raise"``.
         """
         key, name = (
             (address.thread_id, address.namespace),

@@ -1,11 +1,12 @@
-"""The output of tasks (the text that they print and log) on its way into the store.
+"""A buffer for the output of tasks, which is the text that they print and log.
 
 ::
 
     add --> pending, by task --with the next commit, or within a second--> writes
 
 Of each task's output, the beginning and the end are stored. The output of a task
-arrives before its result, and so is written in the same transaction or an earlier one.
+arrives before its result, and is therefore written in the same transaction as the
+result or in an earlier transaction.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ class CallOutput(NamedTuple):
     """
 
     checkpoint_id: str
-    """The checkpoint that the task started from."""
+    """The checkpoint from which the task started."""
     task_id: str
     name: str
     """The text of the call, or the name of the node."""
     began: int
-    """The time of the first output (wall-clock nanoseconds)."""
+    """The time of the first output, in wall-clock nanoseconds."""
     head: bytes
     """The beginning of the output."""
     tail: bytes
@@ -49,8 +50,8 @@ class CallOutput(NamedTuple):
 
         One half of the limit is for the beginning, the other for the end.
         """
-        # Joining is right because bytes in the middle are missing only if both head and
-        # tail are full.
+        # The parts can be joined although bytes between a head and a tail may be
+        # missing: in this case both are full, so neither new half crosses the gap.
         ends = self.head + self.tail + more.head + more.tail
         half = limit // 2
         tail = ends[half:][-half:] if half else b""
@@ -96,7 +97,7 @@ class OutputBuffer:
 
     Args:
         tables: The store's records.
-        limit: The most bytes to store of each task's output; 0 stores nothing.
+        limit: The limit on the stored output of a task, in bytes. 0 stores nothing.
     """
 
     def __init__(self, tables: Tables, limit: int) -> None:
@@ -153,8 +154,8 @@ class OutputBuffer:
 
         try:
             return self._tables.write(both)
-        # KeyboardInterrupt need not be caught: it is raised only before the transaction
-        # begins, or after it is committed.
+        # KeyboardInterrupt need not be caught, because it is raised only before the
+        # transaction begins, or after the transaction is committed.
         except Exception:
             with self._lock:
                 self._append(outputs, self.pending)

@@ -1,4 +1,4 @@
-"""Reading of checkpoints: they are copied in a short transaction and decoded after it.
+"""A reader that copies checkpoints in short transactions and decodes them afterwards.
 
 Decoding runs code of the user's classes. A transaction must not stay open while that
 code runs, because LMDB cannot reuse freed pages as long as an old reader is open.
@@ -48,11 +48,11 @@ from flowpregel.storage.codec import ValueCodec
 _PAGE = 8
 """The number of checkpoints of a history that are read in one transaction."""
 _SMALL = 1024
-"""The greatest size, in bytes, of a finished call's record that is held in memory, so
+"""The greatest size, in bytes, of a finished call's record that remains in memory, so
 that it need not be read again.
 """
 _MOST_HELD = 10_000
-"""The greatest number of finished calls' records that are held in memory."""
+"""The greatest number of finished calls' records that remain in memory."""
 RESULT, INPUT = "__end__", "__start__"
 """The channels with the result and the input of a workflow."""
 _FINISHED_CALL = {RETURN, CALLED}
@@ -63,8 +63,8 @@ these two and to no other channel may stay in the store until it is needed.
 
 @dataclass(frozen=True)
 class DeltaChain:
-    """The encoded deltas of a channel up to a version, and the encoded snapshot that
-    they start from.
+    """The encoded deltas of a channel up to a version, and the encoded snapshot from
+    which they start.
     """
 
     seed: bytes | None
@@ -139,7 +139,7 @@ class Reader:
             filter: Yield only checkpoints whose metadata has these values.
             before: Yield only checkpoints with a smaller id than this.
             limit: The greatest number of checkpoints to yield.
-            bare: Leave out the channel values.
+            bare: True to leave out the channel values.
         """
         checkpoints = self._pages(address, before, limit, bare)
         if address.checkpoint_id is not None:
@@ -181,7 +181,7 @@ class Reader:
             yield from page
             before = page[-1].id
         if is_whole:
-            # Called only for its check: it raises if a checkpoint is missing.
+            # This call raises an error if a checkpoint is missing.
             self.read(partial(self.tables.ids, address=address))
 
     def glance(self, address: Address) -> Glance | None:
@@ -209,7 +209,7 @@ class Reader:
         """Yield the attempts of a run's nodes, as `BaseCheckpointSaver.node_results`
         does.
 
-        They are read backwards, from the checkpoint at *address* to the run's input.
+        Checkpoints are read backwards, from *address* to the run's input.
         """
         identifier, is_edit = address.checkpoint_id, False
         while identifier is not None:
@@ -231,7 +231,7 @@ class Reader:
     def _ends(
         self, address: Address, identifier: str, transaction: Any
     ) -> tuple[list[AttemptRecord], str, str | None, MadeBy]:
-        """Return what `node_results` needs from one checkpoint.
+        """Return the data of one checkpoint that `node_results` needs.
 
         Returns:
             The attempts of the nodes that have writes on the checkpoint; the source of
@@ -278,10 +278,10 @@ class Reader:
 
         Args:
             transaction: An open transaction.
-            address: The checkpoint, or without a ``checkpoint_id`` the newest one.
+            address: The checkpoint. Without a ``checkpoint_id``, it is the newest.
             before: Accept only a checkpoint with a smaller id than this.
-            lazy_results: Leave the results of finished calls in the store.
-            tasks: Also copy the task writes on the checkpoint.
+            lazy_results: True to leave the results of finished calls in the store.
+            tasks: True to copy the task writes on the checkpoint too.
         """
         namespace = self.tables.namespace(transaction, address)
         if namespace is None:
@@ -318,7 +318,7 @@ class Reader:
             namespace: The namespace of the checkpoint.
             identifier: The id of the checkpoint.
             record: The record of the checkpoint.
-            chains: The chains that were read before, by channel. New ones are added.
+            chains: The chains that were read before, by channel. New chains are added.
         """
         copied = CopiedCheckpoint(identifier, record, namespace)
         versions = record.channel_versions
@@ -350,8 +350,8 @@ class Reader:
     ) -> None:
         """Add the task writes to *copied*.
 
-        With *lazy_results*, only the ids of finished calls are added, and the records
-        of those finished calls whose records are small.
+        With *lazy_results*, only the ids of finished calls are added, and their records
+        if they are small.
         """
         prefix = layout.checkpoint_key(copied.namespace.prefix, copied.id)
         for _, data in self.tables.writes.scan(transaction, prefix):
@@ -380,7 +380,7 @@ class Reader:
     # ------------------------------------------------------------ after the transaction
 
     def decoded(self, copied: CopiedCheckpoint) -> Saved:
-        """Decode a copied checkpoint; return it in the form that `load` returns."""
+        """Decode a copied checkpoint, and return it in the form that `load` returns."""
         namespace, decode = copied.namespace, self.codec.decode
         maybe = self.maybe_decoded if copied.marks_unreadable else decode
         values = {
@@ -390,7 +390,7 @@ class Reader:
         writes, ran = split_writes_and_attempts(self._pending_writes(copied, maybe))
         fields = copied.record._asdict()
         del fields["places"]
-        # Copied, because an in-memory store returns the stored record itself.
+        # The dicts are copied, because an in-memory store returns the stored record.
         fields["channel_versions"] = dict(fields["channel_versions"])
         fields["versions_seen"] = {
             node: {**seen} for node, seen in fields["versions_seen"].items()
@@ -485,7 +485,7 @@ class LeftCalls:
     def record_at(self, path: str) -> Sequence[Write]:
         """Return the record of the call with this path, without its result.
 
-        It is empty if there is no such call.
+        The record is empty if there is no such call.
         """
         task_id = self.ids.get(hash(path))
         return () if task_id is None else self.result(task_id, CALLED)
@@ -535,9 +535,9 @@ class LeftCalls:
 
 
 class _WriteText:
-    """The text that names a write in a message, by the call or the node that made it.
+    """The text that describes a write in a message, by the call or node that made it.
 
-    The text is formatted only when it is needed.
+    The text is formatted only if a message needs it.
 
     Args:
         codec: The codec that decodes the record of the call.
@@ -565,7 +565,7 @@ class _WriteText:
 
 
 def _channel_label(namespace: NamespaceRecord, channel: str) -> str:
-    """Return the text that names the value of a channel in a message."""
+    """Return the text that describes the value of a channel in a message."""
     if channel == RESULT:
         return f"the result of thread {namespace.thread_id!r}"
     if channel == INPUT:

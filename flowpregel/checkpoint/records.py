@@ -1,6 +1,7 @@
-"""The common base of our savers: batches are encoded, then put into tables as records.
+"""The base class of our savers, which encode batches and put them into tables as
+records.
 
-User code runs, and may fail, only while a batch is encoded. It never runs while a
+The user's code runs, and may fail, only while a batch is encoded. It never runs while a
 transaction is open.
 """
 
@@ -59,13 +60,13 @@ from flowpregel.errors import (
 
 LONGEST_INLINE = 128
 """The greatest size, in bytes, of a value that is stored inline in checkpoints. A
-larger value is stored once for each version, in a table of its own.
+larger value is stored once for each version, in the table ``values``.
 """
 _LONGEST_SOURCE = 1 << 16
 """The number of bytes to which the compressed source of a task or a body is cut."""
 _KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-2])
-"""A getter of those fields of a checkpoint that also begin its record. Two fields
-follow them in the record: ``places`` and ``follows``.
+"""A function that returns the fields of a checkpoint with which the record begins. Two
+fields follow in the record: ``places`` and ``follows``.
 """
 
 
@@ -75,9 +76,9 @@ class RecordSaver(BaseCheckpointSaver):
     Args:
         tables: The tables of the store.
         leases: The leases of this process in the store.
-        retention: The history to keep; None keeps all of it.
-        limits: The most bytes to store of a failed call's arguments, and of a task's
-            output.
+        retention: The history to keep, or None to keep all of it.
+        limits: The limits, in bytes, on the stored arguments of a failed call, and on
+            the stored output of a task.
     """
 
     keeps_attempts: ClassVar[bool] = True
@@ -164,14 +165,18 @@ class RecordSaver(BaseCheckpointSaver):
         for namespace in grown:
             if sweeper and sweeper.is_due(namespace):
                 address = Address(namespace.thread_id, namespace.namespace)
-                # The batches are committed already; a later commit can sweep.
+                # The batches are already committed, so the error need not be raised. A
+                # later commit can sweep.
                 with suppress(StoreBusyError, StoreFullError):
                     self._make_room(partial(sweeper.sweep, address=address))
 
     def _put(
         self, transaction: Any, batches: Sequence[EncodedBatch]
     ) -> list[NamespaceRecord]:
-        """Put batches into a transaction; return the namespaces with a new checkpoint.
+        """Put batches into a transaction.
+
+        Returns:
+            The namespaces with a new checkpoint.
 
         Raises:
             LeaseLostError: Another run has taken over the lease of a batch.
@@ -238,7 +243,8 @@ class RecordSaver(BaseCheckpointSaver):
         self, thread_id: str, name: str, receiver: str
     ) -> tuple[Any] | None:
         request = {"thread_id": thread_id, "name": name, "receiver": receiver}
-        # Read first: runs poll for signals, and reading is cheaper than writing.
+        # A read comes first, because runs poll for signals, and most polls need no
+        # write.
         if self._read(partial(signals.unreceived, self._tables, **request)) is None:
             return None
         data = self._write(partial(signals.receive, self._tables, **request))
@@ -295,7 +301,7 @@ class RecordSaver(BaseCheckpointSaver):
         return self._write(work)
 
     def _fence(self, address: Address, fence: int) -> int:
-        """Return the fence of *address*, after storing *fence* there unless it is 0."""
+        """Return the fence of *address*. If *fence* is not 0, store it there first."""
         if fence:
             self._write(partial(self._tables.fence_off, address=address, fence=fence))
             return fence
@@ -317,8 +323,8 @@ def _codes_behind(ran: AttemptRecord) -> list[str]:
 class EncodedBatch(Batch):
     """A batch with encoded values.
 
-    A saver may commit a batch some time after it has received the batch. Until then the
-    run continues and may change the objects in the batch; encoded values do not change.
+    A saver may commit a batch some time after receiving it. Until then the run
+    continues and may change the objects in the batch, but encoded values do not change.
     """
 
     sources: dict[str, bytes] = field(default_factory=dict)
@@ -328,7 +334,7 @@ class EncodedBatch(Batch):
 
 
 def _call_in(task: TaskWrites) -> CallRecord | None:
-    """Return the call that a task's writes record, if they record one."""
+    """Return the call that a task's writes record, or None."""
     for name, value in task.writes:
         if name == CALLED and value is not None:
             return CallRecord(*value)
@@ -336,7 +342,7 @@ def _call_in(task: TaskWrites) -> CallRecord | None:
 
 
 def _write_text(task: TaskWrites, call: CallRecord | None, name: str) -> str:
-    """Return the description of a write, for the error that it cannot be stored."""
+    """Return the description of a write, for an error about the write."""
     if call is not None and name == RETURN:
         return f"the result of {call.text}"
     if name in _PUBLIC_NAMES:
@@ -345,7 +351,7 @@ def _write_text(task: TaskWrites, call: CallRecord | None, name: str) -> str:
 
 
 def _value_text(name: str, step: str) -> str:
-    """Return the name of a channel's value, for the error that it cannot be stored."""
+    """Return the description of a channel's value, for an error about the value."""
     if name in _PUBLIC_NAMES:
         return f"the {_PUBLIC_NAMES[name]}"
     return f"the value of channel {name!r} {step}"
@@ -418,7 +424,7 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
 def _put_task(
     tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites
 ) -> None:
-    """Add a task's pending writes to the stored ones on a checkpoint.
+    """Add a task's pending writes to its stored writes on a checkpoint.
 
     A control write replaces an older control write of the same kind. Any other write is
     stored under its position and never replaced. Once a task has such a write, the
@@ -455,7 +461,7 @@ def _newer(
 ) -> tuple[Any, ...] | None:
     """Return the newer of a task's attempt records.
 
-    If the new record has no code, it gets the code of the old one.
+    If the new record has no code, it gets the code of the old record.
     """
     if old is None or new is None:
         return old if new is None else tuple(new)
@@ -466,8 +472,10 @@ def _newer(
 def _put_checkpoint(
     tables: Tables, transaction: Any, namespace: NamespaceRecord, checkpoint: Checkpoint
 ) -> NamespaceRecord:
-    """Store a checkpoint and the values that it changed; return the new record of the
-    namespace.
+    """Store a checkpoint and the values that it changed.
+
+    Returns:
+        The new record of the namespace.
     """
     if checkpoint.parent_id == checkpoint.id:
         raise ConfigurationError(
@@ -480,8 +488,8 @@ def _put_checkpoint(
     parent = None if above is None else tables.checkpoint(transaction, namespace, above)
     before = {} if parent is None else parent.channel_versions
     parent_places = {} if parent is None else parent.places
-    # A superstep changes few channels, and there may be thousands: the locations of the
-    # others are taken from the parent.
+    # There may be thousands of channels, and a superstep changes few of them. The
+    # locations of all other values are copied from the parent.
     moved = [name for name, version in versions.items() if before.get(name) != version]
     places = dict(parent_places)
     for name in (*moved, *(parent_places.keys() - versions.keys())):

@@ -42,7 +42,7 @@ class Retention:
     max_age: float | None = None
     """The greatest age of a checkpoint, in seconds."""
     max_bytes: int | None = None
-    """The most bytes that the records of the kept checkpoints take up together."""
+    """The greatest size, in bytes, of the records of all kept checkpoints together."""
 
     def __post_init__(self) -> None:
         for name in ("keep_last", "max_age", "max_bytes"):
@@ -76,7 +76,7 @@ class Sweeper:
         return namespace.checkpoints - namespace.swept >= self._interval
 
     def sweep(self, transaction: Any, address: Address) -> int:
-        """Delete the excess history of a namespace; return the number of deleted
+        """Delete the excess history of a namespace, and return the number of deleted
         checkpoints.
         """
         namespace = self._tables.namespace(transaction, address)
@@ -128,8 +128,10 @@ class Sweeper:
     def _bytes(
         self, transaction: Any, prefix: bytes, identifier: str, record: CheckpointRecord
     ) -> int:
-        """Return the total size of a checkpoint's records: the checkpoint itself, its
-        pending writes, and the values that it changed.
+        """Return the total size of a checkpoint's records.
+
+        They are the checkpoint itself, the pending writes and failed arguments, and the
+        values that the checkpoint changed.
         """
         tables, key = self._tables, layout.checkpoint_key(prefix, identifier)
         records = [tables.checkpoints.get(transaction, key)]
@@ -175,7 +177,7 @@ def forget_checkpoints(
     address: Address,
     gone: Collection[str] | None = None,
 ) -> int:
-    """Delete checkpoints of a namespace; return the number of deleted checkpoints.
+    """Delete checkpoints of a namespace, and return the number of deleted checkpoints.
 
     The values and deltas that the other checkpoints need are kept.
 
@@ -183,7 +185,7 @@ def forget_checkpoints(
         tables: The store's records.
         transaction: A write transaction.
         address: The address of the namespace.
-        gone: The ids of the checkpoints to delete; None means all but the newest.
+        gone: The ids of the checkpoints to delete, or None for all but the newest.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None:
@@ -295,15 +297,15 @@ def take_back(
          │    └── clean('b')      stays: it answers if the same call is made again
          └── total([1, 2])        stays, like clean('b')
 
-    A task that runs again may make other calls than before: an undone call from its
-    beginning, and the caller of an undone call from that call on. Such a difference
-    does not mean that the code is not deterministic. So the recorded calls that stay
-    lose their positions, and are no longer compared by position.
+    A task that runs again may make other calls than before. An undone call may differ
+    from its beginning, and the caller of an undone call from that call on. Such a
+    difference does not mean that the code is not deterministic. So the recorded calls
+    that stay lose their positions, and are no longer compared by position.
 
     Args:
         tables: The store's records.
         transaction: A write transaction.
-        address: The checkpoint that holds the writes of the calls.
+        address: The checkpoint with which the writes of the calls are stored.
         calls: The ids of the calls.
 
     Raises:

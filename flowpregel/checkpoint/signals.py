@@ -1,6 +1,7 @@
-"""Signals: values that are sent to a run from elsewhere, each received by one call.
+"""Signals: values that other programs send to a run. Each is received by one call.
 
-They are stored beside the pending writes of the thread, and are deleted with it.
+Signals are stored beside the pending writes of the thread, and are deleted with the
+thread.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def unreceived(
 ) -> tuple[bytes, bytes] | None:
     """Return the key and value of the signal that *receiver* has received.
 
-    If there is none, return those of the first signal without a receiver.
+    If there is none, the first signal without a receiver is returned, or None.
     """
     namespace = tables.namespace(transaction, Address(thread_id))
     free = None

@@ -1,5 +1,5 @@
-"""The tasks that have writes on a checkpoint, and the status of the thread, which is
-derived from these tasks.
+"""The tasks that have writes on a checkpoint, and the status of a thread, which is
+derived from its tasks.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A task, described by its writes on the checkpoint that it started from."""
+    """A task, described by its writes on the checkpoint from which it started."""
 
     id: str
     name: str | None
-    """The text of the call, or the name of the node; None if neither is stored."""
+    """The text of the call, or the name of the node. None if neither is stored."""
     address: Address
-    """The checkpoint that holds the writes."""
+    """The checkpoint with which the writes are stored."""
     step: int
     """The superstep of the task."""
     path: str = ""
-    """The path of the task, from which the caller of a call can be found; empty if it
-    is not stored.
+    """The path of the task, from which the caller of a call can be found. Empty if the
+    path is not stored.
     """
     state: str = "unfinished"
     """``done``, ``failed``, ``waiting`` or ``unfinished``."""
@@ -104,8 +104,9 @@ def work_from(
 
 
 def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, Any]:
-    """Return the fields of `Work` that describe the outcome of a task; none if the task
-    has not ended.
+    """Return the fields of `Work` that describe the outcome of a task.
+
+    The dict is empty if the task has not ended.
     """
     values = {
         channel: value
@@ -142,7 +143,7 @@ def status_from(
         states: The states of the tasks with writes on the thread's newest checkpoint.
         source: The ``source`` of that checkpoint.
         follows: The ``follows`` of that checkpoint.
-        running: Whether a run holds the thread's lease.
+        running: True if a run holds the thread's lease.
     """
     if running:
         return "running"
@@ -161,7 +162,7 @@ def status_from(
 
 
 def is_paused(saved: Saved) -> bool:
-    """Return whether the run at *saved* waits for a person to let it continue, and no
-    task has begun.
+    """Return whether a run at a checkpoint waits for a person to let it continue, and
+    no task has begun.
     """
     return saved.checkpoint.follows == records.PAUSED and not work_of(saved)
