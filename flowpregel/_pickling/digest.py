@@ -43,11 +43,14 @@ _LARGE = 1 << 20
 
 def digest_of(
     value: Any,
-    description: str,
+    description: str = "a value",
     *,
-    strict: bool,
+    strict: bool = False,
 ) -> str:
     """Return a digest of the content of *value*: 32 hex digits.
+
+    A class whose objects have a content that their pickle does not show can define a
+    method ``__flowpregel_digest__`` that returns the digest of this content.
 
     Args:
         value: Anything; an object of a class that is not built in is digested by the

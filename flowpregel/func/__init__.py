@@ -1,6 +1,7 @@
 """Workflows from plain functions: `entrypoint` and `task`."""
 
 from flowpregel._inspection.dry_replay import DryRun
+from flowpregel._pickling.digest import digest_of
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.func.decorator import task
 from flowpregel.func.entry import entrypoint
@@ -23,6 +24,7 @@ __all__ = [
     "TaskFuture",
     "TaskOptions",
     "asleep",
+    "digest_of",
     "entrypoint",
     "shell",
     "signal",

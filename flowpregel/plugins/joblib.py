@@ -11,24 +11,22 @@ calls.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from joblib import cpu_count, parallel_config
 from joblib.parallel import BatchedCalls, ParallelBackendBase, SequentialBackend
 
-from flowpregel._core.commands import name_of
-from flowpregel._pickling.digest import digest_of
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.context import current_scope
 from flowpregel.errors import TaskCancelled
-from flowpregel.executors.calls import CallFuture
-from flowpregel.func import entrypoint, task
+from flowpregel.func import TaskFuture, digest_of, entrypoint, task
 
 __all__ = ["joblib_backend"]
 
@@ -52,14 +50,17 @@ class JoblibBatch:
     @property
     def name(self) -> str:
         """The name of the function that it calls first."""
-        return name_of(_without_noise(self.calls[0])[0])
+        function: Any = _without_noise(self.calls[0])[0]
+        while isinstance(function, partial) and not hasattr(function, "__name__"):
+            function = function.func
+        return getattr(function, "__name__", type(function).__name__)
 
     def __flowpregel_digest__(self) -> str:
         """Return a digest of the functions, their code among it, and of the
         arguments.
         """
         calls = [_without_noise(call) for call in self.calls]
-        return digest_of(calls, "the calls of a batch", strict=False)
+        return digest_of(calls)
 
 
 def _without_noise(call: JoblibCall) -> JoblibCall:
@@ -103,7 +104,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         self._is_ready = threading.Event()
         self._ended: Future[None] = Future()
         """The end of the run: done, or failed with an error."""
-        self._closed: CallFuture[None] | None = None
+        self._closed: Future[None] | None = None
         """Done when the body may end."""
         self._context: Context | None = None
         """The context of the body, in which calls are made."""
@@ -149,11 +150,9 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         @entrypoint(checkpointer=self._store)
         async def joblib(_: str) -> None:
             self._context = copy_context()
-            # Among its calls, so that it ends when the run has to.
-            ends: Any = current_scope("joblib").ends
-            self._closed = CallFuture(None, ends.open_calls)
+            self._closed = Future()
             self._is_ready.set()
-            await self._closed
+            await asyncio.wrap_future(self._closed)
 
         try:
             # The body of a finished run does not run again. The program may make more
@@ -178,7 +177,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             return max(int(cpu_count()) + 1 + (n_jobs or -1), 1)
         return n_jobs
 
-    def submit(self, func: Any, callback: Callback) -> CallFuture[list[Any]]:
+    def submit(self, func: Any, callback: Callback) -> TaskFuture[list[Any]]:
         """Make a call of a batch, and return its future."""
         if self._ended.done():
             self._ended.result()
@@ -189,7 +188,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         future.add_done_callback(lambda done: self._callbacks.submit(callback, done))
         return future
 
-    def retrieve_result_callback(self, out: CallFuture[list[Any]]) -> list[Any]:
+    def retrieve_result_callback(self, out: TaskFuture[list[Any]]) -> list[Any]:
         """Return what the calls of a batch returned, or raise what one of them
         raised.
         """

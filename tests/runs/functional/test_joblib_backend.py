@@ -7,13 +7,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowpregel.errors import RunNotice
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.errors import RunNotice, TaskCancelled
 from flowpregel.plugins.joblib import joblib_backend
 from tests.runs.notes import Notes
 from tests.runs.stores import ROOT
@@ -37,7 +39,7 @@ def note(notes: Notes, n: int) -> int:
     return n * n
 
 
-def squares(numbers: range, **how: Any) -> list[int]:
+def squares(numbers: Iterable[int], **how: Any) -> list[int]:
     return list(joblib.Parallel(**how)(joblib.delayed(note)(ran, n) for n in numbers))
 
 
@@ -89,6 +91,21 @@ def test_a_block_that_is_left_can_be_gone_on_with(
 
     assert [0, 1, 4, 9, 16] == found
     assert [0, 1, 2, 3, 4] == sorted(ran)
+
+
+def test_a_block_ends_when_its_run_is_cancelled(tmp_path: Path) -> None:
+    """The body waits for the block alone, and the block makes no further calls."""
+    with (
+        pytest.raises(TaskCancelled),
+        joblib_backend(tmp_path / "store", "a"),
+    ):
+        squares([1])
+        with LMDBSaver(tmp_path / "store") as saver:
+            assert saver.cancel("a") is not None
+        for number in range(10_000):
+            squares([number + 8])
+
+    assert len(ran) < 10_000
 
 
 def test_results_come_while_others_run(tmp_path: Path) -> None:
