@@ -93,17 +93,20 @@ def test_a_block_that_is_left_can_be_gone_on_with(
     assert [0, 1, 2, 3, 4] == sorted(ran)
 
 
-def test_a_block_ends_when_its_run_is_cancelled(tmp_path: Path) -> None:
-    """The body waits for the block alone, and the block makes no further calls."""
-    with (
-        pytest.raises(TaskCancelled),
-        joblib_backend(tmp_path / "store", "a"),
-    ):
+def squares_after_cancel(store: Path) -> None:
+    """Cancel the run of a block, and make calls in the block until that fails."""
+    with joblib_backend(store, "a"):
         squares([1])
-        with LMDBSaver(tmp_path / "store") as saver:
+        with LMDBSaver(store) as saver:
             assert saver.cancel("a") is not None
         for number in range(10_000):
             squares([number + 8])
+
+
+def test_a_block_ends_when_its_run_is_cancelled(tmp_path: Path) -> None:
+    """The body waits for the block alone, and the block makes no further calls."""
+    with pytest.raises(TaskCancelled):
+        squares_after_cancel(tmp_path / "store")
 
     assert len(ran) < 10_000
 
