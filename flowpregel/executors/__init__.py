@@ -1,5 +1,5 @@
-"""The places where tasks run: inline, OS threads, worker processes, an event loop, any
-executor.
+"""Executors, which run tasks: inline, on OS threads, in worker processes, on an event
+loop, or on any `concurrent.futures.Executor`.
 """
 
 from __future__ import annotations

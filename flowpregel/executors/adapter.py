@@ -6,9 +6,9 @@
                                                                             |
     mailbox <-------------------- Ended ------------------- done callback <-+
 
-The engine gets a plain function and bytes that contain everything the task needs, so it
-can consist of threads, processes or a cluster. It cannot stop a running task, stream,
-or receive calls, as `capabilities` states.
+The engine gets a plain function, and bytes that contain everything that the task needs.
+So an engine can consist of threads, processes or a cluster. The adapter cannot stop a
+running task, stream, or receive calls, as `capabilities` states.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FuturesExecutor(Executor):
         self._futures: dict[JobKey, concurrent.futures.Future[PackedEnd]] = {}
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Submit *jobs*; post exactly one `Ended` for each."""
+        """Submit *jobs*, and post exactly one `Ended` for each."""
         for job in jobs:
             try:
                 code = job.task.code or codes.code_of(job.task.node)
@@ -96,12 +96,12 @@ class FuturesExecutor(Executor):
         mailbox.post(UnreadEnd(task, outcome, span))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a job that has not begun; a running job continues."""
+        """Withdraw a job that has not begun. A running job continues."""
         if (future := self._futures.get(key)) is not None:
             future.cancel()
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the running jobs; their pids are known only when they end."""
+        """Return the running jobs with pid 0. A pid is known only when its job ends."""
         return {
             key: (0, 0) for key, future in [*self._futures.items()] if future.running()
         }
@@ -121,7 +121,7 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         _, packed = pickle.loads(code)
         node = pickle.loads(packed)
         job = unpack_job(body, node, _refusing("reach the run's store"), None)
-        # No one receives signs of life.
+        # Signs of life are not sent, because the engine cannot receive them.
         client = RunClient(
             call=_refusing("call another task"), save=_refusing("save its state")
         )
@@ -137,7 +137,9 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
 
 
 def _refusing(purpose: str) -> Callable[..., Any]:
-    """Return a function that raises an error: the task has no way to do *purpose*."""
+    """Return a function that raises an error which explains that a task cannot do
+    *purpose*.
+    """
 
     def refuse(*_: Any) -> Any:
         raise ExecutorUnavailableError(

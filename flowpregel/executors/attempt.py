@@ -47,7 +47,9 @@ _TOGETHER: Final = ("coroutines", "graph")
 
 @dataclass(slots=True)
 class Stopwatch:
-    """A stopwatch for one attempt, made and stopped on the attempt's OS thread."""
+    """A stopwatch for one attempt, which must be created and stopped on the attempt's
+    OS thread.
+    """
 
     began: int = field(default_factory=time.time_ns)
     started: int = field(default_factory=time.monotonic_ns)
@@ -84,8 +86,8 @@ def perform(job: Job, client: RunClient) -> Outcome:
         _end_if_forked(pid, error)
         return outcome_of(job, error, scope)
     finally:
-        # The job has these context variables: left in them, it would keep its input
-        # alive.
+        # The context variables belong to the job. If they still referred to its scope,
+        # the job would keep its own input alive.
         current.reset(token)
         scope.deferred.clear()
         if scope.files is not None:
@@ -95,9 +97,9 @@ def perform(job: Job, client: RunClient) -> Outcome:
 def _end_if_forked(pid: int, error: BaseException | None) -> None:
     """Exit, with the status for *error*, if this process is a fork of *pid*.
 
-    The attempt began in process *pid*. A fork has only one OS thread of that process
-    and shares the files, store and workers with it, so it must not run what a program
-    runs at exit (`atexit`, the shutdown of pools).
+    The attempt began in process *pid*. A fork has only one OS thread of that process,
+    and shares files, store and workers with it. So the fork must not run the functions
+    that a program runs at exit, such as atexit functions and the shutdown of pools.
     """
     if os.getpid() == pid:
         return
@@ -140,8 +142,8 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             raise
         return outcome_of(job, error, scope)
     finally:
-        # The job has these context variables: left in them, it would keep its input
-        # alive.
+        # The context variables belong to the job. If they still referred to its scope,
+        # the job would keep its own input alive.
         current.reset(token)
         scope.deferred.clear()
         if scope.files is not None:
@@ -176,8 +178,12 @@ def _is_cancelled_from_outside(error: BaseException) -> bool:
 
 
 def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Outcome:
-    """Return the outcome of an attempt that *error* ended; with no *scope*, it never
-    began.
+    """Return the outcome of an attempt that *error* ended.
+
+    Args:
+        job: The job of the attempt.
+        error: The error.
+        scope: The scope of the attempt, or None if the attempt never began.
     """
     refused = None if scope is None else scope.refused
     if refused is not None and isinstance(error, Exception):
@@ -225,9 +231,9 @@ def async_in_sync_run(name: str) -> TypeError:
 
 
 def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any, None]:
-    """Call the node's steps, then its writers; yield each awaitable.
+    """Call the node's steps and then its writers, and yield each awaitable.
 
-    Afterwards *scope* contains the writes.
+    At the end, *scope* contains the writes.
     """
     task = scope.job.task
     node, value = task.node, task.input
@@ -332,8 +338,9 @@ def _with_injections(
 def _inject(
     injection: Injection, callee: CallTarget, scope: Scope, kwargs: dict[str, Any]
 ) -> None:
-    """Add the object that *injection* names to *kwargs*, unless the default of the
-    parameter must be used.
+    """Add the object that *injection* names to *kwargs*.
+
+    If there is no such object, and the parameter has a default, nothing is added.
     """
     value: Any
     match injection.name:

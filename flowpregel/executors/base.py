@@ -40,13 +40,13 @@ class Capabilities:
     """
 
     isolates: bool = False
-    """Whether the coordinator survives the crash of a task."""
+    """True if the coordinator survives the crash of a task."""
     times_out: bool = False
-    """Whether the executor can stop a task that takes too long."""
+    """True if the executor can stop a task that takes too long."""
     cancels: bool = False
-    """Whether the executor can stop a running task."""
+    """True if the executor can stop a running task."""
     admits: bool = False
-    """Whether the executor keeps a task waiting until its resources are free: CPUs,
+    """True if the executor keeps a task waiting until its resources are free: CPUs,
     memory, slots of a limit.
     """
     runs_here: bool = False
@@ -54,9 +54,9 @@ class Capabilities:
     limits and rates.
     """
     streams: bool = True
-    """Whether the chunks of a task arrive while the task runs."""
+    """True if the chunks of a task arrive while the task runs."""
     calls: bool = True
-    """Whether a task can call `@task` functions and graphs."""
+    """True if a task can call `@task` functions and graphs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,16 +74,17 @@ class Backlog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, size: int) -> bool:
-        """Add *size* bytes that will be posted; return whether the limit is
-        exceeded.
+        """Add the *size* of an event that will be posted, and return whether the limit
+        is exceeded.
         """
         with self._lock:
             self.size += size
             return self.size > self.limit
 
     def hold(self, release: Callable[[], None]) -> bool:
-        """Have *release* called when the run has handled all events; return False if it
-        already has.
+        """Have *release* called when the run has handled all events.
+
+        If the run has already handled them, return False and do not call *release*.
         """
         with self._lock:
             if self.size:
@@ -111,12 +112,12 @@ class Mailbox(Protocol):
         """The backlog of the run, or None if no task is ever paused for it."""
 
     def post(self, *events: Event | UnreadEvent) -> None:
-        """Deliver events, in order; unread events are read where the run takes them."""
+        """Deliver events, in order. Unread events are read when the run takes them."""
 
 
 def default_executor() -> str:
-    """Return the executor of programs that name none: ``FLOWPREGEL_EXECUTOR``, or
-    processes.
+    """Return the name of the default executor, which is the value of
+    ``FLOWPREGEL_EXECUTOR`` or ``"processes"``.
     """
     return os.environ.get("FLOWPREGEL_EXECUTOR") or "processes"
 
@@ -128,26 +129,26 @@ class Executor(ABC):
 
     capabilities: Capabilities = Capabilities()
     room: int | None = None
-    """The most room that a run's jobs may take; None means no limit.
+    """The limit on the room that a run's jobs take, or None for no limit.
 
-    A job takes a room of 1, and 1 more for each MiB of input. The other jobs wait in
-    the run, where a job takes less memory.
+    A job takes a room of 1, and 1 more for each MiB of input. Further jobs wait in the
+    run, where a job takes less memory.
     """
     shared_limits: SharedLimits | None = None
     """The named limits for tasks that run in this process, if there are any."""
     is_closed = False
-    """Whether the executor was closed, and takes no more jobs."""
+    """True if the executor was closed, so that it takes no more jobs."""
 
     @abstractmethod
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start *jobs*, in order; post exactly one `Ended` for each, whatever happens.
+        """Start *jobs*, in order, and post exactly one `Ended` for each in any case.
 
-        Must not block. A job that cannot be started ends as `Raised`.
+        This must not block. A job that cannot be started ends as `Raised`.
         """
 
     @abstractmethod
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a waiting job; if *kill*, stop a running job if possible.
+        """Withdraw a waiting job. If *kill*, also stop a running job if possible.
 
         A job that is stopped ends as `Withdrawn`. A job that cannot be stopped
         continues to its own end. An unknown key is ignored, since the job may have
@@ -155,7 +156,7 @@ class Executor(ABC):
         """
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a waiting job; warn a running one that its run will end soon."""
+        """Withdraw a waiting job, or warn a running job that its run will end soon."""
         self.cancel(key, kill=False)
 
     def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
@@ -165,8 +166,8 @@ class Executor(ABC):
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:  # noqa: B027
         """Exit the contexts of a run that has ended, in all other processes.
 
-        Return when every process that entered the contexts has exited them or died. May
-        block for a bounded time.
+        This returns when every process that entered the contexts has exited them or has
+        died. It may block for a bounded time.
 
         Args:
             contexts: The tokens of the contexts. In this process the run exits them
@@ -183,9 +184,9 @@ class Executor(ABC):
     def running(self) -> Mapping[JobKey, tuple[int, int]]:
         """Return the running jobs, each with its pid and its start time, if known.
 
-        The start time is in wall-clock nanoseconds, 0 if not known. Used to show the
-        state of a run; called on any OS thread. If an executor does not know its
-        running jobs, all jobs seem to wait.
+        The start time is in wall-clock nanoseconds, or 0 if it is unknown. This method
+        is used to show the state of a run, and is called on any OS thread. If an
+        executor does not know its running jobs, all jobs are shown as waiting.
         """
         return {}
 
@@ -194,6 +195,6 @@ class Executor(ABC):
         return []
 
     def close(self) -> None:  # noqa: B027 - some executors hold nothing to release
-        """Wait for tasks that cannot be stopped, and release all resources. May be
-        called again.
+        """Wait for tasks that cannot be stopped, and release all resources. It is safe
+        to call this more than once.
         """

@@ -46,7 +46,7 @@ def check_executor(value: Any) -> Any:
 
 
 def executor_named(name: str) -> Executor:
-    """Return the program's executor of a plug-in: one for all runs.
+    """Return the executor of a plug-in, which all runs of the program share.
 
     Args:
         name: A URL such as ``dask://HOST:PORT``, or the name of a plug-in.
@@ -63,7 +63,7 @@ def executor_named(name: str) -> Executor:
 
 
 def _connect(name: str) -> Executor:
-    """Return a new executor of the plug-in that *name* begins with."""
+    """Return a new executor of the plug-in that the beginning of *name* specifies."""
     plugin_name = _plugin_name(name)
     location = name.partition("://")[2]
     try:

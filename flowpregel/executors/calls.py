@@ -1,4 +1,4 @@
-"""The caller's end of a call made in this process: a future to wait for."""
+"""The future of a call, for which the caller waits."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ ResultT = TypeVar("ResultT")
 
 
 class FutureInArgument(TypeError):
-    """An error: a future is somewhere inside an argument.
+    """The error that a future is somewhere inside an argument.
 
-    The code that handles it knows the call, and reports where the future is.
+    The code that handles this error has the whole call, and reports where the future
+    is.
     """
 
 
@@ -48,15 +49,15 @@ class Unresolved:
 
     @staticmethod
     def __flowpregel_digest__(_: object) -> NoReturn:
-        """Raise an error if the future is part of an argument, as its result is not
-        known yet.
+        """Raise an error, because a future that is part of an argument has no content
+        yet.
         """
         raise FutureInArgument(
             "a future is somewhere inside of an argument: pass on what its result() "
             "returns"
         )
 
-    # A class that defines `__eq__` has no `__hash__` unless it defines that too.
+    # A class that defines `__eq__` has no `__hash__` unless it defines both.
     __hash__ = object.__hash__
 
     if not TYPE_CHECKING:  # type checkers refuse all of this by themselves
@@ -69,8 +70,10 @@ class Unresolved:
             )
 
         def __eq__(self, other: object) -> bool:
-            """Return whether *other* is the same future; raise an error if it is no
-            future.
+            """Return whether *other* is the same future.
+
+            Raises:
+                TypeError: *other* is not a future.
             """
             if not isinstance(other, Unresolved):
                 self._refuse()
@@ -97,13 +100,13 @@ class OpenCalls(set["CallFuture[Any]"]):
     before_first: Callable[[], None] = staticmethod(nothing)
     """A function that is called before the attempt makes its first call."""
     pid = 0
-    """The pid of the process in which the attempt runs; 0 if not known."""
+    """The pid of the process in which the attempt runs; 0 if unknown."""
     task = ""
     """The name of the task."""
     home: asyncio.Task[Any] | None = None
     """The asyncio task of the body, if the body is a coroutine."""
     cancel: Callable[[CallFuture[Any]], None] = staticmethod(nothing)
-    """A function that cancels a call which the body no longer needs."""
+    """A function that cancels a call that the body no longer needs."""
 
     def check_process(self) -> None:
         """Raise an error in a process that was forked from the attempt's process.
@@ -123,23 +126,23 @@ class OpenCalls(set["CallFuture[Any]"]):
 
 
 class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
-    """The future of a call; an OS thread can wait for it, and a coroutine can await it.
+    """The future of a call. An OS thread can wait for it, and a coroutine can await it.
 
     Args:
-        turn: Continues the run until the future is done; passed if the caller occupies
-            the OS thread that drives the run.
+        turn: A function that continues the run until the future is done. It is passed
+            if the caller occupies the OS thread that drives the run.
         open_calls: The caller's set of calls that have not succeeded, to which the
             future is added.
     """
 
     of_items: Any = None
-    """The results of a chunk, once the first is read; the other results then need no
-    lock.
+    """The results of a chunk, once its first result was read. Reading the other results
+    then needs no lock.
     """
 
     _needs_loop: ClassVar[bool] = True
-    """Whether the result arrives on the caller's event loop, if the caller is
-    on one.
+    """True if the result of a caller on an event loop arrives on the same loop, so that
+    the caller must not block it.
     """
 
     def __init__(
@@ -153,7 +156,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self.looked_at = False
         """True if a caller has requested the outcome of the call."""
         self.returns_errors = False
-        """Whether `result` returns the exception of a failed call instead of raising
+        """True if `result` returns the exception of a failed call instead of raising
         it.
         """
         self._is_awaited = self._was_cancelled = False
@@ -178,7 +181,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """Return what the call returned, or raise what it raised.
 
         Args:
-            timeout: The most seconds to wait, or None for no limit.
+            timeout: The number of seconds to wait, or None for no limit.
         """
         self._look(".result()", timeout)
         try:
@@ -199,11 +202,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return super().exception(timeout)
 
     def cancel(self) -> bool:
-        """Stop the call as a timeout would; return False if it has already ended.
+        """Stop the call as a timeout would, or return False if it has already ended.
 
-        `result` then raises the `CancelledError` of `concurrent.futures`, and ``await``
-        raises that of asyncio. The cancellation is recorded, so a body that resumes
-        takes the same path.
+        After that, `result` raises `concurrent.futures.CancelledError`, and ``await``
+        raises `asyncio.CancelledError`. The cancellation is recorded, so that a body
+        that resumes takes the same path.
         """
         if self.cancelled() or not super().cancel():
             return self.cancelled()
@@ -213,7 +216,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return True
 
     def value(self, timeout: float | None = None) -> ResultT:
-        """Return the result, or raise what the call raised; leave `looked_at` alone."""
+        """Return the result, or raise the call's error, without setting `looked_at`."""
         try:
             return super().result(timeout)
         except Exception as error:
@@ -222,8 +225,10 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             return cast("ResultT", error)
 
     def sibling(self, *, is_call: bool = True) -> Self:
-        """Return a new future for the same body; if *is_call*, add it to the body's
-        open calls.
+        """Return a new future for the same body.
+
+        Args:
+            is_call: True to add the future to the body's open calls.
         """
         return type(self)(self._turn, self._open_calls if is_call else None)
 
@@ -254,7 +259,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                 case records.Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
         except concurrent.futures.InvalidStateError:
-            pass  # the future of a stopped body is settled already
+            pass  # the future of a stopped body is already settled
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -311,8 +316,15 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         )
 
     def _look(self, how: str, timeout: float | None) -> None:
-        """Note that a caller requests the outcome; raise an error if waiting would
-        block the run.
+        """Note that a caller requests the outcome, and check that waiting is possible.
+
+        Args:
+            how: The caller's expression, for the message.
+            timeout: The number of seconds to wait, or None for no limit.
+
+        Raises:
+            RuntimeError: Waiting would block the event loop of the run.
+            ExecutorUnavailableError: This process is a fork of the attempt's process.
         """
         self.looked_at = True
         self._is_awaited |= timeout is None
@@ -344,8 +356,8 @@ RETURN_RESULTS: Final = (
 
 
 def futures_in(value: Any) -> list[Any]:
-    """Return *value* in a list if it is a future, or the futures in the list, tuple or
-    dict *value*.
+    """Return the futures in *value*: *value* itself if it is a future, or those among
+    the items of a list, tuple or dict.
     """
     if isinstance(value, Unresolved):
         return [value]
@@ -359,8 +371,9 @@ def futures_in(value: Any) -> list[Any]:
 
 
 def with_results(value: Any) -> Any:
-    """Return *value* with each future in it, all of which are done, replaced by its
-    result.
+    """Return *value* with each future replaced by the future's result.
+
+    All futures must be done.
     """
     if type(value) is dict:
         return {key: _result_or_value(item) for key, item in value.items()}
@@ -384,8 +397,8 @@ def _done_on(
 ) -> asyncio.Future[None]:
     """Return a future of *loop* that is done when *future* is.
 
-    Unlike the future of `asyncio.wrap_future`, it can be cancelled without cancelling
-    the call.
+    Unlike a future of `asyncio.wrap_future`, the returned future can be cancelled
+    without cancelling the call.
     """
     done = loop.create_future()
 
@@ -413,7 +426,7 @@ def on_event_loop() -> bool:
 
 
 def observed_failures(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
-    """Return the ids of the failed calls that their body has seen.
+    """Return the ids of the failed calls whose failure the body has seen.
 
     A failure that the body has not received yet counts as unseen.
     """

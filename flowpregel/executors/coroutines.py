@@ -26,8 +26,8 @@ class CoroutineExecutor(Executor):
     """An executor that runs each job as a task of an event loop.
 
     Args:
-        loop: The running loop of the caller. None makes a new loop, on a separate OS
-            thread, when the first job arrives.
+        loop: The running loop of the caller. If it is None, a new loop on a separate OS
+            thread is created when the first job arrives.
     """
 
     capabilities = Capabilities(times_out=True, cancels=True, runs_here=True)
@@ -62,21 +62,19 @@ class CoroutineExecutor(Executor):
         def forget(done: asyncio.Task[None]) -> None:
             self._tasks.pop(job.key, None)
             if done.cancelled():
-                # The task was cancelled before its first line ran, so it could not post
-                # its end itself.
+                # The task was cancelled before its first line ran, so it has not posted
+                # its own end.
                 mailbox.post(Ended(*job.key, Withdrawn()))
 
         task.add_done_callback(forget)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Cancel a coroutine; if it waits for calls, cancel it only if *kill*."""
+        """Cancel a coroutine. If it waits for calls, cancel it only if *kill*."""
         if self._loop is not None and (kill or not self._calls.get(key)):
             self._loop.call_soon_threadsafe(self._cancel, key)
 
     def warn(self, key: JobKey) -> None:
-        """Do nothing: the job runs already, and checks by itself whether its run will
-        end.
-        """
+        """Do nothing, because a running job itself checks whether its run will end."""
 
     def _cancel(self, key: JobKey) -> None:
         stop_calls(self._calls.get(key, ()), "the run was stopped")
@@ -88,7 +86,7 @@ class CoroutineExecutor(Executor):
         return dict.fromkeys([*self._tasks], (os.getpid(), 0))
 
     def close(self) -> None:
-        """End the event loop, if this executor made it."""
+        """End the event loop, if this executor created it."""
         if self._thread is None or self._loop is None:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -112,7 +110,7 @@ class CoroutineExecutor(Executor):
 
 
 async def _timed(job: Job, client: LocalRunClient) -> Outcome:
-    """Run an attempt, and stop it when it takes too long or shows no sign of life."""
+    """Run an attempt, and stop it if it takes too long or shows no sign of life."""
     policy = job.task.timeout
     if policy is None:
         client.open_calls.home = asyncio.current_task()

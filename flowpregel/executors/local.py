@@ -1,8 +1,8 @@
-"""The executors that run tasks in this process: on their own OS threads, or on the OS
-thread that drives the run.
+"""The executors that run tasks in this process, either on OS threads of the executor or
+on the OS thread that drives the run.
 
-A `LocalRunClient` connects a task in this process, also a task on an event loop, to its
-run.
+A `LocalRunClient` connects a task in this process to its run. Tasks on an event loop
+use it too.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ from flowpregel.executors.shared import captured, runs_elsewhere
 _CALL_SIZE: Final = 32 << 10
 """The bytes that a call adds to its run's `Backlog`."""
 _LONGEST_HOLD: Final = 0.05
-"""The most seconds for which a body is paused, since a failed run never catches up."""
+"""The number of seconds for which a body is paused at most. There is a limit because a
+run that has failed never catches up.
+"""
 
 
 class LocalRunClient(RunClient):
@@ -66,11 +68,11 @@ class LocalRunClient(RunClient):
 
     Args:
         job: The attempt of the task.
-        mailbox: Receives the task's events.
+        mailbox: The mailbox that receives the task's events.
         turn: The *turn* of each `CallFuture`.
-        before_first: Called before the task makes its first call. Passed if the task
-            has its own OS thread; a task that makes many calls is then paused until the
-            run has handled them.
+        before_first: A function that is called before the task makes its first call. It
+            is passed if the task has its own OS thread. Such a task is paused when it
+            has made many calls, until the run has handled them.
     """
 
     def __init__(
@@ -117,16 +119,14 @@ class LocalRunClient(RunClient):
     def call(
         self, node: Node, arguments: Arguments, call_key: CallKey | None, *reply: Any
     ) -> Any:
-        """Make a call, and return its future, which is *reply* if the caller passes
-        one.
-        """
+        """Make a call, and return its future, which is *reply* if that is passed."""
         job = self._job
         if self._all_count:
             self.beat()
         if os.getpid() != self.open_calls.pid:
             self.open_calls.check_process()
         code = None
-        # Read once: another OS thread may make a call at the same time.
+        # Read once, because another OS thread may make a call at the same time.
         last_called = self._last_called
         if last_called is None or last_called[0] is not node:
             last_called = node, runs_elsewhere(node, job.run.executor)
@@ -172,12 +172,13 @@ class LocalRunClient(RunClient):
         self._mailbox.post(Ended(*self._job.key, outcome, span, caught))
 
     def is_ending(self) -> bool:
-        """Return whether the run is about to end, so that the task can stop in time."""
+        """Return whether the run will end soon, so that the task can stop in time."""
         return bool(self._job.run.ending)
 
     def save(self, state: Any) -> None:
-        """Store a copy of *state* for the next attempt; on an event loop, do not wait
-        until it is stored.
+        """Store a copy of *state* for the next attempt.
+
+        Unless the task is on an event loop, wait until the state is stored.
         """
         job, reply = self._job, CallFuture[Any](self._turn)
         if self._all_count:
@@ -227,7 +228,7 @@ _SLICE: Final = 0.002
 
 
 def _withdrawn(waiting: Waiting, key: JobKey) -> bool:
-    """Withdraw the job of *key* if it waits; return whether it waited."""
+    """Withdraw the job with *key* if it waits, and return whether it waited."""
     for item in waiting:
         if item[0].key == key:
             waiting.remove(item)
@@ -248,14 +249,15 @@ def _put(waiting: Waiting, item: tuple[Job, Mailbox]) -> None:
 
 
 class ThreadExecutor(Executor):
-    """OS threads, made when needed and kept until `close`.
+    """An executor that runs tasks on OS threads, which are started when needed and kept
+    until `close`.
 
     A task that waits for its calls does not count towards the limit, so nested calls
     cannot deadlock. A task on an OS thread cannot be stopped.
 
     Args:
-        max_workers: The most tasks that run at once; the default is four more than
-            the number of processors, at most 32.
+        max_workers: The number of tasks that run at the same time. The default is four
+            more than the number of processors, but no more than 32.
         name: The prefix of the OS threads' names.
     """
 
@@ -270,8 +272,8 @@ class ThreadExecutor(Executor):
         self._waiting: Waiting = deque()
         self._threads: list[threading.Thread] = []
         self._running: dict[Job, OpenCalls] = {}
-        """The open calls of the running jobs. Not by job key, since an abandoned
-        attempt may still run at the same time as the next one.
+        """The open calls of the running jobs. They are not stored by job key, since an
+        abandoned attempt may still run at the same time as the next attempt.
         """
         self._parents: set[Job] = set()
         """The jobs that have made a call. They may be waiting for it, so they do not
@@ -297,8 +299,8 @@ class ThreadExecutor(Executor):
                     mailbox.post(Ended(*job.key, Raised(failure)))
 
     def _make_room(self) -> None:
-        """Wake an idle OS thread for each waiting job that may run, or make a
-        new one.
+        """Wake an idle OS thread, or start a new one, for each waiting job that may
+        run.
         """
         free = self._limit - (len(self._running) - len(self._parents))
         needed = min(free, len(self._waiting))
@@ -321,8 +323,8 @@ class ThreadExecutor(Executor):
         self._changed.notify(needed)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a waiting job; if *kill*, end the calls that a running job waits for
-        with an error.
+        """Withdraw a waiting job. If *kill*, also end the calls for which a running job
+        waits, with an error.
         """
         with self._changed:
             if _withdrawn(self._waiting, key):
@@ -353,7 +355,7 @@ class ThreadExecutor(Executor):
             thread.join()
 
     def abandon(self) -> None:
-        """End the idle OS threads without waiting; each other thread ends after its
+        """End the idle OS threads without waiting. Each busy OS thread ends after its
         task.
         """
         with self._changed:
@@ -396,9 +398,8 @@ class ThreadExecutor(Executor):
 def check_stack(frames: int = _FRAMES) -> None:
     """Raise a `RecursionError` now if the stack has no room for *frames* more frames.
 
-    An infinite recursion of a task on the run's OS thread fails here. Otherwise the
-    engine, or a lock of the standard library, might run out of stack halfway through an
-    operation.
+    In this way an infinite recursion of a task on the run's OS thread fails here, and
+    not in the middle of an operation of the engine or of a standard library lock.
     """
     if frames:
         check_stack(frames - 1)
@@ -408,10 +409,10 @@ class InlineExecutor(Executor):
     """An executor that keeps jobs until the run waits, and then runs them on the run's
     OS thread.
 
-    For debugging, and for tasks that take next to no time.
+    It is meant for debugging, and for tasks that take next to no time.
 
     Args:
-        turn: Continues the run while a task waits for its call.
+        turn: A function that continues the run while a task waits for its call.
     """
 
     capabilities = Capabilities(runs_here=True)
@@ -421,7 +422,7 @@ class InlineExecutor(Executor):
         self.waiting: Waiting = deque()
         """The jobs that wait for this OS thread."""
         self._running: list[JobKey] = []
-        """The jobs that run; the others wait for calls that they made."""
+        """The jobs that have begun. All but the last wait for calls that they made."""
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Keep *jobs* until the run waits."""
@@ -443,7 +444,8 @@ class InlineExecutor(Executor):
         return dict.fromkeys([*self._running], (os.getpid(), 0))
 
     def work(self) -> None:
-        """Run jobs: at least one, and for about two milliseconds, until one fails.
+        """Run at least one job, and further jobs for about two milliseconds or until a
+        job fails.
 
         Raises:
             BaseException: A signal handler raised it while a job ran, such as
@@ -478,8 +480,8 @@ class InlineExecutor(Executor):
 
 
 def _for_the_program(error: BaseException) -> BaseException | None:
-    """Return the original error of a task if it addresses the whole program, such as
-    Ctrl-C.
+    """Return the original error of a task if it must end the whole program, as Ctrl-C
+    does, or None.
     """
     if isinstance(error, TaskExitError):
         error = error.__context__ or error

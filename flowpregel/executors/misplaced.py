@@ -1,5 +1,5 @@
-"""The search for futures deep inside an argument, where they are not replaced by their
-results.
+"""The search for futures deep inside an argument, where no future is replaced by its
+result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 from flowpregel.executors.calls import Unresolved
 
 _MOST: Final = 100_000
-"""The most parts of an argument that are searched."""
+"""The number of an argument's parts after which the search ends."""
 
 
 def misplaced_future(
@@ -21,11 +21,11 @@ def misplaced_future(
     kwargs: Mapping[str, Any],
 ) -> TypeError | None:
     """Return the error for a future somewhere inside an argument, or None if there is
-    none.
+    no such future.
 
     Args:
         task: The name of the task.
-        func: Its function, whose parameters have the names of the arguments.
+        func: The function of the task, whose parameters are the names of the arguments.
         args, kwargs: The arguments of the call.
     """
     names = _parameters_of(func)
@@ -77,7 +77,8 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
 def _attribute_items(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield each attribute in the ``__dict__`` of an object, after its path."""
     try:
-        # Not `vars`: the `__getattribute__` of a user's class may run any code.
+        # `vars` would call the `__getattribute__` of a user's class, which may run any
+        # code.
         fields = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return
@@ -87,7 +88,7 @@ def _attribute_items(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _parameters_of(func: Callable[..., Any] | None) -> list[str]:
-    """Return the names of the parameters that may be given by position."""
+    """Return the names of the parameters that may be passed by position."""
     try:
         parameters = (
             inspect.signature(func).parameters.values() if func is not None else ()

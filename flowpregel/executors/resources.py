@@ -20,7 +20,8 @@ from flowpregel._core.records import Task
 from flowpregel.policies import rate_of
 
 _LOOK_EVERY: Final = 0.05
-"""Seconds after which slots that other programs hold are tried again."""
+"""Seconds after which the program tries again to lock slots that other programs hold.
+"""
 _TURN: Final = 0.1
 """Seconds for which a freed slot is reserved for the run whose turn it is."""
 
@@ -47,8 +48,8 @@ class RateWindow:
         self._starts.append(now)
 
     def next_change_at(self, now: float) -> float:
-        """Return the time at which one more call may start; infinity if no recent start
-        counts.
+        """Return the time at which one more call may start, or infinity if no recent
+        start counts.
         """
         return self._starts[0] + self._seconds if self._starts else inf
 
@@ -83,9 +84,9 @@ class Limit:
 
 
 class CrossProcessLimit(Limit):
-    """The slots of a limit that all programs share which name the same folder.
+    """The slots of a limit, which all programs share that name the same folder.
 
-    Each slot is a file. The process that has locked the file holds the slot, until it
+    Each slot is a file. The process that has locked the file holds the slot until it
     unlocks the file or ends in any way.
 
     Args:
@@ -103,8 +104,8 @@ class CrossProcessLimit(Limit):
         self._held: list[int] = []
 
     def available(self, used: int, now: float) -> int:
-        """Return the number of slots that this program holds, after trying to hold one
-        more than it uses.
+        """Try to lock one more slot than this program uses, and return the number of
+        slots that it holds.
         """
         for file in self._files:
             if len(self._held) <= used and file not in self._held:
@@ -114,13 +115,13 @@ class CrossProcessLimit(Limit):
         return len(self._held)
 
     def give_back(self, used: int) -> None:
-        """Release all slots but the *used* ones."""
+        """Release all slots but *used* of them."""
         while len(self._held) > used:
             fcntl.flock(self._held.pop(), fcntl.LOCK_UN)
 
     def next_change_at(self, now: float) -> float:
-        """Return the time at which to try again; infinity if no other program holds a
-        slot.
+        """Return the time at which to try again, or infinity if this program holds all
+        slots.
         """
         return now + _LOOK_EVERY if len(self._held) < len(self._files) else inf
 
@@ -132,8 +133,9 @@ class CrossProcessLimit(Limit):
 
 
 def priority_of(task: Task) -> int:
-    """Return the priority of *task*: the highest among the task and its callers, or
-    0."""
+    """Return the highest priority among *task* and its callers, or 0 if none of them
+    has one.
+    """
     highest: int | None = None
     caller: Task | None = task
     while caller is not None:
@@ -170,7 +172,7 @@ def holders_above(task: Task, name: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The slots and the rate that a task needs before it can start."""
+    """The slots and the rate that a task needs in order to start."""
 
     limits: Sequence[str] = ()
     rate: str | None = None
@@ -195,8 +197,8 @@ class _WaitingRun:
     names: Collection[str]
     """The names of the limits of which the run lacks slots."""
     until: float = 0.0
-    """The time until which freed slots are reserved for the run; 0 if it is not its
-    turn.
+    """The time until which freed slots are reserved for the run, or 0 if it is not the
+    run's turn.
     """
 
 
@@ -213,14 +215,15 @@ class SharedLimits:
     """The named limits of an executor and the rates of tasks, for all runs of this
     program.
 
-    Thread-safe. A run requests slots whenever its tasks may start, and is woken when a
-    slot that it lacks becomes free. Runs that lack slots of the same limit take turns.
+    Any OS thread may use the limits. A run requests slots whenever its tasks may start,
+    and is woken when a slot that it lacks becomes free. Runs that lack slots of the
+    same limit take turns.
 
     Args:
         limits: The number of slots of each limit.
-        folder: A folder; all programs that name it share its limits. Empty means the
-            limits are not shared.
-        clock: Returns monotonic seconds.
+        folder: A folder. All programs that name the same folder share the limits. If it
+            is empty, the limits are not shared.
+        clock: A function that returns monotonic seconds.
     """
 
     def __init__(
@@ -239,7 +242,7 @@ class SharedLimits:
         """The slots of each limit, made when first needed."""
         self._rates: dict[str, RateWindow] = {}
         self._runs: dict[object, _WaitingRun] = {}
-        """The waiting runs, in the order in which they get their turn."""
+        """The waiting runs, in the order of their turns."""
         self._nested: dict[str, _NestedCall] = {}
         """The waiting calls of tasks that hold slots, by task id."""
         _all_limits.add(self)
@@ -247,14 +250,19 @@ class SharedLimits:
     def try_start(
         self, task_id: str, demand: Demand, run: object, wake: Callable[[], None]
     ) -> float | None:
-        """Take the slots that a task needs. If some are not free, take none, and return
-        the time to try again.
+        """Take the slots that a task needs.
+
+        If some of the slots are not free, none is taken.
 
         Args:
-            task_id: The task.
+            task_id: The id of the task.
             demand: The demand of the task.
             run: The run of the task.
-            wake: Called on any OS thread when a slot that the run lacks may be free.
+            wake: A function that is called, on any OS thread, when a slot that the run
+                lacks may be free.
+
+        Returns:
+            None if the task can start, or else the time at which to try again.
         """
         with self._lock:
             now = self.clock()
@@ -272,8 +280,10 @@ class SharedLimits:
     def _take(
         self, task_id: str, demand: Demand, run: object, now: float
     ) -> Sequence[Callable[[], None]]:
-        """Take the slots for a task; return the functions that wake the run whose turn
-        is next.
+        """Take the slots for a task.
+
+        Returns:
+            The functions to call, which wake the run whose turn is next.
         """
         for name in demand.limits:
             self._holders[name].add(task_id)
@@ -287,8 +297,8 @@ class SharedLimits:
         return self._next_turns(demand.limits)
 
     def _again_at(self, demand: Demand, run: object, now: float) -> float | None:
-        """Return the time to try again, infinity if the run will be woken, or None if
-        all is free.
+        """Return the time at which to try again, infinity if the run will be woken, or
+        None if all slots and the rate are free.
         """
         again: list[float] = []
         for name in demand.limits:
@@ -343,11 +353,13 @@ class SharedLimits:
         _call(wakes)
 
     def _next_turns(self, names: Collection[str]) -> Sequence[Callable[[], None]]:
-        """Give the first run that lacks one of *names* its turn; return the function
-        that wakes the run.
+        """Give its turn to the first run that lacks a slot of one of *names*.
 
         A run that has not tried again since its last turn, because its program does not
-        read the stream, does not block the other runs.
+        read the stream, is skipped, so that it does not block the other runs.
+
+        Returns:
+            The function to call, which wakes the run, or nothing.
         """
         for waiting in self._runs.values():
             if waiting.until == 0.0 and {*waiting.names} & {*names}:
@@ -367,7 +379,7 @@ class SharedLimits:
     def note_nested(
         self, task_id: str, demand: Demand, callers: Collection[str]
     ) -> None:
-        """Note that a task waits, whose *callers* may hold slots."""
+        """Note that a task waits for slots while its *callers* may hold slots."""
         with self._lock:
             self._nested[task_id] = _NestedCall(demand.limits, callers)
 
@@ -377,11 +389,11 @@ class SharedLimits:
             self._nested.pop(task_id, None)
 
     def stuck(self) -> dict[str, str]:
-        """Return the ids of the tasks that can never start, each with the limit it
-        lacks.
+        """Return the ids of the tasks that can never start, each with the limit of
+        which it lacks a slot.
 
-        All slots of that limit are held by tasks that themselves wait for tasks that
-        can never start.
+        All slots of this limit are held by tasks that wait for tasks that can never
+        start.
         """
         with self._lock:
             waiting = dict(self._nested)
@@ -444,4 +456,4 @@ def _reset_limits_after_fork() -> None:
 os.register_at_fork(after_in_child=_reset_limits_after_fork)
 
 NO_LIMITS: Final = SharedLimits()
-"""The rates of tasks in runs whose executor has no limits of its own."""
+"""The rates of tasks in runs whose executor has no limits."""

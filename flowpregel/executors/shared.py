@@ -5,7 +5,7 @@ Arguments for a worker are pickled at the time of the call, with large buffers i
 memory that the worker will map. A task on an OS thread or event loop of this process
 gets the caller's own objects, like any function. `shared` writes a value to shared
 memory once, for all calls that get the handle. A `resource`, such as a model or a
-connection, is made once in each worker and used by many tasks.
+connection, is created once in each worker and used by many tasks.
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ Parts: TypeAlias = Sequence[Any]
 
 
 def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
-    """Return the pickled parts of *value*; *allocate* returns memory for a large part,
-    or None.
+    """Return the pickled parts of *value*.
+
+    Args:
+        value: The value.
+        allocate: A function that takes the size of a large part, and returns memory for
+            it, or None if there is none.
 
     Raises:
         Exception: *value* cannot be pickled.
@@ -68,7 +72,7 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
 
 
 def read_parts(parts: Parts) -> Any:
-    """Return the value in *parts*. Changes of the value do not change *parts*."""
+    """Return the value in *parts*. Changing the value does not change *parts*."""
     data, *buffers = map(memory.copy_on_write, parts)
     return pickle.loads(data, buffers=buffers)
 
@@ -102,7 +106,7 @@ class CapturedArguments(Arguments):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the pickled arguments, their large buffers included."""
+        """The size of the pickled arguments in bytes, including their large buffers."""
         return sum(memoryview(part).nbytes for part in self._parts)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -138,12 +142,12 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
     """Return a copy of *arguments* that later changes do not affect.
 
-    Arguments that cannot be pickled are returned unchanged; the executor that has to
-    pickle them reports the error.
+    Arguments that cannot be pickled are returned unchanged. The executor, which must
+    pickle them too, reports the error.
 
     Args:
         arguments: The arguments of a call that is made now.
-        may_wait: Whether to wait for shared memory that other calls still use.
+        may_wait: True to wait for shared memory that other calls still use.
     """
     args, kwargs = arguments.args, arguments.kwargs
     if IMMUTABLE.issuperset(map(type, args)) and IMMUTABLE.issuperset(
@@ -163,11 +167,11 @@ def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
 
 @cache
 def arena() -> memory.Arena:
-    """Return the shared memory for the arguments of calls that this process makes."""
+    """Return the shared memory for the arguments of this process's calls."""
     return memory.Arena(memory.default_limit() // 2, segments=memory.segments_for(2))
 
 
-# A forked process makes its own shared memory.
+# A forked process must create its own shared memory.
 os.register_at_fork(after_in_child=arena.cache_clear)
 
 
@@ -175,7 +179,7 @@ os.register_at_fork(after_in_child=arena.cache_clear)
 
 
 class Shared(Generic[T]):
-    """A handle of a value in shared memory; `shared` makes it.
+    """A handle of a value in shared memory, which `shared` returns.
 
     The memory is freed with the last reference to the handle, at the end of a ``with``
     block, or by `close`. Tasks that already have the value keep it.
@@ -189,14 +193,14 @@ class Shared(Generic[T]):
         self._digest = digest
         self._parts = parts
         self._unused: Parts = ()
-        """The parts, if they are mapped copy-on-write for this handle and not written
-        to.
+        """The parts, if they are mapped copy-on-write for this handle and nothing was
+        written to them.
         """
 
     @property
     def value(self) -> T:
-        """A copy of the value, made at each access. Only the parts of a large array
-        that are written to are really copied.
+        """A new copy of the value at each access. Of a large array, only the parts that
+        are written to are really copied.
         """
         parts, self._unused = self._unused, ()
         if not parts:
@@ -209,7 +213,7 @@ class Shared(Generic[T]):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the value takes."""
+        """The size of the value in bytes."""
         return sum(memoryview(part).nbytes for part in self._open_parts)
 
     @property
@@ -252,17 +256,17 @@ class Shared(Generic[T]):
 
 
 def shared(value: T) -> Shared[T]:
-    """Write *value* to shared memory once, and return a handle to give to any number of
-    calls.
+    """Write *value* to shared memory once, and return a handle that you can pass to any
+    number of calls.
 
     A task that gets the handle as an argument receives the value. A handle inside an
-    argument (in a list, a dict, an object) stays a handle, with the value in its
-    ``value`` attribute. In both cases the task may change the value: it has its own
-    copy, of which only the parts that it writes to take memory.
+    argument (in a list, a dict, an object) remains a handle, with the value in its
+    ``value`` attribute. In both cases the task may change the value, because it has its
+    own copy. Only the parts of the copy that it writes to take memory.
 
     The handle keeps a copy of *value*, made now. Recorded calls are found by the
-    value's content, which is hashed once: a program that is run again shares its value
-    again.
+    content of the value, which is hashed once. So a program that runs again, and shares
+    an equal value, finds them.
 
     Args:
         value: Any object that can be pickled. Objects with large buffers, such as NumPy
@@ -287,8 +291,8 @@ def shared(value: T) -> Shared[T]:
 
 
 def _allocate(size: int) -> Any:
-    """Return memory for a value. Small segments are reused for other values, larger
-    ones are not.
+    """Return memory for a value. Only segments up to `_KEPT_UP_TO` bytes are reused for
+    other values.
     """
     buffer = arena().allocate(size) if size <= _KEPT_UP_TO else None
     return buffer or memory.allocate_alone(size)
@@ -312,7 +316,7 @@ def _value_of(argument: Any) -> Any:
 @contextmanager
 def sent_by_key() -> Iterator[None]:
     """Pickle handles that came from the coordinator as references to the coordinator's
-    own.
+    handles, while the context is open.
     """
     token = _by_key.set(True)
     try:
@@ -322,8 +326,8 @@ def sent_by_key() -> Iterator[None]:
 
 
 def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[Any]:
-    """Return the handle that this process made, or else a copy of one from another
-    process.
+    """Return the handle with this key if this process created it, or else a copy of the
+    other process's handle.
     """
     if (handle := _made_here.get(key)) is not None:
         return handle
@@ -335,7 +339,7 @@ def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[
 
 
 def _found(key: bytes, kind: str) -> Shared[Any]:
-    """Return the handle that this process made.
+    """Return the handle with this key, which this process created.
 
     Raises:
         ValueError: The handle was freed.
@@ -355,7 +359,7 @@ _lock = threading.RLock()
 
 
 def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
-    """Return this process's resource; make it first if there is none yet."""
+    """Return this process's resource. If there is none yet, create it."""
     # Stored by name, because a worker gets a new copy of *make* with each task.
     key = make.__module__, make.__qualname__
     with _lock:
@@ -370,11 +374,13 @@ def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
 def resource(
     make: Callable[[], T] | None = None, *, teardown: Callable[[T], Any] | None = None
 ) -> Any:
-    """Make a function a worker-scoped lazy singleton.
+    """Turn a function that creates a resource into a lazy singleton for each worker.
 
     Args:
-        make: Makes the resource; called once in each process that requests it.
-        teardown: Called with the resource when the process exits normally.
+        make: A function that creates the resource. It is called once in each process
+            that requests the resource.
+        teardown: A function that is called with the resource when the process exits
+            normally.
 
     Returns:
         A function that returns the process's resource.

@@ -1,8 +1,8 @@
 """Events from another process that have not been read yet.
 
-Unpickling a value may run any code of the user's classes, and may never end. So a
-worker's message stays in bytes on the OS thread that serves all runs, and is read where
-it is needed::
+Unpickling a value may run any code of the user's classes, and may never end. So the OS
+thread that serves all runs passes on a worker's message as bytes, and the message is
+unpickled only where it is needed::
 
     I/O thread                   the run's own OS thread           the caller
     ----------                   -----------------------           ----------
@@ -25,16 +25,16 @@ ResultT = TypeVar("ResultT")
 
 
 class UnreadEvent:
-    """An event for a run that is still in bytes."""
+    """An event for a run that has not been unpickled."""
 
     __slots__ = ()
 
     is_plain: bool
-    """True if reading it runs no user code."""
+    """True if reading the event runs no user code."""
 
     @property
     def seconds(self) -> float:
-        """Seconds that reading it may take."""
+        """The number of seconds that reading the event may take."""
         return inf
 
     def read(self) -> Event | None:
@@ -46,13 +46,14 @@ class UnreadEvent:
         return None
 
     def time_out(self) -> Event | None:
-        """Return the event to use if reading this one takes too long."""
+        """Return the event to use if reading this event takes too long."""
         return self.give_up()
 
     def read_in_time(self) -> Event | None:
         """Return the event, or its replacement if reading it takes too long.
 
-        Reading then continues on an OS thread of its own, and its result is dropped.
+        In the latter case, reading continues on a separate OS thread, and the result is
+        dropped.
         """
         if self.seconds == inf or self.is_plain:
             return self.read()
@@ -78,19 +79,23 @@ def _read_into(event: UnreadEvent, reading: Future[Event | None]) -> None:
 
 
 class LazyFuture(Future[ResultT]):
-    """A future whose result arrives in bytes, and is read once, by the first caller."""
+    """A future whose result arrives as bytes. The first caller unpickles the result."""
 
     _read: Callable[[], tuple[Any, BaseException | None]] | None = None
-    """A function that reads the result or the error; None before the arrival and after
-    the reading.
+    """A function that unpickles the result or the error. None before the result has
+    arrived and after it was read.
     """
     _reading: threading.Lock | None = None
 
     def arrive(
         self, read: Callable[[], tuple[Any, BaseException | None]], *, failed: bool
     ) -> None:
-        """Note that the result has arrived: *read* returns the result, or the error if
-        the call *failed*.
+        """Note that the result has arrived.
+
+        Args:
+            read: A function that returns the result and the error of the call, one of
+                which is None.
+            failed: True if the call failed.
         """
         self._read, self._reading = read, threading.Lock()
         if failed:
@@ -107,7 +112,7 @@ class LazyFuture(Future[ResultT]):
         """Return what the call returned, or raise what it raised.
 
         Args:
-            timeout: Seconds to wait at most; None: there is no limit.
+            timeout: The number of seconds to wait, or None for no limit.
         """
         self._open(timeout)
         return super().result(timeout)
@@ -116,7 +121,7 @@ class LazyFuture(Future[ResultT]):
         """Return what the call raised, or None.
 
         Args:
-            timeout: Seconds to wait at most; None: there is no limit.
+            timeout: The number of seconds to wait, or None for no limit.
         """
         self._open(timeout)
         return super().exception(timeout)
@@ -130,7 +135,8 @@ class LazyFuture(Future[ResultT]):
             raise TimeoutError  # another OS thread is reading the result
         try:
             if self._read is not None:
-                # Set as `set_result` would: waiters were woken when it arrived.
+                # The attributes are set directly. `set_result` cannot be called again,
+                # and the waiters were woken when the bytes arrived.
                 self._result, self._exception = self._read()
                 self._read = None
         finally:
@@ -138,4 +144,4 @@ class LazyFuture(Future[ResultT]):
 
 
 class _NotRead(Exception):
-    """The placeholder for the error of a call until a caller requests the error."""
+    """A placeholder for the error of a call until a caller requests the error."""
