@@ -30,14 +30,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from uuid import UUID
 
 from flowpregel._core.records import NOTHING_DUE, Address, Version
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.records import TABLE_NAMES, after
 from flowpregel.storage.stores import Store, use_renames_of
-from flowpregel.storage.tables import Table
+
+if TYPE_CHECKING:
+    from flowpregel.storage.tables import Table
 
 Value = TypeVar("Value")
 Place = bytes | int

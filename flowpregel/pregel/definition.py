@@ -16,12 +16,10 @@ from flowpregel._core.program import Keys, Program, compile_program, names
 from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS, Node
 from flowpregel._pickling.digest import SharedSpace
 from flowpregel.cache.base import BaseCache
-from flowpregel.cache.memory import InMemoryCache
 from flowpregel.channels import Topic
 from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.by_name import check_executor
 from flowpregel.managed import managed_value
@@ -41,6 +39,8 @@ from flowpregel.pregel.node import (
 )
 
 if TYPE_CHECKING:
+    from flowpregel.cache.memory import InMemoryCache
+    from flowpregel.checkpoint.memory import InMemorySaver
     from flowpregel.pregel.drawing import Edge
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
@@ -312,6 +312,10 @@ class GraphDefinition:
         cache: BaseCache | None = self.cache
         if cache is not None or self.saver is None:
             return cache
+        # Kept out of `import flowpregel`, since no worker needs savers and caches.
+        from flowpregel.cache.memory import InMemoryCache  # noqa: PLC0415 - as above
+        from flowpregel.checkpoint.memory import InMemorySaver  # noqa: PLC0415 - as above
+
         if isinstance(self.saver, InMemorySaver):
             return _CACHES.setdefault(self.saver, InMemoryCache())
         from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415 - imports lmdb

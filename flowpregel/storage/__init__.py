@@ -10,28 +10,34 @@ Read the modules in this order: `stores`, `tables`, `records`, `headers`, `optio
 the default engine, and the only package that uses LMDB.
 """
 
-from flowpregel._fault import fault
-from flowpregel._interrupts import defer_interrupts, raise_pending_interrupts
-from flowpregel.storage.claims import ClaimFiles
-from flowpregel.storage.codec import Codec, PythonCodec, ValueCodec
-from flowpregel.storage.drafts import draft_in, sync_path
-from flowpregel.storage.errors import is_disk_full, translate_os_errors
-from flowpregel.storage.file_systems import refuse_network_folder
-from flowpregel.storage.group_commit import CommitQueue
-from flowpregel.storage.headers import Header, seal_for
-from flowpregel.storage.locks import FileLock, LockHolder
-from flowpregel.storage.options import StoreOptions
-from flowpregel.storage.ownership import refuse_foreign_files
-from flowpregel.storage.records import (
-    HEADER,
-    TABLE_NAMES,
-    Seal,
-    SealedRecords,
-    after,
-    labels_digest,
-)
-from flowpregel.storage.stores import DurableStore, Store, Transaction
-from flowpregel.storage.tables import Table
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowpregel._fault import fault
+    from flowpregel._interrupts import defer_interrupts, raise_pending_interrupts
+    from flowpregel.storage.claims import ClaimFiles
+    from flowpregel.storage.codec import Codec, PythonCodec, ValueCodec
+    from flowpregel.storage.drafts import draft_in, sync_path
+    from flowpregel.storage.errors import is_disk_full, translate_os_errors
+    from flowpregel.storage.file_systems import refuse_network_folder
+    from flowpregel.storage.group_commit import CommitQueue
+    from flowpregel.storage.headers import Header, seal_for
+    from flowpregel.storage.locks import FileLock, LockHolder
+    from flowpregel.storage.options import StoreOptions
+    from flowpregel.storage.ownership import refuse_foreign_files
+    from flowpregel.storage.records import (
+        HEADER,
+        TABLE_NAMES,
+        Seal,
+        SealedRecords,
+        after,
+        labels_digest,
+    )
+    from flowpregel.storage.stores import DurableStore, Store, Transaction
+    from flowpregel.storage.tables import Table
 
 __all__ = [
     "HEADER",
@@ -64,3 +70,66 @@ __all__ = [
     "sync_path",
     "translate_os_errors",
 ]
+
+# A name is imported on first use (PEP 562). A worker that imports the user's flows
+# imports a few modules of this package, and needs no locks, codec or group commit.
+_HOMES = {
+    "_fault": ("fault",),
+    "_interrupts": (
+        "defer_interrupts",
+        "raise_pending_interrupts",
+    ),
+    "storage.claims": ("ClaimFiles",),
+    "storage.codec": (
+        "Codec",
+        "PythonCodec",
+        "ValueCodec",
+    ),
+    "storage.drafts": (
+        "draft_in",
+        "sync_path",
+    ),
+    "storage.errors": (
+        "is_disk_full",
+        "translate_os_errors",
+    ),
+    "storage.file_systems": ("refuse_network_folder",),
+    "storage.group_commit": ("CommitQueue",),
+    "storage.headers": (
+        "Header",
+        "seal_for",
+    ),
+    "storage.locks": (
+        "FileLock",
+        "LockHolder",
+    ),
+    "storage.options": ("StoreOptions",),
+    "storage.ownership": ("refuse_foreign_files",),
+    "storage.records": (
+        "HEADER",
+        "TABLE_NAMES",
+        "Seal",
+        "SealedRecords",
+        "after",
+        "labels_digest",
+    ),
+    "storage.stores": (
+        "DurableStore",
+        "Store",
+        "Transaction",
+    ),
+    "storage.tables": ("Table",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            value = getattr(import_module(f"flowpregel.{module}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

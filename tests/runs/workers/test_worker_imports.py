@@ -1,0 +1,50 @@
+"""The modules that a worker does not import: they would lengthen its cold start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowpregel import LMDBSaver
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.executors import ProcessExecutor
+from tests.runs.listing_flows import modules_of_node, modules_of_task
+
+FOR_COORDINATORS = {
+    "asyncio",
+    "lmdb",
+    "flowpregel.cache.memory",
+    "flowpregel.checkpoint.arguments",
+    "flowpregel.checkpoint.durable",
+    "flowpregel.checkpoint.leases",
+    "flowpregel.checkpoint.lmdb",
+    "flowpregel.checkpoint.memory",
+    "flowpregel.checkpoint.reader",
+    "flowpregel.checkpoint.records",
+    "flowpregel.checkpoint.retention",
+    "flowpregel.storage.claims",
+    "flowpregel.storage.codec",
+    "flowpregel.storage.group_commit",
+    "flowpregel.storage.headers",
+    "flowpregel.storage.in_memory",
+    "flowpregel.storage.lmdb",
+    "flowpregel.storage.locks",
+    "flowpregel.storage.options",
+    "flowpregel.storage.tables",
+    "flowpregel.store.memory",
+}
+"""Modules that open and use stores, and the event loop, which no worker needs."""
+
+
+@pytest.mark.parametrize("run", [modules_of_task, modules_of_node])
+def test_a_worker_imports_nothing_that_only_uses_a_store(
+    run: Callable[[BaseCheckpointSaver, ProcessExecutor], list[str]], tmp_path: Path
+) -> None:
+    """It does import the user's module, and the names that the module imports."""
+    with ProcessExecutor(1) as pool, LMDBSaver(tmp_path / "runs.lmdb") as saver:
+        modules = run(saver, pool)
+
+    assert "flowpregel.func" in modules or "flowpregel.graph" in modules
+    assert set() == FOR_COORDINATORS.intersection(modules)
