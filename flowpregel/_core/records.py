@@ -451,35 +451,6 @@ class Checkpoint:
     follows: int = NOTHING_DUE
     """The continuation: `NOTHING_DUE`, `TASKS_DUE`, `PAUSED` or `LIMIT_REACHED`."""
 
-    def with_content(
-        self,
-        values: Mapping[str, Any],
-        deltas: Mapping[str, Delta],
-        metadata: Mapping[str, Any],
-    ) -> Checkpoint:
-        """Return a copy of this checkpoint with other content. Later changes of this
-        checkpoint do not affect the copy.
-        """
-        # Without `dataclasses.replace`, which takes three times as long: this is done
-        # for every stored superstep.
-        return Checkpoint(
-            id=self.id,
-            parent_id=self.parent_id,
-            at=self.at,
-            step=self.step,
-            source=self.source,
-            channel_versions=dict(self.channel_versions),
-            # A run replaces a node's inner mapping and never changes it, so a shallow
-            # copy is enough.
-            versions_seen=dict(self.versions_seen),
-            changed=self.changed,
-            updated_channels=self.updated_channels,
-            values=values,
-            deltas=deltas,
-            metadata=metadata,
-            follows=self.follows,
-        )
-
 
 @dataclass(slots=True)
 class TaskWrites:

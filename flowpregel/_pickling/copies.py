@@ -27,12 +27,13 @@ def immutable(kind: _Kind) -> _Kind:
     return kind
 
 
-def snapshot_value(value: Any, description: str) -> Any:
+def snapshot_value(value: Any, description: object) -> Any:
     """Return a copy of *value* for `restore_value`.
 
     Args:
         value: Anything that pickle or cloudpickle can write.
-        description: The name of the value in error messages.
+        description: The name of the value in error messages. It is converted to text
+            only in an error.
 
     Raises:
         ValueEncodingError: Neither can write *value*.
@@ -99,7 +100,7 @@ def private_copy(value: Any) -> Any:
         return value
 
 
-def _dumps_by_value(value: Any, description: str) -> bytes:
+def _dumps_by_value(value: Any, description: object) -> bytes:
     try:
         data = dumps_with(by_value_pickler(), value)
         pickle.loads(data)

@@ -35,6 +35,7 @@ from flowpregel._core.unreadable import Unreadable
 from flowpregel._pickling.copies import ReplayedWrites
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import layout
+from flowpregel.checkpoint.labels import METADATA, StoredValueLabel, StoredWriteLabel
 from flowpregel.checkpoint.langgraph_methods import metadata_of
 from flowpregel.checkpoint.layout import (
     CheckpointRecord,
@@ -43,7 +44,6 @@ from flowpregel.checkpoint.layout import (
     WritesRecord,
 )
 from flowpregel.errors import ValueEncodingError
-from flowpregel.storage.codec import ValueCodec
 
 _PAGE = 8
 """The number of checkpoints of a history that are read in one transaction."""
@@ -53,8 +53,6 @@ that it need not be read again.
 """
 _MOST_HELD = 10_000
 """The greatest number of finished calls' records that remain in memory."""
-RESULT, INPUT = "__end__", "__start__"
-"""The channels with the result and the input of a workflow."""
 _FINISHED_CALL = {RETURN, CALLED}
 """The channels of a finished call's writes. The result of a task that has written to
 these two and to no other channel may stay in the store until it is needed.
@@ -259,11 +257,7 @@ class Reader:
         made_by = UNKNOWN_CODE
         data = record.metadata.get(MADE_BY)
         if data is not None:
-            fields = self.tables.codec.decode(
-                data,
-                "the metadata of a checkpoint",
-            )
-            made_by = MadeBy(*fields)
+            made_by = MadeBy(*self.tables.codec.decode(data, METADATA))
         return ends, record.source, record.parent_id, made_by
 
     def find(
@@ -384,7 +378,7 @@ class Reader:
         namespace, decode = copied.namespace, self.codec.decode
         maybe = self.maybe_decoded if copied.marks_unreadable else decode
         values = {
-            name: maybe(data, _channel_label(namespace, name))
+            name: maybe(data, StoredValueLabel(namespace, name))
             for name, data in copied.values.items()
         }
         writes, ran = split_writes_and_attempts(self._pending_writes(copied, maybe))
@@ -396,8 +390,7 @@ class Reader:
             node: {**seen} for node, seen in fields["versions_seen"].items()
         }
         fields["metadata"] = {
-            name: decode(data, "the metadata of a checkpoint")
-            for name, data in fields["metadata"].items()
+            name: decode(data, METADATA) for name, data in fields["metadata"].items()
         }
         prefix = layout.checkpoint_key(namespace.prefix, copied.id)
         return Saved(
@@ -426,7 +419,7 @@ class Reader:
             if attempt is not None:
                 pending.append((path, PendingWrite(task_id, ATTEMPT, attempt)))
             for _, (channel, data) in sorted(written.items()):
-                value = decode(data, _WriteText(self.codec, task, channel))
+                value = decode(data, StoredWriteLabel(self.codec, task, channel))
                 pending.append((path, PendingWrite(task_id, channel, value)))
         return pending
 
@@ -524,50 +517,10 @@ class LeftCalls:
         return [
             (
                 channel,
-                reader.maybe_decoded(value, _WriteText(reader.codec, record, channel)),
+                reader.maybe_decoded(
+                    value, StoredWriteLabel(reader.codec, record, channel)
+                ),
             )
             for channel, value in writes.items()
             if only in (None, channel)
         ]
-
-
-# ---------------------------------------------------------------- labels of values
-
-
-class _WriteText:
-    """The text that describes a write in a message, by the call or node that made it.
-
-    The text is formatted only if a message needs it.
-
-    Args:
-        codec: The codec that decodes the record of the call.
-        record: The writes of the task.
-        channel: The channel of the write.
-    """
-
-    __slots__ = ("_channel", "_codec", "_record")
-
-    def __init__(self, codec: ValueCodec, record: WritesRecord, channel: str) -> None:
-        self._codec, self._record, self._channel = codec, record, channel
-
-    def __str__(self) -> str:
-        record = self._record
-        data = dict(record.writes.values()).get(CALLED)
-        called = None if data is None else self._codec.decode(data, "a call")
-        if called is not None and self._channel == RETURN:
-            return f"the result of {called[3]}"
-        name = f"task {record.task_id!r}"
-        if called is not None:
-            name = called[3]
-        elif record.ran is not None:
-            name = f"node {AttemptRecord(*record.ran).name!r}"
-        return f"the write of {name} to {self._channel!r}"
-
-
-def _channel_label(namespace: NamespaceRecord, channel: str) -> str:
-    """Return the text that describes the value of a channel in a message."""
-    if channel == RESULT:
-        return f"the result of thread {namespace.thread_id!r}"
-    if channel == INPUT:
-        return f"the input of thread {namespace.thread_id!r}"
-    return f"a value of channel {channel!r} of thread {namespace.thread_id!r}"

@@ -13,16 +13,14 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, TypeAlias
 
 from flowpregel._code.sources import SOURCES
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, CallRecord, FailedCall
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,
-    INTERRUPT,
     MADE_BY,
-    RETURN,
     SAVED,
     Address,
     Batch,
@@ -31,6 +29,7 @@ from flowpregel._core.records import (
     MadeBy,
     Saved,
     TaskWrites,
+    Version,
 )
 from flowpregel._interrupts import defer_interrupts, held_steps
 from flowpregel.checkpoint import arguments, layout, output, signals
@@ -42,7 +41,15 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
 )
-from flowpregel.checkpoint.layout import NamespaceRecord, Tables, thread_name
+from flowpregel.checkpoint.labels import METADATA, ValueLabel, WriteLabel
+from flowpregel.checkpoint.layout import (
+    CheckpointRecord,
+    NamespaceRecord,
+    Place,
+    Tables,
+    WritesRecord,
+    thread_name,
+)
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.retention import (
     Retention,
@@ -129,17 +136,7 @@ class RecordSaver(BaseCheckpointSaver):
             return batch
         codec = self._tables.codec
         encoded = encode_batch(batch, codec.encode)
-        codes: list[str] = []
-        for task in batch.writes:
-            channel, called = task.writes[-1] if task.writes else ("", None)
-            if channel == CALLED and called:
-                codes += called[2], called[5][:CODE_DIGITS]
-            codes += [] if task.ran is None else _codes_behind(task.ran)
-        if batch.checkpoint is not None and MADE_BY in batch.checkpoint.metadata:
-            made_by = MadeBy(*batch.checkpoint.metadata[MADE_BY])
-            for ran in made_by.attempts():
-                codes += _codes_behind(ran)
-        for code in codes:
+        for code in _codes_in(batch):
             if code in SOURCES and code not in self._sources:
                 source = zlib.compress(SOURCES[code].encode(errors="replace"))
                 encoded.sources[code] = source[:_LONGEST_SOURCE]
@@ -159,8 +156,9 @@ class RecordSaver(BaseCheckpointSaver):
             if fence is not None and (thread, fence) not in self._leases.held:
                 raise LeaseLostError(thread, batch.address.namespace, "a newer run")
         write = self._output.write if self._output.pending else self._write
-        grown = write(partial(self._put, batches=prepared))
-        self._sources.update(*(batch.sources for batch in prepared))
+        grown = write(partial(put_batches, self._tables, batches=prepared))
+        for batch in prepared:
+            self._sources.update(batch.sources)
         sweeper = self._sweeper
         for namespace in grown:
             if sweeper and sweeper.is_due(namespace):
@@ -169,45 +167,6 @@ class RecordSaver(BaseCheckpointSaver):
                 # later commit can sweep.
                 with suppress(StoreBusyError, StoreFullError):
                     self._make_room(partial(sweeper.sweep, address=address))
-
-    def _put(
-        self, transaction: Any, batches: Sequence[EncodedBatch]
-    ) -> list[NamespaceRecord]:
-        """Put batches into a transaction.
-
-        Returns:
-            The namespaces with a new checkpoint.
-
-        Raises:
-            LeaseLostError: Another run has taken over the lease of a batch.
-        """
-        tables = self._tables
-        grown: list[NamespaceRecord] = []
-        for batch in batches:
-            key = layout.namespace_key(batch.address.thread_id, batch.address.namespace)
-            data = tables.threads.get(transaction, key)
-            before = None if data is None else NamespaceRecord(*tables.fields_of(data))
-            namespace = before or tables.new_namespace(transaction, batch.address)
-            if batch.fence is not None:
-                if batch.fence < namespace.fence:
-                    raise LeaseLostError(
-                        namespace.thread_id, namespace.namespace, "a newer run"
-                    )
-                namespace = namespace._replace(fence=batch.fence)
-            for code, source in batch.sources.items():
-                tables.put_source(transaction, code, source)
-            for task in batch.writes:
-                _put_task(tables, transaction, namespace.prefix, task)
-            if batch.checkpoint is not None:
-                namespace = _put_checkpoint(
-                    tables, transaction, namespace, batch.checkpoint
-                )
-                if tables.looks_ahead:
-                    tables.note_checkpoint(transaction, namespace, batch.checkpoint.id)
-                grown.append(namespace)
-            if namespace != before:
-                tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
-        return grown
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         for record in self._tables.used(thread_id):
@@ -309,14 +268,7 @@ class RecordSaver(BaseCheckpointSaver):
         return 0 if namespace is None else namespace.fence
 
 
-# ---------------------------------------------------------------- encoded
-
-
-def _codes_behind(ran: AttemptRecord) -> list[str]:
-    """Return the digests of the code behind a result."""
-    codes = [code for _, code, _ in ran.used]
-    codes.append(ran.code)
-    return codes
+# ---------------------------------------------------------------- encoding
 
 
 @dataclass(slots=True)
@@ -333,47 +285,15 @@ class EncodedBatch(Batch):
     """
 
 
-def _call_in(task: TaskWrites) -> CallRecord | None:
-    """Return the call that a task's writes record, or None."""
-    for name, value in task.writes:
-        if name == CALLED and value is not None:
-            return CallRecord(*value)
-    return None
+Encode: TypeAlias = Callable[[Any, object], Any]
+"""A function that returns the encoded form of a value. Its second argument is the label
+of the value, for error messages.
+"""
 
 
-def _write_text(task: TaskWrites, call: CallRecord | None, name: str) -> str:
-    """Return the description of a write, for an error about the write."""
-    if call is not None and name == RETURN:
-        return f"the result of {call.text}"
-    if name in _PUBLIC_NAMES:
-        return f"the {_PUBLIC_NAMES[name]}"
-    return f"the write of task {task.task_id!r} to {name!r}"
-
-
-def _value_text(name: str, step: str) -> str:
-    """Return the description of a channel's value, for an error about the value."""
-    if name in _PUBLIC_NAMES:
-        return f"the {_PUBLIC_NAMES[name]}"
-    return f"the value of channel {name!r} {step}"
-
-
-_PUBLIC_NAMES: Mapping[str, str] = {
-    "__start__": "input",
-    "__end__": "result",
-    "__previous__": "result",
-    INTERRUPT: "question",
-}
-"""The names that messages use for the channels of an entrypoint and for questions."""
-
-
-def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatch:
+def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
     """Return *batch* with each value encoded. An object that occurs twice is encoded
     once.
-
-    Args:
-        batch: The batch.
-        encode: A function that returns the encoded form of a value. Its second argument
-            is the name of the value in error messages.
 
     Raises:
         ValueEncodingError: A value cannot be encoded.
@@ -381,79 +301,309 @@ def encode_batch(batch: Batch, encode: Callable[[Any, str], Any]) -> EncodedBatc
     # Ids are unique here, because *batch* keeps the objects alive.
     encoded: dict[int, Any] = {}
 
-    def encode_once(value: Any, label: str) -> Any:
+    def encode_once(value: Any, label: object) -> Any:
         if id(value) not in encoded:
             encoded[id(value)] = encode(value, label)
         return encoded[id(value)]
 
     tasks = []
     for task in batch.writes:
-        call = _call_in(task)
-        writes = tuple(
-            (name, encode_once(value, _write_text(task, call, name)))
+        writes = [
+            (name, encode_once(value, WriteLabel(task, name)))
             for name, value in task.writes
-        )
+        ]
         if writes:
             identity = task.checkpoint_id, task.task_id, task.path
-            tasks.append(TaskWrites(*identity, writes, task.ran, task.failed))
+            tasks.append(TaskWrites(*identity, tuple(writes), task.ran, task.failed))
     result = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
-    checkpoint = batch.checkpoint
-    if checkpoint is not None:
-        step = f"(step {checkpoint.step})"
-        values = {
-            name: encode_once(value, _value_text(name, step))
-            for name, value in checkpoint.values.items()
-        }
-        deltas = {}
-        for name, delta in checkpoint.deltas.items():
-            label = f"what was added to channel {name!r} {step}"
-            added = tuple(encode_once(value, label) for value in delta.writes)
-            deltas[name] = Delta(delta.previous, added)
-        label = "the metadata of a checkpoint"
-        metadata = {
-            name: encode_once(value, label)
-            for name, value in checkpoint.metadata.items()
-        }
-        result.checkpoint = checkpoint.with_content(values, deltas, metadata)
+    if batch.checkpoint is not None:
+        result.checkpoint = _encode_checkpoint(batch.checkpoint, encode_once)
     return result
 
 
-# ---------------------------------------------------------------- put
+def _encode_checkpoint(checkpoint: Checkpoint, encode: Encode) -> Checkpoint:
+    """Return a copy of *checkpoint* with its values, deltas and metadata encoded."""
+    step = checkpoint.step
+    values = {
+        name: encode(value, ValueLabel(name, step))
+        for name, value in checkpoint.values.items()
+    }
+    deltas = {}
+    for name, delta in checkpoint.deltas.items():
+        label = f"what was added to channel {name!r} (step {step})"
+        added = tuple(encode(value, label) for value in delta.writes)
+        deltas[name] = Delta(delta.previous, added)
+    metadata = {
+        name: encode(value, METADATA) for name, value in checkpoint.metadata.items()
+    }
+    # Without `dataclasses.replace`, which takes three times as long: this is done for
+    # every stored superstep.
+    return Checkpoint(
+        id=checkpoint.id,
+        parent_id=checkpoint.parent_id,
+        at=checkpoint.at,
+        step=step,
+        source=checkpoint.source,
+        channel_versions=dict(checkpoint.channel_versions),
+        # A run replaces a node's inner mapping and never changes it, so a shallow copy
+        # is enough.
+        versions_seen=dict(checkpoint.versions_seen),
+        changed=checkpoint.changed,
+        updated_channels=checkpoint.updated_channels,
+        values=values,
+        deltas=deltas,
+        metadata=metadata,
+        follows=checkpoint.follows,
+    )
 
 
-def _put_task(
-    tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites
+def _codes_in(batch: Batch) -> list[str]:
+    """Return the digests of the code that made the calls and the results in *batch*."""
+    codes: list[str] = []
+    attempts: list[AttemptRecord] = []
+    for task in batch.writes:
+        if task.ran is not None:
+            attempts.append(task.ran)
+        # The record of a call is the last write of the call.
+        fields = dict(task.writes[-1:]).get(CALLED)
+        if fields:
+            call = CallRecord(*fields)
+            codes += call.code, call.caller[:CODE_DIGITS]
+    if batch.checkpoint is not None and MADE_BY in batch.checkpoint.metadata:
+        made_by = MadeBy(*batch.checkpoint.metadata[MADE_BY])
+        attempts += made_by.attempts()
+    for attempt in attempts:
+        codes.append(attempt.code)
+        for _, code, _ in attempt.used:
+            codes.append(code)
+    return codes
+
+
+# ---------------------------------------------------------------- writing
+
+
+def put_batches(
+    tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]
+) -> list[NamespaceRecord]:
+    """Put batches into the tables.
+
+    Returns:
+        The namespaces with a new checkpoint.
+
+    Raises:
+        LeaseLostError: Another run has taken over the lease of a batch.
+    """
+    writer = BatchWriter(tables, transaction)
+    grown = []
+    for batch in batches:
+        namespace = writer.put(batch)
+        if batch.checkpoint is not None:
+            grown.append(namespace)
+    return grown
+
+
+@dataclass(slots=True, eq=False)
+class BatchWriter:
+    """The writer of encoded batches, as records, in one transaction."""
+
+    tables: Tables
+    transaction: Any
+
+    def put(self, batch: EncodedBatch) -> NamespaceRecord:
+        """Put a batch into the tables.
+
+        Returns:
+            The new record of the namespace.
+
+        Raises:
+            LeaseLostError: Another run has taken over the lease of the batch.
+        """
+        tables, transaction = self.tables, self.transaction
+        key = layout.namespace_key(batch.address.thread_id, batch.address.namespace)
+        data = tables.threads.get(transaction, key)
+        before = None if data is None else NamespaceRecord(*tables.fields_of(data))
+        namespace = before or tables.new_namespace(transaction, batch.address)
+        if batch.fence is not None:
+            if batch.fence < namespace.fence:
+                raise LeaseLostError(
+                    namespace.thread_id, namespace.namespace, "a newer run"
+                )
+            namespace = namespace._replace(fence=batch.fence)
+        for code, source in batch.sources.items():
+            tables.put_source(transaction, code, source)
+        for task in batch.writes:
+            self._put_task(namespace.prefix, task)
+        if batch.checkpoint is not None:
+            namespace = self._put_checkpoint(namespace, batch.checkpoint)
+        if namespace != before:
+            tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
+        return namespace
+
+    def _put_task(self, prefix: bytes, task: TaskWrites) -> None:
+        """Add a task's pending writes to its stored writes on a checkpoint.
+
+        The arguments of a failed call are stored beside the writes until the call
+        finishes.
+        """
+        table, transaction = self.tables.writes, self.transaction
+        pending = layout.checkpoint_key(prefix, task.checkpoint_id)
+        key = pending + layout.digest(task.task_id)
+        data = table.get(transaction, key)
+        writes: dict[int, tuple[str, bytes]] = {}
+        ran = None if task.ran is None else tuple(task.ran)
+        if data is not None:
+            stored = WritesRecord(*self.tables.fields_of(data))
+            writes, ran = dict(stored.writes), _newer(stored.ran, task.ran)
+            if not CONTROL_WRITES.issuperset(dict(task.writes)):
+                table.delete(transaction, layout.beside(layout.ARGUMENTS, key))
+        _add_writes(writes, task.writes)
+        fields = (task.task_id, task.path, writes, ran)
+        table.put(transaction, key, self.tables.record_of(fields))
+        if isinstance(task.failed, bytes):
+            table.put(transaction, layout.beside(layout.ARGUMENTS, key), task.failed)
+
+    def _put_checkpoint(
+        self, namespace: NamespaceRecord, checkpoint: Checkpoint
+    ) -> NamespaceRecord:
+        """Store a checkpoint and the values that it changed.
+
+        Returns:
+            The new record of the namespace.
+        """
+        identifier, parent_id = checkpoint.id, checkpoint.parent_id
+        if parent_id == identifier:
+            raise ConfigurationError(
+                f"checkpoint {identifier!r} cannot be its own parent"
+            )
+        parent = _NO_PARENT
+        if parent_id is not None:
+            record = self.tables.checkpoint(self.transaction, namespace, parent_id)
+            parent = record or _NO_PARENT
+        places = self._put_channels(namespace, checkpoint, parent)
+        fields = (*_KEPT_FIELDS(checkpoint), places, checkpoint.follows)
+        table = self.tables.checkpoints
+        key = layout.checkpoint_key(namespace.prefix, identifier)
+        is_new = table.get(self.transaction, key) is None
+        table.put(self.transaction, key, self.tables.record_of(fields))
+        namespace = namespace._replace(
+            newest=max(namespace.newest or "", identifier),
+            checkpoints=namespace.checkpoints + is_new,
+        )
+        if self.tables.looks_ahead:
+            self.tables.note_checkpoint(self.transaction, namespace, identifier)
+        return namespace
+
+    def _put_channels(
+        self,
+        namespace: NamespaceRecord,
+        checkpoint: Checkpoint,
+        parent: CheckpointRecord,
+    ) -> dict[str, Place]:
+        """Store the values and deltas of a checkpoint.
+
+        Returns:
+            The value of each channel, or the location of that value.
+        """
+        versions, before = checkpoint.channel_versions, parent.channel_versions
+        moved = [
+            name for name, version in versions.items() if before.get(name) != version
+        ]
+        # There may be thousands of channels, and a superstep changes few of them. The
+        # locations of all other values are copied from the parent.
+        places = dict(parent.places)
+        for name in (*moved, *(parent.places.keys() - versions.keys())):
+            places.pop(name, None)
+        values, deltas = checkpoint.values, checkpoint.deltas
+        written = (values.keys() | deltas.keys()) & versions.keys()
+        for name in dict.fromkeys((*moved, *written)):
+            version = versions[name]
+            if name in values:
+                location = self._put_value(
+                    namespace.prefix, name, version, values[name]
+                )
+            elif name in deltas:
+                location = self._put_delta(
+                    namespace, name, version, deltas[name], parent
+                )
+            elif name not in checkpoint.changed:
+                location = self.tables.place(self.transaction, namespace, name, version)
+            else:
+                continue  # the channel is empty
+            places[name] = location
+        return places
+
+    def _put_value(
+        self, prefix: bytes, channel: str, version: Version, data: Any
+    ) -> Place:
+        """Store a channel's value, unless it is small.
+
+        Returns:
+            A small value itself, or the location of the stored value.
+        """
+        if isinstance(data, bytes) and len(data) <= LONGEST_INLINE:
+            return data
+        key = layout.value_key(prefix, version, channel)
+        self.tables.values.put(self.transaction, key, data)
+        return layout.STORED
+
+    def _put_delta(
+        self,
+        namespace: NamespaceRecord,
+        channel: str,
+        version: Version,
+        delta: Delta,
+        parent: CheckpointRecord,
+    ) -> Place:
+        """Store the writes that a superstep added to a channel.
+
+        Returns:
+            The location of the channel's value.
+        """
+        tables, transaction, previous = self.tables, self.transaction, delta.previous
+        if previous is None:
+            base: Place = layout.EMPTY
+        elif previous == parent.channel_versions.get(channel):
+            base = parent.places.get(channel, layout.EMPTY)
+        else:
+            base = tables.place(transaction, namespace, channel, previous)
+        key = layout.value_key(namespace.prefix, version, channel)
+        record = tables.record_of((previous, base, delta.writes))
+        tables.deltas.put(transaction, key, record)
+        return layout.DELTA
+
+
+_NO_PARENT: Final = CheckpointRecord(
+    parent_id=None,
+    at=0,
+    step=0,
+    source="",
+    channel_versions={},
+    versions_seen={},
+    changed=(),
+    updated_channels=None,
+    metadata={},
+    places={},
+)
+"""The record in place of a parent that does not exist: it has no channels."""
+
+
+def _add_writes(
+    stored: dict[int, tuple[str, bytes]], writes: Sequence[tuple[str, bytes]]
 ) -> None:
-    """Add a task's pending writes to its stored writes on a checkpoint.
+    """Add new writes of a task to its stored writes.
 
     A control write replaces an older control write of the same kind. Any other write is
     stored under its position and never replaced. Once a task has such a write, the
-    state that it saved for its next attempt is deleted. The arguments of a failed call
-    are stored beside the writes until the call finishes.
+    state that it saved for its next attempt is deleted.
     """
-    key = layout.checkpoint_key(prefix, task.checkpoint_id) + layout.digest(
-        task.task_id
-    )
-    known: dict[int, tuple[str, bytes]] = {}
-    ran = None if task.ran is None else tuple(task.ran)
-    if (data := tables.writes.get(transaction, key)) is not None:
-        old = layout.WritesRecord(*tables.fields_of(data))
-        known, ran = dict(old.writes), _newer(old.ran, task.ran)
-        if not CONTROL_WRITES.issuperset(channel for channel, _ in task.writes):
-            tables.writes.delete(transaction, layout.beside(layout.ARGUMENTS, key))
-    for index, write in enumerate(task.writes):
-        position = WRITES_IDX_MAP.get(write[0], index)
-        if position < 0 or position not in known:
-            known[position] = write
-        if position >= 0:
-            known.pop(WRITES_IDX_MAP[SAVED], None)
-    tables.writes.put(
-        transaction, key, tables.record_of((task.task_id, task.path, known, ran))
-    )
-    if isinstance(task.failed, bytes):
-        tables.writes.put(
-            transaction, layout.beside(layout.ARGUMENTS, key), task.failed
-        )
+    for index, write in enumerate(writes):
+        channel, _ = write
+        position = WRITES_IDX_MAP.get(channel, index)
+        if position < 0:
+            stored[position] = write
+        else:
+            stored.setdefault(position, write)
+            stored.pop(WRITES_IDX_MAP[SAVED], None)
 
 
 def _newer(
@@ -463,64 +613,9 @@ def _newer(
 
     If the new record has no code, it gets the code of the old record.
     """
-    if old is None or new is None:
-        return old if new is None else tuple(new)
-    before = AttemptRecord(*old)
-    return tuple(new if new.code else new._replace(code=before.code, used=before.used))
-
-
-def _put_checkpoint(
-    tables: Tables, transaction: Any, namespace: NamespaceRecord, checkpoint: Checkpoint
-) -> NamespaceRecord:
-    """Store a checkpoint and the values that it changed.
-
-    Returns:
-        The new record of the namespace.
-    """
-    if checkpoint.parent_id == checkpoint.id:
-        raise ConfigurationError(
-            f"checkpoint {checkpoint.id!r} cannot be its own parent"
-        )
-    versions = checkpoint.channel_versions
-    values = checkpoint.values
-    deltas = checkpoint.deltas
-    above = checkpoint.parent_id
-    parent = None if above is None else tables.checkpoint(transaction, namespace, above)
-    before = {} if parent is None else parent.channel_versions
-    parent_places = {} if parent is None else parent.places
-    # There may be thousands of channels, and a superstep changes few of them. The
-    # locations of all other values are copied from the parent.
-    moved = [name for name, version in versions.items() if before.get(name) != version]
-    places = dict(parent_places)
-    for name in (*moved, *(parent_places.keys() - versions.keys())):
-        places.pop(name, None)
-    written = (*values.keys() & versions.keys(), *deltas.keys() & versions.keys())
-    for name in dict.fromkeys((*moved, *written)):
-        version = versions[name]
-        if name in values:
-            places[name] = data = values[name]
-            if not isinstance(data, bytes) or len(data) > LONGEST_INLINE:
-                places[name] = layout.STORED
-                tables.values.put(
-                    transaction, layout.value_key(namespace.prefix, version, name), data
-                )
-        elif name in deltas:
-            previous = deltas[name].previous
-            base = parent_places.get(name, layout.EMPTY)
-            if previous is None:
-                base = layout.EMPTY
-            elif previous != before.get(name):
-                base = tables.place(transaction, namespace, name, previous)
-            added = tables.record_of((previous, base, deltas[name].writes))
-            tables.deltas.put(
-                transaction, layout.value_key(namespace.prefix, version, name), added
-            )
-            places[name] = layout.DELTA
-        elif name not in checkpoint.changed:
-            places[name] = tables.place(transaction, namespace, name, version)
-    record = (*_KEPT_FIELDS(checkpoint), places, checkpoint.follows)
-    key = layout.checkpoint_key(namespace.prefix, checkpoint.id)
-    is_new = tables.checkpoints.get(transaction, key) is None
-    tables.checkpoints.put(transaction, key, tables.record_of(record))
-    newest = max(namespace.newest or "", checkpoint.id)
-    return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + is_new)
+    if new is None:
+        return old
+    if old is not None and not new.code:
+        before = AttemptRecord(*old)
+        new = new._replace(code=before.code, used=before.used)
+    return tuple(new)

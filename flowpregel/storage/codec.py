@@ -117,12 +117,13 @@ class ValueCodec:
         """
         self.renames.load = load
 
-    def encode(self, value: Any, label: str) -> bytes:
+    def encode(self, value: Any, label: object) -> bytes:
         """Return *value* as bytes.
 
         Args:
             value: Any value.
-            label: The origin of the value, for messages: its channel and its task.
+            label: The origin of the value, for messages: its channel and its task. It
+                is converted to text only in an error.
 
         Raises:
             ValueEncodingError: The value cannot be encoded. The message names the part

@@ -91,8 +91,9 @@ class CommitQueue:
                         self._commit(self._take_group(request))
             finally:
                 self.writer.release()
-        finally:
+        except BaseException:
             self._remove(request)
+            raise
         return request.outcome.result()
 
     def _remove(self, request: CommitRequest) -> bool:

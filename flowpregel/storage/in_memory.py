@@ -89,7 +89,7 @@ class CopyingCodec(ValueCodec):
     def encode(
         self,
         value: Any,
-        label: str,
+        label: object,
     ) -> Any:
         # None itself cannot be stored, since a table returns None for "no record".
         return _NONE if value is None else snapshot_value(value, label)

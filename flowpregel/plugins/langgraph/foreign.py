@@ -311,7 +311,7 @@ class ForeignSaver(BaseCheckpointSaver):
     def _copy(
         self,
         value: Any,
-        description: str,
+        description: object,
     ) -> Any:
         """Return a copy of *value*, in the form in which the saver will return it."""
         value = self._convert(value)
