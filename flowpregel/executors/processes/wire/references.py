@@ -141,7 +141,7 @@ class References:
             search.run(code)
         except Exception:  # noqa: BLE001 - a user's object may raise anything when it is asked
             return None
-        return search.found
+        return search.references
 
     def add(self, read: _Read, source: Any) -> tuple[Any, ...]:
         """Record and return the objects that *read* finds in *source*."""
@@ -223,7 +223,7 @@ class _Search:
     """A search for the references of one piece of code."""
 
     def __init__(self) -> None:
-        self.found = References()
+        self.references = References()
         self._seen: dict[int, Any] = {}
         """The objects by id, which is unique while they are referenced here."""
         self._pending: list[Any] = []
@@ -243,37 +243,37 @@ class _Search:
             self._seen[id(value)] = value
             if len(self._seen) > _MOST_PARTS:
                 raise _ChangesUnseenError
-            self._see(value)
+            self._visit(value)
 
-    def _see(self, value: Any) -> None:
-        see: Callable[[_Search, Any], None] | None = _SEE_BY_KIND.get(type(value))
-        if see is not None:
-            see(self, value)
+    def _visit(self, value: Any) -> None:
+        visit: Callable[[_Search, Any], None] | None = _VISIT_BY_KIND.get(type(value))
+        if visit is not None:
+            visit(self, value)
         elif isinstance(value, type):
-            self._see_class(value)
+            self._visit_class(value)
         elif isinstance(value, Enum):
             self._pending += (type(value), value._value_)
         elif not (isinstance(value, _BY_NAME) or _is_of_immutable_library(value)):
-            self._see_instance(value)
+            self._visit_instance(value)
 
     # ------------------------------------------------ containers
 
-    def _see_items(self, value: Collection[Any]) -> None:
+    def _visit_items(self, value: Collection[Any]) -> None:
         if len(value) > _MOST_PARTS:
             raise _ChangesUnseenError
-        self._pending += self.found.add(iter, value)
+        self._pending += self.references.add(iter, value)
 
-    def _see_mapping(self, value: dict[Any, Any]) -> None:
+    def _visit_mapping(self, value: dict[Any, Any]) -> None:
         if len(value) > _MOST_PARTS:
             raise _ChangesUnseenError
-        self._pending += self.found.add(_parts_of_mapping, value)
+        self._pending += self.references.add(_parts_of_mapping, value)
 
-    def _see_tuple(self, value: Iterable[Any]) -> None:
+    def _visit_tuple(self, value: Iterable[Any]) -> None:
         self._pending += value
 
     # ------------------------------------------------ functions
 
-    def _see_function(self, function: types.FunctionType) -> None:
+    def _visit_function(self, function: types.FunctionType) -> None:
         if found_by_name(function) or wrapper_of(function) is not None:
             return
         from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415 - loaded by now
@@ -281,45 +281,47 @@ class _Search:
         # The dict of the attributes is one of the parts, and is read with them, so the
         # search skips it.
         self._seen[id(function.__dict__)] = function.__dict__
-        self._pending += self.found.add(_parts_of_function, function)
+        self._pending += self.references.add(_parts_of_function, function)
         if function.__annotations__:
-            self._see_mapping(function.__annotations__)
+            self._visit_mapping(function.__annotations__)
         if names := tuple(_extract_code_globals(function.__code__)):
-            self._pending += self.found.add(_globals_of, (function.__globals__, names))
+            self._pending += self.references.add(
+                _globals_of, (function.__globals__, names)
+            )
         if function.__closure__:
-            self._pending += self.found.add(_contents_of, function.__closure__)
+            self._pending += self.references.add(_contents_of, function.__closure__)
 
-    def _see_method(self, method: types.MethodType) -> None:
+    def _visit_method(self, method: types.MethodType) -> None:
         self._pending += (method.__func__, method.__self__)
 
-    def _see_builtin(self, function: types.BuiltinFunctionType) -> None:
+    def _visit_builtin(self, function: types.BuiltinFunctionType) -> None:
         owner = function.__self__
         if owner is not None and not isinstance(owner, types.ModuleType):
             self._pending.append(owner)
 
-    def _see_partial(self, value: functools.partial[Any]) -> None:
+    def _visit_partial(self, value: functools.partial[Any]) -> None:
         self._pending += (value.func, value.args)
-        self._see_mapping(value.keywords)
-        self._see_mapping(value.__dict__)
+        self._visit_mapping(value.keywords)
+        self._visit_mapping(value.__dict__)
 
-    def _see_wrapped(self, value: Any) -> None:
+    def _visit_wrapped(self, value: Any) -> None:
         self._pending.append(value.__func__)
 
-    def _see_property(self, value: property) -> None:
+    def _visit_property(self, value: property) -> None:
         self._pending += (value.fget, value.fset, value.fdel)
 
-    def _see_named_call(self, value: Any) -> None:
+    def _visit_named_call(self, value: Any) -> None:
         self._pending += value.__reduce__()[1:]
 
     # ------------------------------------------------ classes and instances
 
-    def _see_class(self, kind: type) -> None:
+    def _visit_class(self, kind: type) -> None:
         if not kind.__flags__ & _HEAP_TYPE or found_by_name(kind):
             return
         # `vars` returns a live view, so attributes that are set later are compared as
         # well.
         attributes = vars(kind)
-        self.found.add(_parts_of_mapping, attributes)
+        self.references.add(_parts_of_mapping, attributes)
         self._pending += (type(kind), *kind.__bases__)
         for name, value in [*attributes.items()]:
             is_of_language = name[:2] == "__" == name[-2:] or name == "_abc_impl"
@@ -329,9 +331,9 @@ class _Search:
             ):
                 self._pending.append(value)
             elif type(value) is dict:  # annotations, fields of dataclasses
-                self.found.add(_parts_of_mapping, value)
+                self.references.add(_parts_of_mapping, value)
 
-    def _see_instance(self, value: Any) -> None:
+    def _visit_instance(self, value: Any) -> None:
         kind: Any = type(value)
         parts: Iterable[Any] | None = None
         if kind.__module__.partition(".")[0] == "flowpregel":
@@ -341,13 +343,13 @@ class _Search:
         if parts is not None:
             self._pending += parts
         elif _is_plain(kind):
-            self._see_attributes(value)
+            self._visit_attributes(value)
         else:
             raise _ChangesUnseenError
 
-    def _see_attributes(self, value: Any) -> None:
-        self._pending += self.found.add(_attributes_of, value)
-        if slots := self.found.add(_slots_of, value):
+    def _visit_attributes(self, value: Any) -> None:
+        self._pending += self.references.add(_attributes_of, value)
+        if slots := self.references.add(_slots_of, value):
             self._pending += slots
 
 
@@ -359,10 +361,10 @@ def found_by_name(value: Any) -> bool:
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None
     if module is None or module_name == "__main__":
         return False
-    value_there: Any = module
+    resolved: Any = module
     for part in value.__qualname__.split("."):
-        value_there = getattr(value_there, part, None)
-    if value_there is not value:
+        resolved = getattr(resolved, part, None)
+    if resolved is not value:
         return False
     cloudpickle = sys.modules.get("cloudpickle")
     registered = (
@@ -428,15 +430,15 @@ def _is_of_immutable_library(value: Any) -> bool:
     )
 
 
-_SEE_BY_KIND: Final[dict[type, Callable[[_Search, Any], None]]] = {
-    **dict.fromkeys((list, set), _Search._see_items),  # noqa: SLF001 - its own table
-    **dict.fromkeys((tuple, frozenset), _Search._see_tuple),  # noqa: SLF001
-    **dict.fromkeys((staticmethod, classmethod), _Search._see_wrapped),  # noqa: SLF001
-    **dict.fromkeys(_NAMED_CALLS, _Search._see_named_call),  # noqa: SLF001
-    dict: _Search._see_mapping,  # noqa: SLF001
-    types.FunctionType: _Search._see_function,  # noqa: SLF001
-    types.MethodType: _Search._see_method,  # noqa: SLF001
-    types.BuiltinFunctionType: _Search._see_builtin,  # noqa: SLF001
-    functools.partial: _Search._see_partial,  # noqa: SLF001
-    property: _Search._see_property,  # noqa: SLF001
+_VISIT_BY_KIND: Final[dict[type, Callable[[_Search, Any], None]]] = {
+    **dict.fromkeys((list, set), _Search._visit_items),  # noqa: SLF001 - its own table
+    **dict.fromkeys((tuple, frozenset), _Search._visit_tuple),  # noqa: SLF001
+    **dict.fromkeys((staticmethod, classmethod), _Search._visit_wrapped),  # noqa: SLF001
+    **dict.fromkeys(_NAMED_CALLS, _Search._visit_named_call),  # noqa: SLF001
+    dict: _Search._visit_mapping,  # noqa: SLF001
+    types.FunctionType: _Search._visit_function,  # noqa: SLF001
+    types.MethodType: _Search._visit_method,  # noqa: SLF001
+    types.BuiltinFunctionType: _Search._visit_builtin,  # noqa: SLF001
+    functools.partial: _Search._visit_partial,  # noqa: SLF001
+    property: _Search._visit_property,  # noqa: SLF001
 }
