@@ -22,10 +22,10 @@ class Guard:
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
         name = os.urandom(8).hex()
-        self.marks = (f"{name}.{number}" for number in count(1))
+        self.tags = (f"{name}.{number}" for number in count(1))
         """The tags of the workers that will be started."""
 
-    def add(self, pid: int, mark: str) -> None:
+    def add(self, pid: int, tag: str) -> None:
         """Have the guard watch over worker *pid*."""
         import subprocess  # noqa: PLC0415 - 6 ms, and only a pool that starts needs it
         import tempfile  # noqa: PLC0415
@@ -46,15 +46,15 @@ class Guard:
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,
                 )
-        self._tell(f"+ {pid} {mark}\n")
+        self._send(f"+ {pid} {tag}\n")
 
-    def remove(self, pid: int, mark: str, *, killed: bool) -> None:
+    def remove(self, pid: int, tag: str, *, killed: bool) -> None:
         """Note that worker *pid* has ended; if *killed*, have the processes that its
         task started killed too.
         """
-        self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
+        self._send(f"{'x' if killed else '-'} {pid} {tag}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):  # it was killed
                 os.write(self._process.stdin.fileno(), line.encode())

@@ -211,7 +211,7 @@ def start_process(
     with ExitStack() as far:
         connections = WorkerConnections(settings, far)
         try:
-            tag = next(guard.marks)
+            tag = next(guard.tags)
             # The task tag is empty even if a task made the pool: the workers do not
             # belong to the task.
             tags = {PROCESS_TAG: tag, TASK_TAG: ""}

@@ -22,17 +22,14 @@ import select
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 PROCESS_TAG = "FLOWPREGEL_WORKER"
 """The environment variable that tags a worker and the processes that it starts."""
 TASK_TAG = "FLOWPREGEL_TASK"
 """The environment variable that tags the processes that one task starts."""
-_LOOK_EVERY = 1.0
-_ROUNDS = 20
+_CHECK_EVERY = 1.0
+"""The seconds between two checks whether the coordinator lives."""
+_MOST_SEARCHES = 20
 """The most searches: a process may be started while a search runs."""
 
 
@@ -46,11 +43,11 @@ def end_processes_with(entries: set[bytes], since: float = 0.0) -> None:
     The calling process, and processes that began before *since* (monotonic seconds),
     are spared.
     """
-    for _ in range(_ROUNDS):
+    for _ in range(_MOST_SEARCHES):
         pids = [
             pid
             for pid in processes_with(entries)
-            if pid != os.getpid() and since <= began(pid)
+            if pid != os.getpid() and since <= start_time_of(pid)
         ]
         for pid in pids:
             with contextlib.suppress(OSError):
@@ -76,7 +73,7 @@ def processes_with(entries: set[bytes]) -> list[int]:
     return pids
 
 
-def began(pid: int) -> float:
+def start_time_of(pid: int) -> float:
     """Return the time at which process *pid* was started, in monotonic seconds, rounded
     up to a clock tick (Linux). Return 0 if it is not known.
     """
@@ -99,7 +96,7 @@ def guard(coordinator: int) -> None:
         watched.append(os.pidfd_open(coordinator))
     unread = b""
     while True:
-        if 0 not in select.select(watched, [], [], _LOOK_EVERY)[0]:
+        if 0 not in select.select(watched, [], [], _CHECK_EVERY)[0]:
             # The guard ends only when the pipe is empty, since the last lines must be
             # read first.
             if os.getppid() != coordinator:
@@ -116,12 +113,12 @@ def guard(coordinator: int) -> None:
 
 def follow_change(workers: dict[int, bytes], line: bytes) -> None:
     """Add the worker of *line* to *workers*, or remove it and clean up after it."""
-    verb, pid, mark = line.split(b" ")
+    verb, pid, tag = line.split(b" ")
     if verb == b"+":
-        workers[int(pid)] = mark
+        workers[int(pid)] = tag
     else:
         workers.pop(int(pid), None)
-        leave_nothing({mark}, kill=verb == b"x")
+        clean_up_after({tag}, kill=verb == b"x")
 
 
 def end_workers(workers: dict[int, bytes]) -> None:
@@ -130,18 +127,18 @@ def end_workers(workers: dict[int, bytes]) -> None:
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
     if workers:
-        leave_nothing({*workers.values()}, kill=True)
+        clean_up_after({*workers.values()}, kill=True)
 
 
-def leave_nothing(marks: set[bytes], *, kill: bool) -> None:
+def clean_up_after(tags: set[bytes], *, kill: bool) -> None:
     """Remove the scratch folders of ended workers; if *kill*, kill the processes that
     they started.
     """
     if kill:
-        end_processes_with({PROCESS_TAG.encode() + b"=" + mark for mark in marks})
+        end_processes_with({PROCESS_TAG.encode() + b"=" + tag for tag in tags})
     with contextlib.suppress(OSError):
         for name in os.listdir(sys.argv[2]):
-            if name.startswith("flowpregel-") and name.split("-")[1].encode() in marks:
+            if name.startswith("flowpregel-") and name.split("-")[1].encode() in tags:
                 import shutil  # noqa: PLC0415 - seldom needed
 
                 shutil.rmtree(f"{sys.argv[2]}/{name}", ignore_errors=True)
