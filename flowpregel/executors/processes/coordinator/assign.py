@@ -414,7 +414,8 @@ class RemainingResources:
             if states[index] is state
         }
         """The kinds of the workers that have no task, by index."""
-        self.places = limits.size - states.count(WorkerState.BUSY)
+        self.slots = limits.size - states.count(WorkerState.BUSY)
+        """The number of further workers that may run tasks now."""
         self.is_quiet = WorkerState.BUSY not in states
         """True if no worker runs a task."""
         gone = states.count(WorkerState.WAITING) + states.count(WorkerState.STOPPING)
@@ -451,7 +452,7 @@ class RemainingResources:
             self.reserved |= lacking
             self.blocked[task.needs] = task, lacking
             return False
-        self.places -= 1
+        self.slots -= 1
         self.is_quiet = False
         for name, amount in amounts.items():
             self.amounts[name] -= amount
@@ -536,7 +537,7 @@ def _assign_free_workers(
     """
     unsent: list[InFlight] = []
     task = next(waiting, None)
-    while task is not None and free.places > 0:
+    while task is not None and free.slots > 0:
         if not free.take(task):
             task = next(waiting, None)
             continue

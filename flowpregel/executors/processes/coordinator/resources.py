@@ -288,14 +288,14 @@ class ResourceLedger:
         """Release the shared slots that no worker needs, counting the tasks that *plan*
         sends.
         """
-        for name, places in self._shared.items():
+        for name, limit in self._shared.items():
             count = _used(name, loads)
             for index, tasks in plan.sends:
                 # A task sent ahead of time uses the slot that its busy worker already
                 # holds.
                 if not loads[index].held:
                     count += len(_holders(name, tasks[:1]))
-            places.give_back(count)
+            limit.give_back(count)
 
     def _forget_timer(self) -> None:
         self._timer_due = inf
@@ -329,8 +329,9 @@ class ResourceLedger:
             seconds = self.clock() - execution.sent
             if execution.worker is not None and seconds > _MEASURED_FROM:
                 self.measure(task, None)
-        for places in self._shared.values() if self.count == 0 else ():
-            places.give_back(0)
+        if self.count == 0:
+            for limit in self._shared.values():
+                limit.give_back(0)
 
     def settings_of(self, kind: WorkerKind) -> PoolSettings:
         """Return the settings for workers of *kind*."""
@@ -343,8 +344,8 @@ class ResourceLedger:
 
     def close(self) -> None:
         """Release the shared slots, which other programs may need."""
-        for places in self._shared.values():
-            places.close()
+        for limit in self._shared.values():
+            limit.close()
 
 
 def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) -> int:

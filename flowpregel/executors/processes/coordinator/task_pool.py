@@ -355,11 +355,11 @@ class TaskPool(ABC):
         self._events[task.mailbox].append(UnreadChunk(task, frame.body, refuse))
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
         if backlog is not None:
-            self._hold_back(task, backlog, len(frame.body) + _CHUNK_COST)
+            self._apply_back_pressure(task, backlog, len(frame.body) + _CHUNK_COST)
 
-    def _hold_back(self, task: InFlight, backlog: Backlog, size: int) -> None:
-        """Count *size* unread bytes for the run of *task*; pause its worker if they are
-        too many.
+    def _apply_back_pressure(self, task: InFlight, backlog: Backlog, size: int) -> None:
+        """Count *size* unread bytes for the run of *task*; pause the task's worker if
+        the run has too many unread bytes.
         """
         worker = task.execution.worker
         if not backlog.add(size):
@@ -482,7 +482,7 @@ class TaskPool(ABC):
         self._events[task.mailbox].append(UnreadOutput(task.job, body, text_of))
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
         if backlog is not None:
-            self._hold_back(task, backlog, len(body) + _CHUNK_COST)
+            self._apply_back_pressure(task, backlog, len(body) + _CHUNK_COST)
 
 
 def _saved_state(task: InFlight, body: bytes) -> SaveState:

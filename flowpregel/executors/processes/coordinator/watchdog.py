@@ -13,7 +13,8 @@ from typing import Final
 
 _log: Final = logging.getLogger("flowpregel.worker")
 _TOO_LONG: Final = 1.0
-_LOOK_EVERY: Final = 0.25
+"""Seconds after which a turn of the I/O thread is logged."""
+_CHECK_EVERY: Final = 0.25
 
 
 class Watchdog:
@@ -61,12 +62,12 @@ class Watchdog:
         last = reported = 0.0
         while not self._ended.is_set():
             self._awake.wait()
-            if self._ended.wait(_LOOK_EVERY):
+            if self._ended.wait(_CHECK_EVERY):
                 return
             began = self.turn_began
             if began and began != reported and time.monotonic() - began > _TOO_LONG:
                 reported = began
-                _tell_of(watched)
+                _log_stack_of(watched)
             if not (began or last):
                 # The I/O thread has waited for a while. If it begins a turn just now,
                 # it may still see `is_awake` and not wake the watchdog.
@@ -77,7 +78,7 @@ class Watchdog:
             last = began
 
 
-def _tell_of(watched: threading.Thread) -> None:
+def _log_stack_of(watched: threading.Thread) -> None:
     """Log the stack of the OS thread *watched*."""
     frame = sys._current_frames().get(watched.ident or 0)  # noqa: SLF001 - there is no other way
     if frame is None:

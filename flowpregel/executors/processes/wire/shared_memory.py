@@ -44,7 +44,8 @@ MUCH: Final = 256 << 20
 than makes a new one. A single segment larger than this is not kept for other buffers.
 """
 _PATIENCE: Final = 0.05
-_LOOK_EVERY: Final = 0.002
+"""Seconds for which an arena waits for a segment in use."""
+_RETRY_EVERY: Final = 0.002
 _FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
 _POPULATE_READ: Final = 22
 """MADV_POPULATE_READ of Linux 5.14, which the `mmap` module does not define."""
@@ -181,7 +182,7 @@ class Arena:
             if waited >= wait or size > self._limit:
                 self.is_full = True
                 return None
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_RETRY_EVERY)
             waited = time.monotonic() - started
         buffer = _exported(segment.memory, size, segment)
         if segment.size <= MUCH:

@@ -14,7 +14,7 @@ import time
 from typing import Any, Final
 
 _PR_SET_PDEATHSIG: Final = 1
-_LOOK_EVERY: Final = 1.0
+_CHECK_EVERY: Final = 1.0
 
 
 # ------------------------------------------------ how a process becomes a worker
@@ -74,7 +74,7 @@ def watch_coordinator(coordinator: int) -> None:
         if os.getppid() == coordinator:
             select.select([ended], [], [])
     while os.getppid() == coordinator:
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_CHECK_EVERY)
     with contextlib.suppress(OSError):
         # no mutant: group 1 would be all processes of the machine
         os.killpg(0, signal.SIGKILL)
