@@ -166,7 +166,9 @@ class Machine:
         while self.commands:
             self.commands.pop(0)()
         loads = [each.load() for each in self.workers]
-        kinds, sends = self.book.assign(self.queue, loads, PoolLimits(SIZE), self.tasks)
+        plan = self.book.assign(self.queue, loads, PoolLimits(SIZE), self.tasks)
+        kinds, sends = plan.starts, plan.sends
+        self.queue.remove(task for _, batch in sends for task in batch)
         for index, tasks in sends:
             worker: Any = self.workers[index]
             alike = {task.needs for task in (*worker.tasks, *tasks)}

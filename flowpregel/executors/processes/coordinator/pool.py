@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from math import inf
 from operator import attrgetter
 from typing import Any, ClassVar, Final
@@ -42,6 +42,7 @@ from flowpregel.executors.processes.coordinator.assign import (
     InFlight,
     PoolLimits,
     StopReason,
+    assign,
 )
 from flowpregel.executors.processes.coordinator.guard import Guard
 from flowpregel.executors.processes.coordinator.task_pool import CLOSED, TaskPool
@@ -132,12 +133,17 @@ class Pool(TaskPool):
         workers = sorted(self.workers, key=attrgetter("last_activity"), reverse=True)
         loads = [worker.load(now) for worker in workers]
         limits = PoolLimits(self.settings.size, self._keep, self._batch)
-        kinds, sends = self.resources.assign(self._queue, loads, limits, self._tasks)
-        for index, tasks in sends:
+        if self.resources.count:
+            plan = self.resources.assign(self._queue, loads, limits, self._tasks)
+        else:
+            plan = assign(self._queue, loads, limits)
+        batches = [tasks for _, tasks in plan.sends]
+        self._queue.remove(chain.from_iterable(batches))
+        for index, tasks in plan.sends:
             self._send(workers[index], tasks, now)
-        for kind in kinds:
+        for kind in plan.starts:
             self._start_worker(kind)
-        return bool(sends)
+        return bool(plan.sends)
 
     def _send(
         self, worker: WorkerProcess, tasks: Sequence[InFlight], now: float

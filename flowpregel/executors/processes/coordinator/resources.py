@@ -219,36 +219,12 @@ class ResourceLedger:
         loads: Sequence[WorkerLoad],
         limits: PoolLimits,
         tasks: Mapping[JobKey, InFlight],
-    ) -> tuple[list[WorkerKind], list[tuple[int, list[InFlight]]]]:
-        """Remove the tasks that can start from *queue*; set a timer for the next change
-        of amounts.
+    ) -> Assignment:
+        """Return what to do next with the tasks of *queue*, some of which have needs of
+        their own. Set a timer for the next change of amounts.
 
         *tasks* are all tasks of the pool. If they are deadlocked, each waiting for
         resources that another task holds, one of the tasks is refused.
-
-        Returns:
-            The kinds of workers to start; the indices of workers, and the tasks that
-            each of them gets.
-        """
-        if self.count:
-            plan = self._assign_amounts(queue, loads, limits, tasks)
-        else:
-            plan = assign(queue, loads, limits)
-        sent: list[InFlight] = []
-        for _, batch in plan.sends:
-            sent += batch
-        queue.remove(sent)
-        return plan.starts, plan.sends
-
-    def _assign_amounts(
-        self,
-        queue: TaskQueue,
-        loads: Sequence[WorkerLoad],
-        limits: PoolLimits,
-        tasks: Mapping[JobKey, InFlight],
-    ) -> Assignment:
-        """Return the plan for tasks of which some have needs of their own; act on the
-        resources that they lack.
         """
         limits, changes = self._current_amounts(loads, limits)
         passing = {name for name, at in changes.items() if at < inf}
