@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Notice, Report, StepContext
+from flowpregel._core.effects import Notice, Report, StepContext, labels_of
 from flowpregel._core.ids import text_digest
 from flowpregel._core.questions import NOTHING_KNOWN, AskedQuestions
 from flowpregel._core.records import Interrupted, Task, Write
@@ -296,17 +296,6 @@ def config_of(scope: Scope) -> dict[str, Any]:
         "checkpoint_id": job.place.checkpoint_id,
     }
     return config
-
-
-def labels_of(task: Task, step: int) -> dict[str, Any]:
-    """Return the metadata entries that describe a *task* of superstep *step*."""
-    return {
-        "langgraph_step": step,
-        "langgraph_node": task.name,
-        "langgraph_triggers": task.triggers,
-        "langgraph_path": task.path,
-        "langgraph_checkpoint_ns": task.namespace,
-    }
 
 
 def get_store() -> Any:

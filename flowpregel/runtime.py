@@ -14,7 +14,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from flowpregel._pickling.copies import private_copy
-from flowpregel.context import Scope, current_scope, nothing, report_progress
+from flowpregel.context import (
+    Scope,
+    current,
+    current_scope,
+    nothing,
+    report_progress,
+)
 
 __all__ = [
     "ExecutionInfo",
@@ -22,6 +28,9 @@ __all__ = [
     "Runtime",
     "StopSignal",
     "get_runtime",
+    "has_answers",
+    "is_inside_run",
+    "number_interrupts_apart",
     "report_progress",
 ]
 
@@ -255,6 +264,32 @@ def get_runtime(context_schema: type[Any] | None = None) -> Runtime[Any]:
         RuntimeError: Called outside of a run.
     """
     return runtime_of(current_scope("get_runtime()"))
+
+
+def is_inside_run() -> bool:
+    """Return whether the calling code runs in a task, so that `get_runtime` works."""
+    return current.get() is not None
+
+
+def has_answers() -> bool:
+    """Return whether the running task has interrupted, and has got an answer since.
+
+    The result is False outside of a run.
+    """
+    scope = current.get()
+    return scope is not None and bool(scope.job.task.attempt.answers)
+
+
+def number_interrupts_apart() -> None:
+    """Number the interrupts of the calling OS thread or coroutine from the first one,
+    because it runs beside other parts of the same task.
+
+    Parts of a task that `has_answers` must run one after the other instead, so that
+    each finds its own answers. This does nothing outside of a run.
+    """
+    scope = current.get()
+    if scope is not None:
+        current.set(replace(scope))
 
 
 def files_of(asked_by: str) -> AttemptFiles:

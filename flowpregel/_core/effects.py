@@ -6,12 +6,20 @@ reply that the effect's docstring names. Events reach the run in the reply to `W
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from flowpregel._core.ids import CallKey, Span
-from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
+from flowpregel._core.records import (
+    RETURN,
+    Address,
+    Arguments,
+    Batch,
+    Node,
+    Outcome,
+    Task,
+)
 from flowpregel.errors import RunStopped, TaskCancelled
 
 # ---------------------------------------------------------------- effects
@@ -221,6 +229,39 @@ class ModelMessage:
     metadata: Mapping[str, Any]
     is_part: bool = False
     """True if more of the same message follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTask:
+    """A node's task that has ended, for the stream of mode ``messages``."""
+
+    input: Any
+    writes: Sequence[tuple[str | None, Any]]
+    """The channel and the value of each write. The value that the function returned has
+    the channel None.
+    """
+    metadata: Mapping[str, Any]
+    """The step, the node and the triggers, as ``langgraph_step`` and so on."""
+
+
+def ended_task(task: Task, step: int) -> EndedTask:
+    """Return the public record of a *task* of superstep *step*, which has ended."""
+    writes = [
+        (None if channel == RETURN else channel, value)
+        for channel, value in task.attempt.writes
+    ]
+    return EndedTask(task.input, writes, labels_of(task, step))
+
+
+def labels_of(task: Task, step: int) -> dict[str, Any]:
+    """Return the metadata entries that describe a *task* of superstep *step*."""
+    return {
+        "langgraph_step": step,
+        "langgraph_node": task.name,
+        "langgraph_triggers": task.triggers,
+        "langgraph_path": task.path,
+        "langgraph_checkpoint_ns": task.namespace,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,14 @@ from typing import Any
 
 from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Emit, Emitted, ModelMessage, Report
+from flowpregel._core.effects import (
+    Emit,
+    Emitted,
+    EndedTask,
+    ModelMessage,
+    Report,
+    ended_task,
+)
 from flowpregel._core.program import Keys, names
 from flowpregel._core.records import Arguments, Node, Task, Write
 
@@ -78,7 +85,7 @@ class StreamEvents:
         report = event.payload
         if not isinstance(report, Report):
             if isinstance(report, ModelMessage):
-                yield from self._model_message(report, event.namespace)
+                yield from self._messages_of(report, event.namespace)
             elif "custom" in self._modes:
                 yield Emit("custom", report, event.namespace)
             return
@@ -86,8 +93,10 @@ class StreamEvents:
         if "progress" in self._modes:
             yield Emit("progress", {"id": task.id, "name": task.name, **asdict(report)})
 
-    def _model_message(
-        self, event: Any, namespace: tuple[str, ...] | None = None
+    def _messages_of(
+        self,
+        event: ModelMessage | EndedTask,
+        namespace: tuple[str, ...] | None = None,
     ) -> Iterable[Emit]:
         if "messages" in self._modes:
             for item in self._messages.items(event):
@@ -161,8 +170,8 @@ class StreamEvents:
         is_shared = (
             task.attempt.span is not None and task.attempt.span.executor == "cache"
         )
-        if not (is_shared or task.node.hidden):
-            yield from self._model_message((task, step))
+        if "messages" in self._modes and not (is_shared or task.node.hidden):
+            yield from self._messages_of(ended_task(task, step))
         yield from self.updates(task.node, task.attempt.writes, cached=is_shared)
         if not is_shared:
             yield from self.ended(task, step, at)

@@ -15,6 +15,13 @@ group                    name                            value
 =======================  ==============================  =============================
 """
 
+from flowpregel._core.effects import EndedTask, ModelMessage
 from flowpregel._stores import StoreCheck, StorePlugin, store_plugin_at
 
-__all__ = ["StoreCheck", "StorePlugin", "store_plugin_at"]
+__all__ = [
+    "EndedTask",
+    "ModelMessage",
+    "StoreCheck",
+    "StorePlugin",
+    "store_plugin_at",
+]

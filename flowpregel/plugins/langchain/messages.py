@@ -27,12 +27,11 @@ from langchain_core.tracers.context import register_configure_hook
 from typing_extensions import TypedDict
 
 from flowpregel import carry
-from flowpregel._core.effects import ModelMessage
-from flowpregel._core.records import RETURN, Task
-from flowpregel.context import config_of, current, labels_of
+from flowpregel.config import get_config
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph import add_messages as merged_messages
-from flowpregel.graph.message import langchain_messages
+from flowpregel.plugins import EndedTask, ModelMessage
+from flowpregel.runtime import get_runtime, is_inside_run
 
 
 def add_messages(
@@ -75,8 +74,17 @@ def add_messages(
     return langchain.convert_to_messages(openai_messages)
 
 
-def _converted(messages: Any) -> Any:
-    return None if messages is None else langchain_messages(messages)
+def _converted(messages: Any) -> list[Any] | None:
+    """Return dicts, pairs and texts as LangChain messages, and the rest unchanged."""
+    if messages is None:
+        return None
+    converted: list[Any] = []
+    for message in messages if isinstance(messages, list) else [messages]:
+        if isinstance(message, dict | list | tuple | str):
+            converted += langchain.convert_to_messages([message])
+        else:
+            converted.append(message)
+    return converted
 
 
 class ChatState(TypedDict):
@@ -118,11 +126,10 @@ class ModelListener(BaseCallbackHandler):
         **details: Any,
     ) -> None:
         """Listen to a model, unless it is tagged ``nostream``."""
-        scope = current.get()
         model_tags = details.get("tags") or []
-        if scope is None or "nostream" in model_tags:
+        if "nostream" in model_tags or not is_inside_run():
             return
-        config = config_of(scope)
+        config = get_config()
         metadata = dict(details.get("metadata") or {})
         metadata.update(config["metadata"])
         tags = []
@@ -131,7 +138,7 @@ class ModelListener(BaseCallbackHandler):
                 tags.append(tag)  # noqa: PERF401 - plainer than the comprehension
         if tags:
             metadata["tags"] = tags
-        self._open[run_id] = (scope.ends.emit, metadata)
+        self._open[run_id] = (get_runtime().stream_writer, metadata)
 
     def on_llm_new_token(
         self,
@@ -201,13 +208,12 @@ class MessageStream:
         return context
 
     def items(
-        self, event: ModelMessage | tuple[Task, int]
+        self, event: ModelMessage | EndedTask
     ) -> Iterator[tuple[Any, Mapping[str, Any]]]:
         """Yield parts of messages, and each whole message once, with metadata.
 
         Args:
-            event: The output of a model, or a task that has ended and the index of the
-                superstep.
+            event: The output of a model, or a node's task that has ended.
         """
         if isinstance(event, ModelMessage):
             if event.is_part:
@@ -216,19 +222,15 @@ class MessageStream:
             elif self._add(event.message):
                 yield event.message, event.metadata
         else:
-            yield from self._written(*event)
+            yield from self._written(event)
 
-    def _written(
-        self,
-        task: Task,
-        step: int,
-    ) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    def _written(self, task: EndedTask) -> Iterator[tuple[Any, Mapping[str, Any]]]:
         """Yield the new messages that a task has written, with metadata."""
         for message in _messages_in(_fields(task.input)):
             self._seen.add(message.id)
-        metadata = {**self._metadata, **labels_of(task, step)}
-        for name, value in task.attempt.writes:
-            fields = _fields(value) if name == RETURN else [value]
+        metadata = {**self._metadata, **task.metadata}
+        for channel, value in task.writes:
+            fields = _fields(value) if channel is None else [value]
             for message in _messages_in(fields):
                 if self._add(message):
                     yield message, metadata

@@ -21,11 +21,16 @@ from langchain_core.tools.base import (
 from pydantic import ValidationError
 from typing_extensions import TypeVar
 
-from flowpregel.channels.base import MISSING
-from flowpregel.context import config_of, current
+from flowpregel.config import get_config
 from flowpregel.errors import ConfigurationError, is_invalid_resume
 from flowpregel.graph import END
-from flowpregel.runtime import Runtime, runtime_of
+from flowpregel.runtime import (
+    Runtime,
+    get_runtime,
+    has_answers,
+    is_inside_run,
+    number_interrupts_apart,
+)
 from flowpregel.types import Command, Send
 
 ContextT = TypeVar("ContextT", default=Any)
@@ -34,6 +39,8 @@ Handling = (
     bool | str | type[Exception] | tuple[type[Exception], ...] | Callable[[Any], str]
 )
 
+MISSING: Final = object()
+"""The marker for a value that the run does not have."""
 ONE_CALL: Final = "tool_call_with_context"
 """The ``__type`` of an agent's message to its tools: one call, and the state."""
 
@@ -131,7 +138,7 @@ class ToolNode(Runnable[Any, Any]):
         """
         calls, runtimes = self._requests(input, config)
         with get_executor_for_config(config) as pool:
-            call_all = map if _has_answers() else pool.map
+            call_all = map if has_answers() else pool.map
             answers = list(
                 call_all(
                     self._call,
@@ -151,7 +158,7 @@ class ToolNode(Runnable[Any, Any]):
         calls, runtimes = self._requests(input, config)
         coroutines = map(self._acall, calls, runtimes)
         answers: list[Any]
-        if _has_answers():
+        if has_answers():
             answers = [await coroutine for coroutine in coroutines]
             return self._output(answers, input)
         # All tools are awaited, even if one fails: none may outlive the node.
@@ -194,12 +201,11 @@ class ToolNode(Runnable[Any, Any]):
     ) -> tuple[Sequence[ToolCall], list[ToolRuntime[Any, Any]]]:
         """Return the calls that *input* requests, and a runtime for each."""
         calls, state = self._calls_and_state(input)
-        scope = current.get()
         runtime: Runtime[Any] = Runtime()
         run_config = cast(RunnableConfig, {})
-        if scope is not None:
-            runtime = runtime_of(scope)
-            run_config = cast(RunnableConfig, config_of(scope))
+        if is_inside_run():
+            runtime = get_runtime()
+            run_config = cast(RunnableConfig, get_config())
         shared = ToolRuntime[Any, Any](
             **{field.name: getattr(runtime, field.name) for field in fields(runtime)},
             state=state,
@@ -236,13 +242,11 @@ class ToolNode(Runnable[Any, Any]):
         runtime: ToolRuntime[Any, Any],
     ) -> tuple[Runnable[Any, Any], dict[str, Any]]:
         """Return the tool of *call*, and its input with parameters from the run."""
-        scope = current.get()
-        if scope is not None and not scope.job.task.attempt.answers:
-            # The call runs beside others and numbers its questions from the first one.
+        if not has_answers():
             # If several calls interrupt, the first call's question is shown; once it is
             # answered, the calls run one after the other and find their answers in that
             # order.
-            current.set(replace(scope))
+            number_interrupts_apart()
         markers = self._markers.get(call["name"], {})
         # A model must not pass a value off as the run's.
         arguments = {
@@ -448,12 +452,6 @@ def _error_message(
         tool_call_id=call["id"],
         status="error",
     )
-
-
-def _has_answers() -> bool:
-    """Return whether the task has interrupted, and has got an answer since."""
-    scope = current.get()
-    return scope is not None and bool(scope.job.task.attempt.answers)
 
 
 def _markers_of(tool: BaseTool) -> dict[str, Any]:
