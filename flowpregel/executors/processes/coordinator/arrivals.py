@@ -1,5 +1,5 @@
-"""Events still in the bytes that workers sent: the I/O thread posts them, and the run's
-own OS thread reads them.
+"""Events in the bytes that workers have sent. The I/O thread posts them, and the OS
+thread of the run unpickles them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ AnyOutcome: TypeAlias = Outcome | PackedOutcome | FailedStart
 
 @dataclass(slots=True, eq=False)
 class UnreadEnd(UnreadEvent):
-    """The end of a task's attempt: an `Ended` whose outcome may still be in bytes."""
+    """The end of a task's attempt, as an `Ended` whose outcome may still be pickled."""
 
     task: InFlight
     outcome: AnyOutcome
@@ -69,23 +69,23 @@ class UnreadEnd(UnreadEvent):
     seconds: float = inf
     """The seconds that reading the end may take."""
     earlier: Sequence[InFlight] = ()
-    """Tasks of the same run that ended earlier; their inputs are dropped with this
+    """Tasks of the same run that ended earlier. Their inputs are dropped with this
     event.
     """
 
     @property
     def is_failure(self) -> bool:
-        """Whether there is no result."""
+        """True if there is no result."""
         outcome = self.outcome
         if isinstance(outcome, PackedOutcome | FailedStart):
             return outcome.is_failure
         return not isinstance(outcome, Returned)
 
     def read(self) -> Ended:
-        """Return the `Ended`; if the result cannot be read, its outcome is that error.
+        """Return the `Ended`. If the result cannot be read, its outcome is the error.
 
         Raises:
-            BaseException: A signal handler raised it during the reading.
+            BaseException: A signal handler raised this error during the reading.
         """
         self.earlier = ()
         planned, outcome = self.task.job.task, self.outcome
@@ -102,8 +102,8 @@ class UnreadEnd(UnreadEvent):
             outcome = Raised(WorkerDiedError(planned.name, pid, unreadable))
         match outcome:
             case Raised(WorkerDiedError(call="") as died):
-                # The call is added only here: the I/O thread, which noticed the death,
-                # must not unpickle the call's arguments just for the message.
+                # The call is added only here, because the I/O thread, which noticed the
+                # death, must not unpickle the call's arguments for the message.
                 died.call = planned.call
                 died.args = (*died.args[:4], died.call)
         return Ended(*self.task.job.key, outcome, self.span, self.caught)
@@ -136,29 +136,27 @@ def is_meant_for_program(error: BaseException) -> bool:
 
 
 def unreadable_result(task: str, error: BaseException) -> Raised:
-    """Return the outcome of *task*, whose result raised *error* while it was being
-    read.
-    """
+    """Return the outcome of *task* if unpickling its result has raised *error*."""
     cause = f"{type(error).__name__}: {error} (in the coordinator)"
     return Raised(TaskSerializationError(task, "the result", "result", cause))
 
 
 @dataclass(slots=True, eq=False)
 class _FromTask(UnreadEvent):
-    """A message of a running task; a message that cannot be read ends the task."""
+    """A message of a running task. If it cannot be read, the task is ended."""
 
     task: InFlight
     body: bytes
     refuse: Action
-    """Ends the task, if it has not ended."""
+    """A function that ends the task, if it has not ended."""
 
     @property
     def is_plain(self) -> bool:  # type: ignore[override]
-        """Whether reading it runs no code of the user's."""
+        """True if reading the message runs no code of the user's."""
         return serialization.is_plain(self.body)
 
     def read(self) -> Request | Emitted | None:
-        """Return the event. If it cannot be read, end its task and return None."""
+        """Return the event, or end the task and return None if it cannot be read."""
         try:
             return self._decoded()
         except BaseException as error:
@@ -200,7 +198,7 @@ class UnreadOutput(UnreadEvent):
 
     @property
     def is_plain(self) -> bool:  # type: ignore[override]
-        """Whether reading it runs no code of the user's."""
+        """True if reading the text runs no code of the user's."""
         return serialization.is_plain(self.body)
 
     def read(self) -> None:

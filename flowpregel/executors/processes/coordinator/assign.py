@@ -6,18 +6,19 @@ goes through the queue in order:
 * A task whose needs are free gets an idle worker, or a worker is started for it. Tasks
   that are known to be short are sent as a batch, if they have the same needs: enough
   tasks to keep the worker busy for `BATCH_SECONDS`, but no more than the worker's share
-  of the waiting tasks. The tasks of a batch run one after the other, so a batch takes
+  of the waiting tasks. The tasks of a batch run one after another, so a batch takes
   only the resources of one task.
-* A task whose needs are not free reserves the resources it lacks, so that small tasks
-  behind it never starve a large one. Tasks behind it with the same needs are skipped:
-  one check for each kind of needs is enough, however many tasks wait.
+* A task whose needs are not free reserves the resources that it lacks, so that small
+  tasks behind it never starve a large task. Tasks behind it with the same needs are
+  skipped. In this way one check for each kind of needs is enough, whatever the number
+  of waiting tasks.
 * A busy worker that will soon be idle gets its next tasks ahead of time, so that it
   need not wait for a round trip.
 * A task that waits for its calls lends its worker and its CPUs, and holds its other
   resources. A task must never wait for resources that its own caller holds. So
-  reservations of other tasks do not apply to the calls of such a holder; and if no task
+  reservations of other tasks do not apply to the calls of such a holder. If no task
   runs and none can start, the first of these calls is returned as stuck, and the pool
-  refuses it.
+  refuses the call.
 """
 
 from __future__ import annotations
@@ -70,17 +71,17 @@ class Needs:
     rate: str | None = None
     """The name of the rate that counts the task's start."""
     is_measured: bool = False
-    """Whether the memory is an estimate, measured in earlier calls. No task is refused
+    """True if the memory is an estimate, measured in earlier calls. No task is refused
     because of an estimate.
     """
     is_below: bool = False
-    """Whether a caller that waits for the task holds resources."""
+    """True if a caller that waits for the task holds resources."""
     is_fresh: bool = False
-    """Whether the task needs a worker of its own, which ends after it."""
+    """True if the task needs a new worker, which ends after the task."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether a task with these needs must not share a batch."""
+        """True if a task with these needs must not share a batch."""
         return self.is_fresh or self.rate is not None
 
 
@@ -90,13 +91,13 @@ ONE_CPU: Final = Needs({"cpus": 1.0})
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """One execution of a task on a worker: from the time at which the task is sent
-    until it ends or is taken back.
+    """One execution of a task on a worker, which begins when the task is sent and lasts
+    until the task ends or is taken back.
     """
 
     worker: Any = None
     """The worker that has the task: a `WorkerProcess`, or the record of a worker on
-    another machine. None if no worker has it any more.
+    another machine. None if no worker has the task any more.
     """
     number: int = 0  # no mutant: it has another when it is sent
     """The number of the task on the worker's link. Each execution has a new number."""
@@ -105,9 +106,9 @@ class Execution:
     alive: float = 0.0
     """The time of the task's last sign of life, in monotonic seconds."""
     calls: set[int] = field(default_factory=set)
-    """The numbers of the calls that the task waits for."""
+    """The numbers of the calls for which the task waits."""
     stopping: StopReason | None = None
-    """The reason why the task must stop, or None if it need not."""
+    """The reason why the task must stop, or None if it need not stop."""
     timer: Timer | None = None
     """The timer for the task's timeout, or for killing the worker."""
     unreadable: str | None = None
@@ -115,8 +116,8 @@ class Execution:
 
     def note_unreadable(self, error: BaseException) -> None:
         """Note that reading a message of the task raised *error*."""
-        # Stored here: the task's end may have been posted already, and its run reads
-        # the end later.
+        # The text is stored here, because the end of the task may already have been
+        # posted, and the run reads the end later.
         cause = f"{type(error).__name__}: {error}"
         self.unreadable = f"what it sent cannot be read in the coordinator ({cause})"
 
@@ -129,38 +130,38 @@ class Execution:
 
 
 NOT_SENT: Final = Execution()
-"""The execution of a task that no worker has had yet; never changed."""
+"""The execution of a task that no worker has had yet. This object never changes."""
 
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A job in the pool, from its admission until its end is posted: what the caller
-    has submitted, and its last execution.
+    """A job in the pool, from its admission until its end is posted. The record has
+    the job and its last execution.
     """
 
     id: int
-    """The id among the pool's jobs; a later job has a greater id."""
+    """The id among the pool's jobs. A later job has a greater id."""
     job: Job
     mailbox: Mailbox
     code: NodeCode
     contexts: Collection[bytes] = ()
     """The tokens of the `Context` channels that the task reads."""
     body: bytes = b""
-    """The packed job, until it has ended."""
+    """The packed job, or empty bytes after the job has ended."""
     refs: Sequence[BufferRef] = ()
     """The buffers of *body* that are in shared memory."""
     execution: Execution = NOT_SENT
     """The last execution of the task. Its worker is None while the task waits."""
     failed_starts: int = 0
-    """The number of workers that got the task and died without running any."""
+    """The number of workers that got the task and died before they began a task."""
     priority: int = 0
     needs: Needs | None = None
     """The needs of the task, or None if it needs one worker and nothing else."""
 
     @property
     def seconds(self) -> float:
-        """The expected seconds of the task's run; infinity if it must not share a
-        batch.
+        """The expected duration of the task in seconds, or infinity if the task must
+        not share a batch.
         """
         if self.job.task.timeout is not None or (
             self.needs is not None and self.needs.is_alone
@@ -169,7 +170,7 @@ class InFlight:
         return self.code.seconds
 
     def ends_at(self, reason: StopReason) -> float:
-        """Return when a timeout of the task ends: monotonic seconds."""
+        """Return the time at which a timeout of the task ends, in monotonic seconds."""
         policy: Any = self.job.task.timeout
         limit = policy.run_timeout if reason == "run" else policy.idle_timeout
         if limit is None:
@@ -199,16 +200,16 @@ _id_of: Final = attrgetter("id")
 
 
 class TaskQueue:
-    """The tasks that wait for a worker: by priority, then the runs in turn, called
-    tasks before their callers.
+    """A queue of the tasks that wait for a worker. Tasks are ordered by priority; the
+    runs of a priority take turns; called tasks come before their callers.
 
     A task that calls another task holds its worker until the answer arrives. In order
     of arrival, a thousand such callers would hold a thousand workers before the first
-    called task had its turn. So the most deeply nested tasks of a run go first, and
-    tasks of the same depth go in order of arrival. The runs take turns: a run of two
-    tasks does not wait for a run of two hundred. Where priorities differ, every
-    `OLDEST_EVERY`-th turn goes to the oldest task of all, so that every task has its
-    turn eventually.
+    called task had its turn. So the most deeply nested tasks of a run come first, and
+    tasks of the same depth come in order of arrival. The runs take turns, so that a run
+    of two tasks does not wait for a run of two hundred tasks. If priorities differ,
+    every `OLDEST_EVERY`-th turn goes to the oldest task of all, so that every task has
+    its turn eventually.
 
     Tasks of a run with the same needs and depth wait in one line. If the first task of
     a line cannot start, the whole line is skipped at once.
@@ -247,7 +248,7 @@ class TaskQueue:
                     return
 
     def add(self, task: InFlight) -> None:
-        """Have *task* wait for its turn."""
+        """Add *task* to the queue."""
         self.count += 1
         self.counts[task.needs] = self.counts.get(task.needs, 0) + 1
         runs = self._levels.setdefault(task.priority, {})
@@ -257,7 +258,7 @@ class TaskQueue:
         )
 
     def remove(self, tasks: Iterable[InFlight]) -> None:
-        """Remove *tasks* from the queue, if they are in it; their runs then go behind
+        """Remove *tasks* from the queue, if they are in it, and move their runs behind
         the other runs.
         """
         self._turns += 1
@@ -317,8 +318,8 @@ def _in_turns(
 
 
 def _in_order(lines: _Lines, blocked: Collection[Needs | None]) -> Iterator[InFlight]:
-    """Yield the tasks of a run: the most deeply nested first, and those of the same
-    depth in order of arrival.
+    """Yield the tasks of a run. The most deeply nested tasks come first, and tasks of
+    the same depth come in order of arrival.
     """
     heads = [
         (-depth, line[0].id, 0, needs, line) for (needs, depth), line in lines.items()
@@ -341,7 +342,7 @@ def _in_order(lines: _Lines, blocked: Collection[Needs | None]) -> Iterator[InFl
 
 
 class WorkerLoad(NamedTuple):
-    """The load of one worker, as far as `assign` needs it."""
+    """The part of a worker's load that `assign` needs."""
 
     state: WorkerState
     seconds: float = 0.0
@@ -350,8 +351,8 @@ class WorkerLoad(NamedTuple):
     held: Mapping[str, float] = MappingProxyType({})
     """The amounts of the resources that the worker's tasks take."""
     needs: Needs | None = None
-    """The common needs of the worker's tasks; None if they need one worker and nothing
-    else.
+    """The common needs of the worker's tasks, or None if they need one worker and
+    nothing else.
     """
 
 
@@ -363,9 +364,10 @@ class PoolLimits(NamedTuple):
     keep: int = 0
     """The number of workers that are kept even if no task waits."""
     batch: int = LARGEST_BATCH
-    """The most tasks that a worker gets at once."""
+    """The greatest number of tasks that a worker gets at once."""
     amounts: Mapping[str, float] = MappingProxyType({"cpus": inf})
-    """The amount of each resource; for a rate, the number of tasks that may start now.
+    """The amount of each resource. The amount of a rate is the number of tasks that may
+    start now.
     """
     gpus: tuple[str, ...] = ()
 
@@ -379,10 +381,10 @@ class Assignment:
     sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
     """The indices of workers, each with the tasks to send to the worker."""
     lacking: set[str] = field(default_factory=set)
-    """The names of the resources that tasks wait for."""
+    """The names of the resources for which tasks wait."""
     stuck: tuple[InFlight, str] | None = None
-    """A task, and the resource it lacks, which is held by tasks that wait for their
-    calls.
+    """A task that can never start, with the resource that it lacks, because tasks that
+    wait for their calls hold the resource. None if there is no such task.
     """
 
 
@@ -420,7 +422,7 @@ class RemainingResources:
         """True if no worker runs a task."""
         gone = states.count(WorkerState.WAITING) + states.count(WorkerState.STOPPING)
         self.missing = min(limits.size, limits.keep) - (len(states) - gone)
-        """The number of workers that the pool has less than it keeps."""
+        """The number of workers that are missing from those that the pool keeps."""
         self.reserved: set[str] = set()
         """The names of the resources that are reserved, because a task waits for them.
         """
@@ -433,8 +435,10 @@ class RemainingResources:
         self._gpus = [gpu for gpu in self._gpus if gpu not in kind.gpus]
 
     def take(self, task: InFlight) -> bool:
-        """Take the needs of *task* from the amounts, and return True. If some are not
-        free, take nothing, reserve what the task lacks, and return False.
+        """Take the resources that *task* needs, and return True.
+
+        If some of them are not free, take nothing, reserve the resources that the task
+        lacks, and return False.
         """
         needs = task.needs or ONE_CPU
         amounts = needs.amounts
@@ -483,7 +487,7 @@ class RemainingResources:
     def most_ahead(
         self, worker: WorkerLoad, waiting: Mapping[Needs | None, int]
     ) -> int:
-        """Return the most tasks to send to *worker* before it is idle.
+        """Return the number of tasks that may be sent to *worker* ahead of time.
 
         Args:
             worker: The load of the worker.
@@ -493,7 +497,7 @@ class RemainingResources:
             return 0
         needs = worker.needs or ONE_CPU
         if not needs.is_below and not self.reserved.isdisjoint(needs.amounts):
-            # An earlier task waits for what the worker's tasks take.
+            # An earlier task waits for resources that the worker's tasks take.
             return 0
         count = waiting.get(worker.needs, 0)
         return min(count // self.limits.size, self.limits.batch)
@@ -510,9 +514,9 @@ def assign(
     Args:
         queue: The tasks that wait.
         workers: The loads of the workers.
-        limits: The most workers, and the amount of each resource.
-        passing: The names of the resources that become free without the end of a task:
-            rates, and slots that other programs hold.
+        limits: The limits of the pool.
+        passing: The names of the resources that may become free although no task ends.
+            These are rates, and slots that other programs hold.
     """
     free = RemainingResources(workers, limits)
     result = Assignment(lacking=free.reserved)
@@ -532,8 +536,13 @@ def _assign_free_workers(
     free: RemainingResources,
     result: Assignment,
 ) -> list[InFlight]:
-    """Assign the tasks of *waiting* to idle workers and to workers to start, in
-    *result*. Return the other tasks that were taken from *waiting*.
+    """Assign the tasks of *waiting* to idle workers, and to new workers that must be
+    started.
+
+    The assignments are added to *result*.
+
+    Returns:
+        The tasks that were taken from *waiting* but are not sent now.
     """
     unsent: list[InFlight] = []
     task = next(waiting, None)
@@ -560,7 +569,7 @@ def _assign_free_workers(
 def _batch_of(
     needs: Needs | None, tasks: Iterator[InFlight], least: int, most: int
 ) -> tuple[list[InFlight], InFlight | None]:
-    """Return a batch of the first of *tasks*, and the task behind the batch."""
+    """Return a batch of the first tasks among *tasks*, and the task after the batch."""
     batch: list[InFlight] = []
     seconds = 0.0
     for task in tasks:
@@ -593,10 +602,10 @@ def _ahead(
 def _stuck(
     blocked: Iterable[tuple[InFlight, set[str]]], passing: Collection[str]
 ) -> tuple[InFlight, str] | None:
-    """Return the first task that may be blocked by its callers, and the resource it
-    lacks.
+    """Return the first task that its callers may block, and the resource that the task
+    lacks, or None.
 
-    Called only if no task runs.
+    This is called only if no task runs.
     """
     lasting = [(task, lacking - {*passing}) for task, lacking in blocked]
     if all(lacking for _, lacking in lasting):

@@ -1,4 +1,4 @@
-"""The packed code of nodes: when it is packed, and which process keeps it for how long.
+"""The packing of nodes' code, and the caches of packed code in the coordinator.
 
 ::
 
@@ -10,13 +10,14 @@
                                         and what to drop
 
 A task must run the code in its state at the time of the call. So a node is packed for
-each call, unless its `References` hold: then it still refers to the very same objects,
-and its last packing is used again. Code with the same bytes has the same digest, and is
-sent to a worker once.
+each call, unless its `References` hold. If they hold, the node still refers to the very
+same objects, and its last packing is used again. Code with the same bytes has the same
+digest, and is sent to a worker once.
 
-Each code cache is bounded by bytes, since a closure may hold a large array. The least
-recently used code is dropped first. The coordinator decides which code a worker drops,
-so that both have the same record; dropped code is sent again when it is needed.
+Each code cache is bounded by bytes, since a closure may contain a large array. The
+least recently used code is dropped first. The coordinator decides which code a worker
+drops, so that both always agree on the code that the worker has. Dropped code is sent
+again when it is needed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from flowpregel.executors.processes.wire.protocol import DIGEST_SIZE
 from flowpregel.executors.processes.wire.references import References, found_by_name
 
 _LARGE: Final = 1 << 20
-"""Bytes from which code is worth a warning, and a worker keeps no second copy of it."""
+"""The size, in bytes, above which a warning about the code is logged."""
 _log: Final = logging.getLogger("flowpregel.worker")
 
 
@@ -69,18 +70,21 @@ class Packing:
 
 
 class PackedCodes:
-    """The last packings of nodes, for all pools of this process. Thread-safe."""
+    """The last packings of nodes, for all pools of this process.
+
+    Any OS thread may use this object.
+    """
 
     def __init__(self) -> None:
         self._packings: RecentlyUsed[Hashable, Packing] = RecentlyUsed()
         self._by_digest: WeakValueDictionary[bytes, NodeCode] = WeakValueDictionary()
-        """The code that a packing or a task in the pool references, by digest."""
+        """The code to which a packing or a task in the pool refers, by digest."""
         self._named: set[str] = set()
         """The names of the nodes for which a warning about large code was logged."""
 
     @property
     def size(self) -> int:
-        """The bytes of the kept code."""
+        """The size of the kept code, in bytes."""
         return self._packings.size
 
     def code_of(self, node: Node, key: Hashable = None) -> NodeCode:
@@ -88,10 +92,10 @@ class PackedCodes:
 
         Args:
             node: The node.
-            key: The cache key; None means the id of *node*.
+            key: The cache key, or None for the id of *node*.
 
         Raises:
-            TaskSerializationError: A part of it cannot be pickled.
+            TaskSerializationError: A part of *node* cannot be pickled.
         """
         key = id(node) if key is None else key
         packing = self._packings.get(key)
@@ -105,7 +109,7 @@ class PackedCodes:
         be packed.
         """
         key: Hashable = id(function)
-        # Each access to a method makes a new object, with a new id.
+        # Each access to a method creates a new object, with a new id.
         if isinstance(function, MethodType):
             key = id(function.__func__), id(function.__self__)
         packing = self._packings.get(key)
@@ -150,7 +154,7 @@ os.register_at_fork(after_in_child=codes.__init__)  # type: ignore[misc]
 
 
 def _warn_of_size(node: Node, size: int) -> None:
-    """Warn that the code of *node* is large; name the value that takes most of the
+    """Warn that the code of *node* is large, and name the value that takes most of the
     bytes.
     """
     callables = [step.func or step.coroutine for step in node.steps]
@@ -204,8 +208,9 @@ def _size_of(value: Any) -> int:
 
 
 class CalledNodes:
-    """The nodes that tasks in workers have called most recently; calls with the same
-    code share one node.
+    """The nodes that tasks in workers have called most recently.
+
+    Calls with the same code share one node.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Crash reports: how a worker process ended, and what is known about the cause."""
+"""Reports on the end of a worker process and its cause, and figures about memory."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ def last_lines(text: str) -> str:
 
 
 def reap(process: Any) -> tuple[int | None, int | None] | None:
-    """Return how the loky *process* ended, or None if it has not ended; leave no
-    zombie.
+    """Reap the loky *process*, or return None if it has not ended.
 
-    The result is the exit code (negative: the signal) and the peak memory in bytes. The
-    peak memory is None if another part of the program has reaped the process already.
+    Returns:
+        The exit code, which is negative for a signal, and the peak memory in bytes. The
+        peak memory is None if another part of the program has already reaped the
+        process.
     """
     try:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     except ChildProcessError:
-        # multiprocessing reaps its children whenever it starts one, and has reaped this
-        # one.
+        # multiprocessing has reaped this process. It reaps its children whenever it
+        # starts a new child.
         process.join(0)
         return process.exitcode, None
     if pid == 0:
         return None
     code = os.waitstatus_to_exitcode(status)
-    # Otherwise loky would wait for the process itself, but the kernel has reaped it by
-    # now.
+    # Otherwise loky would wait for the process, which has already been reaped.
     process._popen.returncode = code  # noqa: SLF001 - there is no public way to tell it
     process.join(0)
     return code, usage.ru_maxrss * RSS_UNIT
 
 
 def memory_sizes(pid: int) -> dict[str, int]:
-    """Return the kernel's memory figures for a process, in bytes, by name; an empty
-    dict where there are none.
+    """Return the kernel's memory figures for a process, in bytes, by name.
+
+    The dict is empty if the system has no such figures.
     """
     with suppress(OSError):
         fields = (
@@ -61,10 +62,10 @@ def memory_sizes(pid: int) -> dict[str, int]:
 
 
 def memory_of(pid: int) -> int:
-    """Return the resident memory of a process and its children; 0 where it is not
-    known.
+    """Return the resident memory of a process and its children in bytes, or 0 if it is
+    unknown.
 
-    In bytes, without the shared memory, such as the arrays that tasks get as inputs.
+    Shared memory, such as arrays that tasks get as inputs, is not included.
     """
     sizes = memory_sizes(pid)
     size = sizes.get("RssAnon:", 0) + sizes.get("RssFile:", 0)
@@ -78,24 +79,22 @@ def memory_of(pid: int) -> int:
 
 
 def forget_peak(pid: int) -> None:
-    """Have the kernel measure the peak memory of a process from now on, where
-    it can.
+    """Have the kernel measure the peak memory of a process from now on, if the system
+    supports that.
     """
     with suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def peak_of(pid: int) -> int:
-    """Return the peak memory (bytes) of a process since `forget_peak`; 0 if not
-    known.
+    """Return the peak memory of a process since `forget_peak` in bytes, or 0 if it is
+    unknown.
     """
     return memory_sizes(pid).get("VmHWM:", 0)
 
 
 def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU time that a process has used; 0 where it is not
-    known.
-    """
+    """Return the CPU time that a process has used in seconds, or 0 if it is unknown."""
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -103,8 +102,8 @@ def cpu_of(pid: int) -> float:
 
 
 def count_oom_kills() -> int:
-    """Return the number of processes that the OOM killer has killed so far; 0 if not
-    known.
+    """Return the number of processes that the OOM killer has killed so far, or 0 if it
+    is unknown.
     """
     # Not every system has this count. Kills because of a cgroup's limit are included.
     with suppress(OSError):
@@ -115,11 +114,12 @@ def count_oom_kills() -> int:
 
 
 def cause_of(exit_code: int | None, *, oom: bool) -> str:
-    """Return a description of how a worker ended that the pool did not kill.
+    """Return a description of the end of a worker that the pool did not kill.
 
     Args:
-        exit_code: The exit code; a negative one is that of a signal.
-        oom: Whether the OOM killer has killed a process since the last end of a worker.
+        exit_code: The exit code, which is negative for a signal, or None if it is
+            unknown.
+        oom: True if the OOM killer has killed a process since the last end of a worker.
     """
     if exit_code is None:
         return "it ended, nobody knows how"
@@ -134,8 +134,8 @@ def cause_of(exit_code: int | None, *, oom: bool) -> str:
 
 
 def describe(peak_rss: int | None, tail: str) -> str:
-    """Return further facts about a worker that ended: its peak memory and its
-    stderr.
+    """Return a text with the peak memory and the last stderr lines of a worker that
+    has ended.
     """
     parts = [] if peak_rss is None else [f"peak memory: {peak_rss / 2**20:.0f} MiB"]
     if tail.strip():

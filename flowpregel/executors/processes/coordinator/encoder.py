@@ -1,9 +1,9 @@
 """The packing of jobs, and the decoding of the calls that tasks make.
 
-A job is packed once, on the OS thread that starts it. So its task gets the values that
-the caller had then, and no user code runs on the I/O thread. The bytes are kept until
-the task has ended. Buffers that do not fit into shared memory are part of the bytes, so
-the run limits how many bytes are in the pool (`ConcurrencyLimit`).
+A job is packed once, on the OS thread that starts it. So the task gets the values that
+the caller had at that time, and no user code runs on the I/O thread. The bytes are kept
+until the task has ended. Buffers that do not fit into shared memory are part of the
+bytes, so the run limits the number of bytes in the pool (`ConcurrencyLimit`).
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ class JobEncoder:
         self._called = CalledNodes()
 
     def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
-        """Return *job*, packed, as the pool's record of it; from any OS thread.
+        """Pack *job*, and return it as a record of the pool.
+
+        Any OS thread may call this.
 
         Raises:
-            TaskSerializationError: A part of it cannot be pickled.
+            TaskSerializationError: A part of *job* cannot be pickled.
         """
         task = job.task
         code = task.code or codes.code_of(task.node)
         contexts: list[bytes] = []
         if task.node.contexts:
-            # Imported only here, as it imports all channels.
+            # Imported only here, because this module imports all channels.
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
             contexts += (channel.held.token for channel in contexts_in(task.input))
@@ -70,10 +72,10 @@ class JobEncoder:
         task.refs = ()
 
     def decode_call(self, task: InFlight, body: bytes) -> Call:
-        """Return the call that *task* makes, read from the body of a frame.
+        """Return the call in the body of a frame that *task* has sent.
 
         Raises:
-            BaseException: Whatever the unpickling of a part raises.
+            BaseException: Any error that unpickling a part raises.
         """
         (request,) = REQUEST.unpack_from(body)
         code, arguments, call_key, carried = unpack(body, None, REQUEST.size)

@@ -1,5 +1,5 @@
-"""`ProcessExecutor`: jobs and plain functions in worker processes, from any OS
-thread.
+"""`ProcessExecutor`, with which any OS thread runs jobs and plain functions in worker
+processes.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 _ROOM: Final = 512
-"""The most jobs that the pool takes at once, for each worker: some tens of milliseconds
-of work if the jobs are very small.
+"""The number of jobs that the pool takes at once for each worker. If the jobs are very
+small, this is work for some tens of milliseconds.
 """
 _ELSEWHERE: Final = (
     "this pool of worker processes belongs to the process that this one was forked "
@@ -77,11 +77,11 @@ _THREAD_VARIABLES: Final = (
 
 
 class PoolExecutor(Executor, concurrent.futures.Executor):
-    """Runs jobs, and plain functions, in the workers of a pool.
+    """An executor that runs jobs, and plain functions, in the workers of a pool.
 
     Args:
-        pool: The pool; the first job starts it.
-        room: The most jobs that the pool takes at once.
+        pool: The pool, which the first job starts.
+        room: The number of jobs that the pool takes at once.
     """
 
     def __init__(self, pool: TaskPool, room: int) -> None:
@@ -95,8 +95,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._pid = os.getpid()
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start each job as soon as a worker is free; post exactly one `Ended` for
-        each.
+        """Start each job as soon as a worker is free, and post exactly one `Ended` for
+        each job.
         """
         tasks: list[InFlight] = []
         try:
@@ -132,8 +132,9 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             if self.is_closed:
                 raise ExecutorUnavailableError(CLOSED)
             if not self._pool.loop.is_started:
-                # At exit, multiprocessing waits for all its child processes. Registered
-                # after it, `close` is called before it and ends ours.
+                # At exit, multiprocessing waits for all its child processes. It is
+                # imported first, so that its atexit function is registered before
+                # `close`. Then `close` is called first, and ends our workers.
                 import multiprocessing.util  # noqa: F401, PLC0415
 
                 try:
@@ -145,11 +146,11 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
                 atexit.register(self.close)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a waiting job; if *kill*, stop a running one."""
+        """Withdraw a waiting job. If *kill*, also stop a running job."""
         self._pool.loop.call(partial(self._pool.cancel, key, kill))
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a waiting job; warn a running one that its run will end soon."""
+        """Withdraw a waiting job, or warn a running job that its run will end soon."""
         self._pool.loop.call(partial(self._pool.warn, key))
 
     def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
@@ -160,11 +161,10 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._pool.loop.call(partial(self._pool.answer, task, request, body))
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Have workers exit the contexts of a run that has ended; return when they
-        have.
+        """Have workers exit the contexts of a run that has ended, and wait for that.
 
-        A worker that is busy with another run's task may take longer than the pool's
-        grace; do not wait longer than that.
+        The wait ends after the pool's grace, since a worker that is busy with another
+        run's task may take longer.
         """
         if self._pool.loop.is_started and self._pid == os.getpid():
             ended = (
@@ -177,19 +177,19 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             )
 
     def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
-        """Have workers exit *contexts*; return when they have, or after the pool's
+        """Have workers exit *contexts*, and wait for that, at most for the pool's
         grace.
 
         Args:
             contexts: The tokens of the contexts.
-            body: The message for the workers: the tokens, and how the run ended.
+            body: The message for the workers: the tokens, and the error of the run.
         """
         exits: Future[Sequence[Future[Any]]] = Future()
         self._pool.loop.call(partial(self._pool.leave, {*contexts}, body, exits))
         concurrent.futures.wait(exits.result(), self._pool.settings.grace)
 
     def close(self) -> None:
-        """Stop every task and end every worker. May be called again."""
+        """Stop every task and end every worker. It is safe to call this repeatedly."""
         if self._pid != os.getpid():
             # In a forked process, the workers and the I/O thread belong to the parent.
             return
@@ -200,8 +200,10 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._conclude(self._release)
 
     def _conclude(self, work: Callable[[], None], *, wait: bool = True) -> None:
-        """Do *work*, which ends the I/O thread: on another OS thread if this is the I/O
-        thread, as in a future's callback.
+        """Call *work*, which waits for the end of the I/O thread.
+
+        On the I/O thread itself, or unless *wait*, *work* is called on another OS
+        thread.
         """
         if wait and not self._pool.loop.is_current():
             work()
@@ -214,8 +216,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         atexit.unregister(self.close)
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the jobs that workers run now, without those sent ahead of time, which
-        wait behind them.
+        """Return the jobs that workers run now. Jobs that were sent ahead of time, and
+        wait behind a running job, are left out.
         """
         now, monotonic, jobs = time.time_ns(), time.monotonic(), {}
         for worker in tuple(self._pool.workers):
@@ -237,7 +239,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Future[Result]:
-        """Call ``fn(*args, **kwargs)`` in a worker; return the future result.
+        """Call ``fn(*args, **kwargs)`` in a worker, and return a future for the result.
 
         Raises:
             RuntimeError: The executor was shut down.
@@ -264,8 +266,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         future = PoolFuture(partial(self.cancel, job.key, kill=True), self._pool)
         self.start((job,), future)
         self._open.add(future)
-        # The base class's method: this callback belongs to the pool, and may run on the
-        # I/O thread.
+        # The method of the base class, because this callback is not the user's and may
+        # run on the I/O thread.
         Future.add_done_callback(future, self._open.discard)
         return future
 
@@ -276,22 +278,23 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         timeout: float | None = None,
         chunksize: int = 1,
     ) -> Iterator[Result]:
-        """Call *fn* with the items of *iterables*; return the results in the same
+        """Call *fn* with the items of *iterables*, and return the results in the same
         order.
 
         As in the standard library, all calls are submitted now, and a call's error is
-        raised in place of the call's result. With chunks, the error takes the place of
-        the whole chunk's results.
+        raised in place of the call's result. With chunks, the error is raised in place
+        of all results of the chunk.
 
         Args:
             fn: The function to call.
-            iterables: The arguments; there are as many calls as the shortest has items.
+            iterables: The arguments. The number of calls is the length of the shortest
+                iterable.
             timeout: Seconds from now within which every result must arrive.
             chunksize: The number of items that are sent as one call.
 
         Raises:
             ValueError: *chunksize* is less than 1.
-            TimeoutError: A result did not arrive in time; raised by the iterator.
+            TimeoutError: A result did not arrive in time. The iterator raises this.
         """
         if chunksize < 1:
             raise ValueError(f"chunksize is {chunksize}; use 1 or more")
@@ -303,11 +306,11 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         return _items_of(super().map(call, chunks, timeout=timeout))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; end the workers when the submitted calls have ended.
+        """Take no more calls, and end the workers when the submitted calls have ended.
 
         Args:
-            wait: Whether to return only after the workers have ended.
-            cancel_futures: Whether to stop the calls instead of waiting for them.
+            wait: True to return only after the workers have ended.
+            cancel_futures: True to stop the calls instead of waiting for them.
         """
         self._is_shut_down = True
         if cancel_futures:
@@ -334,15 +337,15 @@ def _chunks_of(
 def _call_each(
     fn: Callable[..., Result], chunk: Iterable[tuple[Any, ...]]
 ) -> list[Result]:
-    """Call *fn* with each of the arguments in *chunk*; runs in a worker."""
+    """Call *fn*, in a worker, with each of the arguments in *chunk*."""
     return [fn(*args) for args in chunk]
 
 
 def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
-    """Yield the items of *chunks*; close *chunks* when this generator is closed."""
+    """Yield the items of *chunks*. When this generator is closed, close *chunks*."""
     try:
         for chunk in chunks:
-            # Popped, so that this generator keeps no reference to a yielded item.
+            # Items are popped, so that this generator does not keep them alive.
             chunk.reverse()
             while chunk:
                 yield chunk.pop()
@@ -351,14 +354,14 @@ def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
 
 
 class PoolFuture(LazyFuture[Any]):
-    """The result of a plain function in a worker, and its mailbox.
+    """The future of a plain function in a worker, and the mailbox for its events.
 
     `cancel` stops the function even while it runs. The first OS thread that requests
     the result unpickles it.
 
     Args:
-        stop: Stops the function.
-        pool: The pool that runs the function.
+        stop: A function that stops the plain function.
+        pool: The pool that runs the plain function.
     """
 
     backlog = None
@@ -369,8 +372,8 @@ class PoolFuture(LazyFuture[Any]):
         self._pool = pool
 
     def cancel(self) -> bool:
-        """Withdraw the call, or stop it if it runs; return False if it has ended
-        already.
+        """Withdraw the call, or stop it if it runs. Return False if it has already
+        ended.
         """
         if not super().cancel():
             return False
@@ -402,8 +405,9 @@ class PoolFuture(LazyFuture[Any]):
 
 
 def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
-    """Return a function that reads the outcome of a call, and keeps the call's
-    arguments only if it needs them.
+    """Return a function that reads the outcome of a call.
+
+    The function keeps the call's arguments alive only if it needs them.
     """
     if isinstance(event, UnreadEnd) and isinstance(event.outcome, PackedOutcome):
         return partial(_read_alone, event.outcome, event.task.job.task.name)
@@ -411,8 +415,10 @@ def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
 
 
 def _read_alone(packed: PackedOutcome, task: str) -> Outcome:
-    """Return the outcome of *task*; a `BaseException` raised while it is unpickled
-    passes to the caller that requested the result.
+    """Return the outcome of *task*.
+
+    A `BaseException` that unpickling raises, and that is no `Exception`, is passed on
+    to the caller that requested the result.
     """
     try:
         return packed.read()
@@ -437,30 +443,31 @@ def _returned_by(read: Callable[[], Outcome]) -> tuple[Any, BaseException | None
 
 
 class ProcessExecutor(PoolExecutor):
-    """Runs tasks in worker processes, one loky process each.
+    """An executor that runs tasks in worker processes, each of which is a loky process.
 
-    A crash, a timeout or a cancellation costs the one task; a new worker takes
-    the place of the lost one. It is also a `concurrent.futures.Executor` for
-    plain functions.
+    A crash, a timeout or a cancellation affects only one task, and a new worker
+    replaces the lost worker. A `ProcessExecutor` is also a
+    `concurrent.futures.Executor` for plain functions.
 
     Args:
-        max_workers: The number of tasks that run at the same time. None means the
-            number of CPUs that this process may use (affinity and cgroup quota
-            included).
-        initializer: Called in each worker before its first task.
-        initargs: The initializer's arguments.
+        max_workers: The number of tasks that run at the same time. The default is the
+            number of CPUs that this process may use, according to its affinity and its
+            cgroup quota.
+        initializer: A function that is called in each worker before its first task.
+        initargs: The arguments of the initializer.
         env: Environment variables for the workers, in addition to the program's own.
         worker_max_tasks: The number of tasks after which a worker is replaced.
-        worker_max_rss: A worker that uses more memory (bytes) after a task is replaced.
+        worker_max_rss: The memory, in bytes, above which a worker is replaced after a
+            task.
         grace: Seconds between the signal that asks a task to stop and the kill.
-        shared_memory: The most bytes of shared memory for large buffers. None means a
-            quarter of the machine's memory. Buffers that do not fit go through the
-            links.
+        shared_memory: The limit, in bytes, on the shared memory for large buffers. The
+            default is a quarter of the machine's memory. Buffers that do not fit go
+            through the links.
         limits: The number of calls of tasks with ``limit="name"`` that may run at once,
             by name. ``"cpus"``, ``"memory"`` and ``"gpus"`` set the amounts for tasks
-            with `Resources`, where these differ from the machine's.
-        limits_folder: A folder, such as the store's. All programs that name the same
-            folder share the named limits.
+            with `Resources`, if these differ from the machine's amounts.
+        limits_folder: A folder, such as the folder of a store. All programs that name
+            the same folder share the named limits.
 
     Raises:
         ConfigurationError: An argument makes no sense.
@@ -565,7 +572,8 @@ def thread_caps(cpus: int, workers: int) -> Mapping[str, str]:
 
 
 def worker_memory() -> tuple[int, int]:
-    """Return the number of workers in all pools, and the bytes of memory they use.
+    """Return the number of workers in all pools, and the memory that they use, in
+    bytes.
 
     Pages that workers share are counted once for each worker.
     """
@@ -582,8 +590,8 @@ _default: ProcessExecutor | None = None
 
 
 def default_pool() -> ProcessExecutor:
-    """Return the program's shared pool, which is made at the first request and closed
-    when the program ends.
+    """Return the program's shared pool, which is created at the first request and
+    closed when the program ends.
 
     Example:
         >>> default_pool() is default_pool()

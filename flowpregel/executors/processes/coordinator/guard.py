@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Guard:
-    """The coordinator's end of the guard. Used on the I/O thread, and after that
-    thread's end.
+    """The coordinator's end of the guard, which is used on the I/O thread, and after
+    the I/O thread has ended.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Guard:
         import tempfile  # noqa: PLC0415
 
         if self._process is None:
-            # Without a guard the workers still die with the coordinator.
+            # If no guard can be started, the workers still die with the coordinator.
             with contextlib.suppress(OSError):
                 self._process = subprocess.Popen(
                     [
@@ -49,18 +49,20 @@ class Guard:
         self._send(f"+ {pid} {tag}\n")
 
     def remove(self, pid: int, tag: str, *, killed: bool) -> None:
-        """Note that worker *pid* has ended; if *killed*, have the processes that its
-        task started killed too.
+        """Note that worker *pid* has ended.
+
+        If the worker was *killed*, the guard also kills the processes that its task has
+        started.
         """
         self._send(f"{'x' if killed else '-'} {pid} {tag}\n")
 
     def _send(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):  # it was killed
+            with contextlib.suppress(OSError):  # the guard was killed
                 os.write(self._process.stdin.fileno(), line.encode())
 
     def close(self) -> None:
-        """End the guard when it has executed its commands."""
+        """Wait until the guard has executed all commands and has ended."""
         if self._process is not None:
             with contextlib.suppress(OSError):
                 self._process.communicate()

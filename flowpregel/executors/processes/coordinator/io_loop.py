@@ -13,13 +13,13 @@ queue.
                                  expire   the timers
     mailboxes    <- events ----  dispatch -- tasks -------------------->  link
 
-The loop is these five verbs. Other OS threads hand it commands, so nothing in the pool
-needs a lock. **No user code runs on it**: if it blocked, the timeouts, deaths and
-results of every run would have to wait. Results, chunks and calls stay bytes here
-(`arrivals`). Other OS threads write what tasks print and log, call the callbacks of
-futures, and drop the inputs of tasks (`side_threads`). Stores answer on a few OS
-threads for each run (`request_threads`). An error here is logged, and the loop
-continues.
+The loop consists of these five verbs. Other OS threads pass commands to the I/O thread,
+so nothing in the pool needs a lock. **No user code runs on the I/O thread**: if it
+blocked, the timeouts, deaths and results of every run would have to wait. Results,
+chunks and calls are not unpickled here (`arrivals`). Other OS threads write the text
+that tasks print and log, call the callbacks of futures, and drop the inputs of tasks
+(`side_threads`). Stores answer on a few OS threads for each run (`request_threads`). An
+error on the I/O thread is logged, and the loop continues.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Timer:
         """The action, or None if it was called or the timer was cancelled."""
 
     def cancel(self) -> None:
-        """Do not call the action; on the I/O thread. After the call this does
-        nothing.
+        """Cancel the timer, on the I/O thread. If the action has already been called,
+        do nothing.
         """
         if self.action is not None:
             self.action = None
@@ -68,11 +68,12 @@ class Timer:
 
 
 class IOLoop:
-    """Waits for descriptors, commands and timers, on one OS thread.
+    """A loop that waits for descriptors, commands and timers, on one OS thread.
 
     Args:
-        dispatch: Called at the end of each turn.
-        report: Called if an action raises, while the error is being handled.
+        dispatch: A function that is called at the end of each turn.
+        report: A function that is called if an action raises an error, while the error
+            is being handled.
     """
 
     def __init__(self, dispatch: Action, report: Action = print_exc) -> None:
@@ -85,7 +86,7 @@ class IOLoop:
         self._dispatch = dispatch
         self._report = report
         self.is_done = False
-        """Whether this turn is the last."""
+        """True if this turn is the last turn."""
         self._selector = selectors.DefaultSelector()
         self._watched: dict[int, dict[int, Action]] = {}
         self._commands: deque[Action] = deque()
@@ -136,7 +137,7 @@ class IOLoop:
     # for the I/O thread
 
     def call_at(self, when: float, action: Action) -> Timer:
-        """Call *action* at *when* (monotonic seconds); return a timer that can be
+        """Call *action* at *when*, in monotonic seconds. Return a timer, which can be
         cancelled.
         """
         timer = Timer(self, action)
@@ -144,8 +145,8 @@ class IOLoop:
         return timer
 
     def forget_timer(self) -> None:
-        """Note that a timer was cancelled; drop all cancelled timers once they are half
-        of the heap.
+        """Note that a timer was cancelled. Once half of the heap's timers are
+        cancelled, drop them.
         """
         self._cancelled_timers += 1
         if 2 * self._cancelled_timers > len(self._timers):
@@ -163,9 +164,10 @@ class IOLoop:
     def watch(
         self, fd: int, read: Action | None = None, write: Action | None = None
     ) -> None:
-        """Call *read* whenever *fd* is readable, *write* whenever it can be written.
+        """Call *read* whenever *fd* is readable, and *write* whenever it is writable.
 
-        If both are None, *fd* is no longer watched; call this so before *fd* is closed.
+        If both are None, *fd* is no longer watched. This must be done before *fd* is
+        closed.
         """
         events = ((selectors.EVENT_WRITE, write), (selectors.EVENT_READ, read))
         if self._watched.pop(fd, None):
@@ -224,9 +226,7 @@ class IOLoop:
         self._guarded(self._dispatch)
 
     def _guarded(self, action: Action) -> None:
-        """Call *action*; report an error, which must not end the I/O thread that serves
-        all runs.
-        """
+        """Call *action*, and report any error, which must not end the I/O thread."""
         try:
             action()
         except BaseException:  # noqa: BLE001 - the loop serves all runs

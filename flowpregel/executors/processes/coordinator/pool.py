@@ -1,11 +1,11 @@
-"""The pool of this machine: its waiting tasks, its workers, and the tasks of each
+"""The pool of this machine, which has waiting tasks, workers, and the tasks of each
 worker.
 
 Theory of operation. The pool works on the I/O thread, in turns. In a turn the loop
-handles frames, commands and timers, and their handlers only record what happened. At
-the end of the turn `_dispatch` makes all decisions at once: `assign`, a pure function,
-returns which tasks each worker gets and which workers to start. Then the events of the
-turn are posted, all events of a run together.
+handles frames, commands and timers, and their handlers only record changes. At the end
+of the turn `_dispatch` makes all decisions at once: `assign`, a pure function,
+determines which tasks each worker gets and which workers to start. Then the events of
+the turn are posted, all events of a run together.
 
 A task is in the queue, or with a worker (`Execution.worker`), or it has ended. A task
 with a worker either runs, or waits behind the running task, with a token that the pool
@@ -13,10 +13,11 @@ can take back (`recall`). The pool takes a task back if it would wait for long: 
 the task before it calls other tasks or is being stopped, or because another worker is
 idle.
 
-A task is stopped in two steps: a signal makes its code raise; if the task has not ended
-when the grace is over, its worker is killed. Before the signal, all tasks behind it are
-taken back, so that the kill costs only this task. A worker that dies by itself also
-costs only the task that it ran; the tasks behind that one are queued again.
+A task is stopped in two steps. A signal makes its code raise an error. If the task has
+not ended when the grace is over, its worker is killed. Before the signal, all tasks
+behind it are taken back, so that the kill affects only this task. If a worker dies by
+itself, only the task that it ran is lost, and the tasks behind that task are queued
+again.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ _SPARE: Final = 8
 
 
 class Pool(TaskPool):
-    """The worker processes, their tasks, and the waiting tasks; used on the I/O thread.
+    """The worker processes, their tasks, and the waiting tasks.
+
+    A pool is used on the I/O thread only.
 
     Args:
         settings: The settings of the pool.
@@ -103,12 +106,12 @@ class Pool(TaskPool):
     # ------------------------------------------------ tasks in
 
     def cancel(self, key: JobKey, kill: bool) -> None:
-        """Withdraw a waiting task; if *kill*, stop a running one."""
+        """Withdraw a waiting task. If *kill*, also stop a running task."""
         if (task := self.withdraw(key)) is not None and kill:
             self._stop(task, "cancel")
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that has not begun; warn a running task that its run will
+        """Withdraw a task that has not begun, or warn a running task that its run will
         end.
         """
         if (task := self.withdraw(key)) is not None:
@@ -129,7 +132,11 @@ class Pool(TaskPool):
         self._post_events()
 
     def _assign(self, now: float) -> bool:
-        """Execute the plan that `assign` returns; return whether any task was sent."""
+        """Execute the plan that `assign` returns.
+
+        Returns:
+            True if any task was sent.
+        """
         workers = sorted(self.workers, key=attrgetter("last_activity"), reverse=True)
         loads = [worker.load(now) for worker in workers]
         limits = PoolLimits(self.settings.size, self._keep, self._batch)
@@ -189,8 +196,8 @@ class Pool(TaskPool):
         self._requeue(tasks)
 
     def _requeue(self, tasks: Sequence[InFlight]) -> None:
-        """Queue *tasks*, which no worker has begun, again; end the tasks that must
-        stop.
+        """Queue *tasks*, which no worker has begun, again. A task that must stop is
+        ended instead.
         """
         for task in tasks:
             worker = task.execution.worker
@@ -203,7 +210,7 @@ class Pool(TaskPool):
                 self.finish(task, task.stopped())
 
     def _free(self, task: InFlight) -> None:
-        """Take *task* from its worker; stop the worker if it is worn out or
+        """Take *task* from its worker, and stop the worker if it is worn out or
         superfluous.
         """
         execution = task.execution
@@ -241,10 +248,10 @@ class Pool(TaskPool):
         return states.count(WorkerState.IDLE) > most
 
     def _rebalance(self) -> None:
-        """Take back the tasks that wait behind others on their workers, if a worker is
-        idle.
+        """Take back the tasks that wait behind other tasks on their workers, if a
+        worker is idle.
 
-        Called only when the queue is empty.
+        This is called only when the queue is empty.
         """
         behind = [worker for worker in self.workers if len(worker.tasks) > 1]
         if not behind:
@@ -260,7 +267,7 @@ class Pool(TaskPool):
         task.execution.worker.note_tasks()
 
     def _on_spoiled(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Replace *worker*: its last task has changed the process irreversibly."""
+        """Replace *worker*, whose last task has changed the process irreversibly."""
         worker.is_spoiled = True
         self.recall(worker)
         if worker.state is WorkerState.IDLE:
@@ -282,7 +289,7 @@ class Pool(TaskPool):
     def leave(
         self, contexts: Set[bytes], body: bytes, result: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have the workers exit *contexts*; set *result* to a future for each exit."""
+        """Have the workers exit *contexts*, and set *result* to one future an exit."""
         exits: list[Future[Any]] = []
         for worker in self.workers:
             if not worker.sent.contexts & contexts:
@@ -299,8 +306,8 @@ class Pool(TaskPool):
     # ------------------------------------------------ how a task is stopped
 
     def _check_timeout(self, worker: WorkerProcess, number: int) -> None:
-        """Stop a task of *worker* if its timeout is over; otherwise check again when it
-        ends.
+        """Stop a task of *worker* if its timeout is over, or check again when the
+        timeout ends.
         """
         task = worker.tasks.get(number)
         if task is None or task.execution.stopping is not None:
@@ -319,8 +326,10 @@ class Pool(TaskPool):
             task.execution.timer = self.loop.call_at(end, check)
 
     def _stop(self, task: InFlight, reason: StopReason) -> None:
-        """Stop *task*, which a worker has: send a signal that raises in it, and kill
-        the worker after the grace.
+        """Stop *task*, which a worker has.
+
+        A signal raises an error in the task's code. After the grace, the worker is
+        killed.
         """
         execution = task.execution
         if execution.stopping is not None:
@@ -328,7 +337,7 @@ class Pool(TaskPool):
         execution.stopping = reason
         worker = execution.worker
         number = execution.number
-        # A kill must not cost any other task; and *task* itself may not have begun.
+        # A kill must not affect any other task, and *task* itself may not have begun.
         self.recall(worker)
         worker.read_everything()
         if number not in worker.tasks:
@@ -345,7 +354,7 @@ class Pool(TaskPool):
     def pause_reading(self, worker: WorkerProcess, task: InFlight) -> bool:
         """Stop reading from *worker* for now.
 
-        Return False, and keep reading, if the pause would hold up another run.
+        If the pause would hold up another run, continue reading and return False.
         """
         if task.execution.stopping is not None or worker.link.paused_for is not None:
             return False
@@ -414,7 +423,7 @@ class Pool(TaskPool):
         worker.process.failure = messages.PackedOutcome(frame.body)
 
     def _on_failed_start(self, error: BaseException | messages.PackedOutcome) -> None:
-        """Note that a worker did not become ready; after several failures in a row, end
+        """Note that a worker did not become ready. After several failures in a row, end
         all waiting tasks.
         """
         self._keep = 0
@@ -428,8 +437,8 @@ class Pool(TaskPool):
     # ------------------------------------------------ how workers go
 
     def _stop_unused(self) -> None:
-        """Stop the workers that have been idle for `idle_after` seconds; check again
-        after as many.
+        """Stop the workers that have been idle for `idle_after` seconds, and check
+        again after the same time.
         """
         now = time.monotonic()
         idle_after = self.settings.idle_after
@@ -468,7 +477,9 @@ class Pool(TaskPool):
     def _end_tasks(
         self, worker: WorkerProcess, died: Callable[[str], WorkerDiedError], peak: int
     ) -> None:
-        """End the task that *worker*, which is gone, has begun; requeue the others."""
+        """End the task that *worker*, which has ended, has begun, and requeue its other
+        tasks.
+        """
         running = worker.running()
         if running is not None:
             # The worker died before it could report when the task began.
@@ -485,14 +496,14 @@ class Pool(TaskPool):
             return
         for task in unbegun:
             task.failed_starts += 1
-            # Otherwise a task whose workers always die before they begin would wait
-            # forever.
+            # Otherwise a task would wait forever if its workers always died before they
+            # began it.
             is_stopping = task.execution.stopping is not None
             if task.failed_starts > _START_TRIES and not is_stopping:
                 self.finish(task, Raised(died(task.job.task.name)))
 
     def close(self) -> None:
-        """End all tasks and workers; idle workers may exit by themselves during the
+        """End all tasks and workers. Idle workers may exit by themselves during the
         grace.
         """
         self._is_closing = True
@@ -520,5 +531,5 @@ def _kill_stuck(worker: WorkerProcess, number: int) -> None:
 
 
 def _on_contexts_left(worker: WorkerProcess, frame: Frame) -> None:
-    """Note that *worker* has exited the contexts that it was requested to exit."""
+    """Note that *worker* has exited the contexts that a request named."""
     worker.sent.pending_context_exits.pop(frame.number).set_result(None)

@@ -2,7 +2,7 @@
 
 A worker has six connections, all of them anonymous: a link for frames, a socket for
 shared memory descriptors, a page of shared memory for its status, a pipe for task
-tokens, and its stdout and stderr. The coordinator makes both ends of each connection.
+tokens, and its stdout and stderr. The coordinator creates both ends of each connection.
 The new process inherits the descriptors of the far ends, and the coordinator then
 closes its copies of these.
 """
@@ -36,8 +36,8 @@ _NO_STATUS: Final = memoryview(bytes(protocol.STATUS_SIZE)).cast("Q")
 class InheritedFd:
     """A descriptor that a new process inherits.
 
-    Pickled while loky starts the process, it is unpickled as the descriptor's number in
-    the new process.
+    It is pickled while loky starts the process, and unpickled as the descriptor's
+    number in the new process.
     """
 
     def __init__(self, fd: int) -> None:
@@ -55,7 +55,7 @@ class WorkerConnections:
 
     Args:
         settings: The settings of the pool.
-        far: Closes the worker's ends when the process has been started.
+        far: The exit stack that closes the worker's ends when the process was started.
     """
 
     def __init__(self, settings: PoolSettings, far: ExitStack) -> None:
@@ -66,7 +66,7 @@ class WorkerConnections:
             self.fd_socket = FdSocket(fd_socket)
             self.stdout, far_stdout = _pipe(near, far)
             self.stderr, far_stderr = _pipe(near, far)
-            # Both processes read from this pipe: the process that reads a token has the
+            # Both processes read from this pipe. The process that reads a token has the
             # task.
             self.tokens, self.tokens_write = _pipe(near, near)
             memory = new_shared_file(protocol.STATUS_SIZE)
@@ -103,8 +103,8 @@ class WorkerConnections:
         os.write(self.tokens_write, tokens)
 
     def take_tokens(self) -> list[int]:
-        """Take back the tokens of the tasks that the worker has not begun; return their
-        numbers.
+        """Take back the tokens of the tasks that the worker has not begun, and return
+        the numbers of these tasks.
         """
         try:
             tokens = os.read(self.tokens, _ALL_TOKENS)
@@ -124,15 +124,16 @@ class ProcessHandle:
 
     Args:
         process: loky's process object.
-        guard: Kills the processes that the worker's tasks started, if the coordinator
-            cannot.
+        guard: The guard that kills the processes that the worker's tasks started, if
+            the coordinator cannot.
         tag: The tag by which the guard finds all processes that the worker starts.
     """
 
     failure: PackedOutcome | None = None
     """The error of the pool's initializer in the worker."""
     start_timer: Timer | None = None
-    """The timer that kills a worker that does not become ready; None once it is ready.
+    """The timer that kills the worker if it does not become ready in time, or None
+    once it is ready.
     """
 
     def __init__(self, process: Any, guard: Guard, tag: str) -> None:
@@ -141,7 +142,7 @@ class ProcessHandle:
         self._tag = tag
         self.pid: int = process.pid
         self.kill_reason: str | None = None
-        """The reason why the pool killed the process, or None if it did not."""
+        """The reason why the pool killed the process, or None if it was not killed."""
         guard.add(self.pid, tag)
         self._has_pidfd = hasattr(os, "pidfd_open")
         if self._has_pidfd:
@@ -151,7 +152,7 @@ class ProcessHandle:
         """A descriptor that is readable when the process has ended."""
 
     def send_signal(self, number: int) -> bool:
-        """Send a signal; return whether the process still exists."""
+        """Send a signal, and return whether the process still exists."""
         try:
             if self._has_pidfd:
                 signal.pidfd_send_signal(self.exit_fd, number)
@@ -176,8 +177,8 @@ class ProcessHandle:
         return reap(self._process)
 
     def end_descendants(self) -> None:
-        """Kill the processes that the tasks started and left running; forget the worker
-        process.
+        """Kill the processes that the tasks started and left running, and forget the
+        worker process.
         """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -201,9 +202,10 @@ def start_process(
 
     Args:
         settings: The settings of the pool.
-        guard: Kills the processes that the worker's tasks started, if the coordinator
-            cannot.
-        launch: Starts a process, given its setup and extra environment variables.
+        guard: The guard that kills the processes that the worker's tasks started, if
+            the coordinator cannot.
+        launch: A function that starts a process, given the setup and extra environment
+            variables.
 
     Raises:
         BaseException: The process cannot be started.
@@ -225,8 +227,9 @@ def start_process(
 
 
 def log_levels() -> dict[str, int]:
-    """Return the levels of this program's loggers, by name, for loggers that have their
-    own level.
+    """Return the levels of this program's loggers by name.
+
+    Loggers without a level are left out.
     """
     levels = {"": logging.root.level}
     for name, logger in tuple(logging.root.manager.loggerDict.items()):

@@ -1,14 +1,14 @@
 """OS threads for the store requests of tasks.
 
 A store may wait for a disk or another process, or never answer. So each run has a few
-OS threads at a time, and a request that is never answered holds up that run alone::
+OS threads at a time, and a request that is never answered holds up only that run::
 
     I/O thread                         OS threads
     ----------                         ----------
     ASKED -- submit --> line of run A  at most four at a time --> store of run A
                     \\-> line of run B  at most four at a time --> store of run B
 
-A thread that has emptied its line serves another one; a few idle threads are kept.
+A thread that has emptied its line serves another line. A few idle threads are kept.
 """
 
 from __future__ import annotations
@@ -26,34 +26,36 @@ from flowpregel.executors.base import Mailbox
 _log: Final = logging.getLogger("flowpregel.worker")
 Request: TypeAlias = Callable[[], object]
 _MOST_OF_A_RUN: Final = 4
-"""Requests of one run that are answered at the same time."""
+"""The number of a run's requests that are answered at the same time."""
 _MOST_IDLE: Final = 4
-"""Threads that wait for the next request."""
+"""The number of idle threads that are kept."""
 _AT_EXIT: Final = 1.0
 """Seconds for which the end of a pool waits for requests that are being answered."""
 
 
 @dataclass(slots=True, eq=False)
 class RequestLine:
-    """Requests of one run."""
+    """The requests of one run."""
 
     run: Mailbox
     waiting: deque[Request] = field(default_factory=deque)
     threads: int = 0
-    """Threads that serve the line."""
+    """The number of threads that serve the line."""
 
 
 class RequestThreads:
-    """OS threads that answer requests: a few for each run, started when needed."""
+    """OS threads that answer requests. Each run has a few, started when needed."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._lines: dict[Mailbox, RequestLine] = {}
-        """Lines that a thread serves, by their runs."""
+        """The lines that threads serve, by run."""
         self._unserved: SimpleQueue[RequestLine] = SimpleQueue()
-        """Lines for idle threads to serve next."""
+        """The lines that idle threads must serve next."""
         self._idle = 0
-        """Threads that wait for a line, less those that are about to get one."""
+        """The number of threads that wait for a line, without those for which a line is
+        already in the queue.
+        """
 
     def submit(self, run: Mailbox, request: Request) -> None:
         """Queue *request*, to be called after the earlier requests of *run*.
@@ -70,12 +72,13 @@ class RequestThreads:
             line.waiting.append(request)
 
     def _assign_thread(self, line: RequestLine) -> None:
-        """Have one more thread serve *line*: an idle one or a new one."""
+        """Have one more thread serve *line*, either an idle thread or a new thread."""
         if self._idle:
             self._idle -= 1
             self._unserved.put(line)
             return
-        # A daemon: the end of the program does not wait for a store that never answers.
+        # A daemon thread, so that the end of the program does not wait for a store that
+        # never answers.
         thread = threading.Thread(
             target=self._run,
             args=(line,),
@@ -89,7 +92,11 @@ class RequestThreads:
             line = self._unserved.get()
 
     def _serve(self, line: RequestLine) -> bool:
-        """Answer the requests of *line*; return whether to wait for another line."""
+        """Answer the requests of *line*.
+
+        Returns:
+            True if the thread must wait for another line.
+        """
         while True:
             with self._changed:
                 if not line.waiting:
@@ -103,7 +110,7 @@ class RequestThreads:
             del request
 
     def _leave(self, line: RequestLine) -> bool:
-        """Stop serving *line*; return whether the thread is kept."""
+        """Stop serving *line*, and return whether the thread is kept."""
         line.threads -= 1
         if not line.threads:
             del self._lines[line.run]
@@ -114,7 +121,7 @@ class RequestThreads:
         return True
 
     def close(self) -> None:
-        """Drop the waiting requests; wait a moment for the requests that are being
+        """Drop the waiting requests, and wait a moment for the requests that are being
         answered.
         """
         with self._changed:

@@ -1,4 +1,4 @@
-"""The ledger of a pool: its resources, and the amounts that its tasks take."""
+"""The ledger of a pool, which records its resources and the amounts that tasks take."""
 
 from __future__ import annotations
 
@@ -101,12 +101,14 @@ def _memory() -> int:
 
 
 class ResourceLedger:
-    """The resources of a pool, and the tasks that take them; used on the I/O thread.
+    """The resources of a pool, and the tasks that take them.
+
+    A ledger is used on the I/O thread only.
 
     Args:
         settings: The settings of the pool.
         loop: The I/O loop.
-        finish: Ends a task whose needs can never be met.
+        finish: A function that ends a task whose needs can never be met.
     """
 
     def __init__(
@@ -119,13 +121,13 @@ class ResourceLedger:
         self._loop = loop
         self._finish = finish
         self._timer_due = inf
-        """The time at which a timer is due because amounts change then."""
+        """The time at which a timer is due, because amounts change at that time."""
         self._needs: dict[object, Needs] = {}
         self._fitting: set[Needs] = set()
         """The needs that the pool can meet, if it is otherwise idle."""
         self.clock = time.monotonic
         self._measured: set[InFlight] = set()
-        """The tasks for which the peak memory of their worker was reset."""
+        """The tasks whose worker's peak memory was reset when they began."""
         self._rates: dict[str, RateWindow] = {}
         self._shared: dict[str, CrossProcessLimit] = {}
         for name, count in settings.amounts.items() if settings.limits_folder else ():
@@ -133,13 +135,13 @@ class ResourceLedger:
                 folder = Path(settings.limits_folder) / quote(name, safe="")
                 self._shared[name] = CrossProcessLimit(folder, int(count))
         self.count = 0
-        """The number of tasks in the pool that have needs of their own."""
+        """The number of tasks in the pool that have `Needs`."""
 
     def note(self, task: InFlight, tasks: Mapping[JobKey, InFlight]) -> None:
-        """Note the needs of *task*; refuse it if they can never be met.
+        """Note the needs of *task*, and refuse the task if they can never be met.
 
-        The callers of *task*, which are among *tasks*, hold their resources until it
-        has ended.
+        The callers of *task*, which are among *tasks*, hold their resources until the
+        task has ended.
         """
         called = task.job.task
         resources = called.node.resources
@@ -163,9 +165,7 @@ class ResourceLedger:
             self._check(task, needs, callers)
 
     def _check(self, task: InFlight, needs: Needs, callers: Sequence[InFlight]) -> None:
-        """Refuse *task* if the resources that *callers* do not hold can never be
-        enough.
-        """
+        """Refuse *task* if it needs more resources than *callers* leave free."""
         for name, amount in needs.amounts.items():
             total = self._settings.amounts.get(name, 0)
             holders: list[str] = []
@@ -295,7 +295,7 @@ class ResourceLedger:
             amounts["memory"] = max(min(used, most), amounts.get("memory", 0))
 
     def end(self, task: InFlight) -> None:
-        """Note that *task*, which has needs, has ended; its worker may be alive or
+        """Note that *task*, which has `Needs`, has ended. Its worker may be alive or
         dead.
         """
         self.count -= 1
@@ -325,7 +325,9 @@ class ResourceLedger:
 
 
 def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) -> int:
-    """Return the priority of a task: its own or its caller's, whichever is higher."""
+    """Return the priority of a task, which is its own priority or that of its caller,
+    whichever is higher.
+    """
     priority = None
     if resources is not None:
         priority = resources.priority
@@ -337,8 +339,8 @@ def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) ->
 
 
 def _holds_something(caller: InFlight) -> bool:
-    """Return whether *caller*, while it waits for its calls, holds more than the CPUs
-    it lends.
+    """Return whether *caller* holds other resources than the CPUs that it lends while
+    it waits for its calls.
     """
     return caller.needs is not None and len(caller.needs.amounts) > 1
 
@@ -371,7 +373,7 @@ def _held_by_callers(
     task: InFlight, name: str, callers: Sequence[InFlight]
 ) -> tuple[list[str], float]:
     """Return the names of the callers of *task* that hold some of a resource, and the
-    amount they hold.
+    amount that they hold.
 
     *callers* are the callers in this pool. A waiting caller lends its CPUs, so it holds
     none.

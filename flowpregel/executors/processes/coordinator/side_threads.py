@@ -1,4 +1,4 @@
-"""OS threads for user code that may block: log handlers, stdout, future callbacks.
+"""OS threads for user code that may block, such as log handlers and callbacks.
 
 ::
 
@@ -8,8 +8,8 @@
     a task's end -- post_behind -->  post, when it is its turn ->  mailbox
         (a timer) -- if that is stuck --------------------------> mailbox
 
-The unwritten output of a worker is bounded: beyond the bound the worker is left unread,
-so that its full socket blocks it and no memory fills up. The end of a task is posted
+The unwritten output of a worker is bounded. Beyond the bound the worker is left unread,
+so that its full socket blocks it, and no memory fills up. The end of a task is posted
 after the task's output is written, so that the output is on the screen when the run
 returns. If the output cannot be written, the end is posted without waiting for it.
 """
@@ -33,7 +33,7 @@ from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 _log: Final = logging.getLogger("flowpregel.worker")
 Action: TypeAlias = Callable[[], object]
 _MOST_UNWRITTEN: Final = 1 << 20
-"""The bytes of a worker's output that may wait to be written."""
+"""The size, in bytes, of a worker's output that may wait to be written."""
 _STUCK_AFTER: Final = 0.25
 """Seconds for which the end of a task waits behind one write that does not return."""
 _LONGEST_WAIT: Final = 10.0
@@ -43,7 +43,7 @@ _AT_EXIT: Final = 5.0
 
 
 class SideThread:
-    """An OS thread that calls actions one after another; the first action starts it.
+    """An OS thread that calls actions one after another, and is started by the first.
 
     Args:
         name: The name of the OS thread.
@@ -55,11 +55,14 @@ class SideThread:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.busy_since = 0.0
-        """The monotonic time at which the present action began; 0 if the thread waits.
+        """The monotonic time at which the current action began, or 0 if there is none.
         """
 
     def call(self, action: Action) -> None:
-        """Have *action* called when its turn comes; from any OS thread."""
+        """Have *action* called after all earlier actions.
+
+        Any OS thread may call this method.
+        """
         self._actions.put(action)
         if self._thread is None:
             self._start()
@@ -76,17 +79,17 @@ class SideThread:
                     self._thread = thread
 
     def is_current(self) -> bool:
-        """Return whether the calling OS thread is this one."""
+        """Return whether the calling OS thread is this OS thread."""
         return self._thread is threading.current_thread()
 
     def is_stuck(self) -> bool:
-        """Return whether the present action has taken long enough to count as stuck."""
+        """Return whether the current action has taken long enough to count as stuck."""
         began = self.busy_since
         return bool(began) and time.monotonic() - began > _STUCK_AFTER
 
     def close(self) -> None:
-        """End the thread when it has called all actions; wait only a few seconds for an
-        action that does not return.
+        """End the thread when it has called all actions. If an action does not return,
+        wait only a few seconds.
         """
         thread, end = self._thread, time.monotonic() + _LONGEST_WAIT
         self._actions.put(None)
@@ -117,7 +120,7 @@ class Unwritten:
     """The unwritten output of one worker.
 
     Args:
-        resume: Called on the I/O thread when there is room again.
+        resume: A function that is called on the I/O thread when there is room again.
     """
 
     def __init__(self, resume: Action) -> None:
@@ -125,15 +128,16 @@ class Unwritten:
         self.size = 0
         """The size of the output, in bytes."""
         self.is_full = False
-        """Whether the worker is left unread."""
+        """True if the worker is left unread."""
         self.drops = False
-        """Whether output was dropped: it arrived although the worker was left unread.
+        """True if output was dropped, which arrived although the worker was left
+        unread.
         """
         self._lock = threading.Lock()
 
     def add(self, size: int) -> bool:
-        """Add *size* bytes that will be written; return whether they have just exceeded
-        the bound.
+        """Add *size* bytes that will be written, and return whether they have just
+        exceeded the bound.
         """
         with self._lock:
             self.size += size
@@ -144,7 +148,7 @@ class Unwritten:
             return self.is_full and not was_full
 
     def subtract(self, size: int) -> bool:
-        """Subtract *size* written bytes; return whether the worker may be read
+        """Subtract *size* written bytes, and return whether the worker may be read
         again.
         """
         with self._lock:
@@ -159,7 +163,8 @@ class WorkerOutput:
     """The text that one worker has printed and logged.
 
     Args:
-        resume: Called on the I/O thread when the worker may be read again.
+        resume: A function that is called on the I/O thread when the worker may be read
+            again.
     """
 
     def __init__(self, resume: Action) -> None:
@@ -181,18 +186,18 @@ class OutputThread:
         self._loop = loop
         self._thread = SideThread("flowpregel-output")
         self._late: deque[tuple[float, Mailbox, list[Any]]] = deque()
-        """The ends of tasks that wait behind output: the time, the run, and a list with
-        the event.
+        """The ends of tasks that wait behind output. Each consists of the time, the
+        mailbox, and a list with the event.
 
         The OS thread that posts the event removes it from the list, so that it is
         posted once.
         """
 
     def add(self, unwritten: Unwritten, size: int, write: Action) -> bool:
-        """Have *write* called, for output of *size* bytes; return whether to stop
+        """Have *write* called for output of *size* bytes, and return whether to stop
         reading the worker.
 
-        If far too much output arrives nevertheless, it is dropped.
+        If far too much output arrives all the same, it is dropped.
         """
         if unwritten.size > 2 * _MOST_UNWRITTEN:
             if not unwritten.drops:
@@ -226,8 +231,8 @@ class OutputThread:
         self._late.append((time.monotonic(), mailbox, events))
 
     def _post_late(self) -> None:
-        """Post the events that have waited too long; set a timer if other
-        events wait.
+        """Post the events that have waited too long, and set a timer if other events
+        wait.
         """
         too_long, is_stuck = time.monotonic() - _LONGEST_WAIT, self._thread.is_stuck()
         while self._late:
@@ -239,8 +244,8 @@ class OutputThread:
             _post(mailbox, events)
 
     def log_error(self, message: str) -> None:
-        """Log the error that is being handled, on this thread, since log handlers may
-        block.
+        """Log the error that is being handled. The log handlers, which may block, are
+        called on the output thread.
         """
         error = sys.exc_info()[1]
         self._thread.call(partial(_log.error, message, exc_info=error))
@@ -248,7 +253,7 @@ class OutputThread:
     def close(self) -> None:
         """Write the remaining output, unless the thread is stuck.
 
-        Called after the end of the I/O thread.
+        This is called after the I/O thread has ended.
         """
         self._thread.close()
         for _, mailbox, events in self._late:

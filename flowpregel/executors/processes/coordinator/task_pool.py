@@ -1,4 +1,4 @@
-"""The tasks of a pool: the pool takes them, acts on the frames of workers, and posts
+"""The part of a pool that accepts tasks, acts on the frames of workers, and posts
 events.
 
 All pools share this part, whether their workers run on this machine or on others.
@@ -67,17 +67,16 @@ _FORMAT: Final = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CHUNK_COST: Final = 256
 """Bytes that a chunk takes in addition to its content."""
 _TRY_AGAIN: Final = 1 << 20
-"""Bytes after which the pool tries again to pause reading from a worker."""
+"""The number of further bytes after which the pool tries again to pause a worker."""
 _DROPPED_AFTER: Final = 0.05
 """Seconds after which all tasks that have ended are dropped together."""
 
 
 class TaskPool(ABC):
-    """The tasks on workers, local or remote, and the waiting tasks; used on the I/O
-    thread.
+    """The tasks on workers, local or remote, and the waiting tasks.
 
-    A frame handler may raise any exception, since a user's
-    class may raise anything while it is unpickled.
+    A pool is used on the I/O thread only. A frame handler may raise any exception,
+    since a user's class may raise anything while it is unpickled.
 
     Args:
         settings: The settings of the pool.
@@ -93,9 +92,11 @@ class TaskPool(ABC):
         self.loop = IOLoop(self._dispatch, self._log_error)
         self.output = OutputThread(self.loop)
         self.callbacks = SideThread("flowpregel-callbacks")
-        """Calls the callbacks that users have added to the futures of plain calls."""
+        """The thread for the callbacks that users have added to the futures of plain
+        calls.
+        """
         self._dropping = SideThread("flowpregel-dropping")
-        """Drops the inputs of tasks."""
+        """The thread that drops the inputs of tasks."""
         self.encoder = encoder.JobEncoder(arena)
         self.workers: set[Any] = set()
         """The pool's worker processes on this machine."""
@@ -104,13 +105,13 @@ class TaskPool(ABC):
         self._events: defaultdict[Mailbox, list[UnreadEvent]] = defaultdict(list)
         """The events to post at the end of this loop turn."""
         self._behind: list[tuple[Mailbox, UnreadEnd]] = []
-        """The ends of tasks, to post when the output of these tasks is written."""
+        """The ends of tasks to post when the output of these tasks is written."""
         self._ended: defaultdict[Mailbox, list[InFlight]] = defaultdict(list)
-        """The tasks that have just ended. Dropping their inputs may run a `__del__`, so
-        another OS thread does that.
+        """The tasks that have just ended. Another OS thread drops their inputs, because
+        that may run a `__del__`.
         """
         self._is_closing = False
-        """True if the pool is closing; its tasks are then withdrawn."""
+        """True if the pool is closing, so that its tasks are withdrawn."""
         self.resources = ResourceLedger(settings, self.loop, self.finish)
         self._store_threads = RequestThreads()
         self._actions: dict[int, Callable[[InFlight, Frame], object]] = {
@@ -128,7 +129,7 @@ class TaskPool(ABC):
             protocol.LOGGED: self._on_logged,
             **dict.fromkeys(self._actions, self._on_running),
         }
-        """The frame handlers, by kind; each is called with the worker and the frame."""
+        """The frame handlers, by kind. A handler gets the worker and the frame."""
 
     def start(self) -> None:
         """Start the I/O thread."""
@@ -137,7 +138,10 @@ class TaskPool(ABC):
     # ------------------------------------------------ tasks in and out
 
     def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
-        """Take packed *tasks* of one run; each is sent as soon as a worker has room."""
+        """Accept packed *tasks* of one run.
+
+        Each is sent as soon as a worker has room.
+        """
         for task in tasks:
             self._tasks[task.job.key] = task
             if self.resources.count or task.job.task.node.resources is not None:
@@ -148,7 +152,7 @@ class TaskPool(ABC):
         self.resume_for_others(mailbox)
 
     def withdraw(self, key: JobKey) -> InFlight | None:
-        """Withdraw a waiting task; return the task if a worker has it already."""
+        """Withdraw a waiting task, or return the task if a worker already has it."""
         task = self._tasks.get(key)
         if task is not None and task.execution.worker is None:
             self.finish(task, Withdrawn())
@@ -157,18 +161,18 @@ class TaskPool(ABC):
 
     @abstractmethod
     def cancel(self, key: JobKey, kill: bool) -> None:
-        """Withdraw a waiting task; if *kill*, stop a running one."""
+        """Withdraw a waiting task. If *kill*, also stop a running task."""
 
     @abstractmethod
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that has not begun; warn a running task that its run will
+        """Withdraw a task that has not begun, or warn a running task that its run will
         end.
         """
 
     @abstractmethod
     def _dispatch(self) -> None:
-        """Send waiting tasks to workers that have room, and post events; called at the
-        end of each turn.
+        """Send waiting tasks to workers that have room, and post events. This is called
+        at the end of each turn.
         """
 
     def _post_events(self) -> None:
@@ -246,7 +250,7 @@ class TaskPool(ABC):
 
     @abstractmethod
     def _free(self, task: InFlight) -> None:
-        """Note that the worker of *task* no longer has it."""
+        """Note that the worker of *task* no longer has the task."""
 
     def release_own(self, tasks: Iterable[InFlight]) -> None:
         """Release the buffers of *tasks*, which have no reader."""
@@ -262,8 +266,10 @@ class TaskPool(ABC):
 
     @abstractmethod
     def pause_reading(self, worker: Any, task: InFlight) -> bool:
-        """Stop reading from *worker* for now. Return False, and keep reading, if the
-        pause would hold up another run than *task*'s.
+        """Stop reading from *worker* for now.
+
+        If the pause would hold up another run than the run of *task*, continue reading
+        and return False.
         """
 
     @abstractmethod
@@ -284,15 +290,15 @@ class TaskPool(ABC):
 
     @abstractmethod
     def refuse(self, task: InFlight, worker: Any) -> None:
-        """End *task*, a message of which cannot be read, if *worker* still has the
-        task.
+        """End *task*, which has sent a message that cannot be read, if *worker* still
+        has the task.
         """
 
     @abstractmethod
     def leave(
         self, contexts: Set[bytes], body: bytes, requests: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have workers exit *contexts*; set *requests* to a future for each exit.
+        """Have workers exit *contexts*, and set *requests* to a future for each exit.
 
         *body* is the message for the workers: the contexts, and the error of the run.
         """
@@ -358,8 +364,8 @@ class TaskPool(ABC):
             self._apply_back_pressure(task, backlog, len(frame.body) + _CHUNK_COST)
 
     def _apply_back_pressure(self, task: InFlight, backlog: Backlog, size: int) -> None:
-        """Count *size* unread bytes for the run of *task*; pause the task's worker if
-        the run has too many unread bytes.
+        """Count *size* unread bytes for the run of *task*, and pause the task's worker
+        if the run has too many unread bytes.
         """
         worker = task.execution.worker
         if not backlog.add(size):
@@ -384,15 +390,15 @@ class TaskPool(ABC):
         self._events[task.mailbox].append(UnreadCall(task, frame.body, refuse, decode))
 
     def _refusal_of(self, task: InFlight) -> Action:
-        """Return an action that ends *task* if its worker still has it, from any OS
-        thread.
+        """Return an action that ends *task* if its worker still has the task. Any OS
+        thread may call the action.
         """
         refuse = partial(self.refuse, task, task.execution.worker)
         return partial(self.loop.call, refuse)
 
     def _note_call(self, task: InFlight, request: int) -> None:
-        """Note that *task* waits for a call: its CPU is lent to others, and its worker
-        gets no more tasks.
+        """Note that *task* waits for a call, so that its CPU is lent to other tasks and
+        its worker gets no more tasks.
         """
         task.execution.calls.add(request)
         task.code.seconds = float("inf")

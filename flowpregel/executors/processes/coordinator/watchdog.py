@@ -18,22 +18,20 @@ _CHECK_EVERY: Final = 0.25
 
 
 class Watchdog:
-    """A watchdog that checks one I/O thread while the thread is busy, and sleeps while
-    it waits.
+    """A watchdog that checks one I/O thread while that thread is busy.
 
     The watchdog has its own OS thread, since it calls the program's log handlers, which
-    may block. It wakes up four times a second while the I/O thread is busy, and not at
-    all otherwise.
+    may block. It wakes up four times a second while the I/O thread is busy, and sleeps
+    while the I/O thread waits.
     """
 
     def __init__(self) -> None:
         self.is_awake = False
-        """Whether the watchdog checks the I/O thread, which wakes it."""
+        """True if the watchdog checks the I/O thread. If not, the I/O thread wakes it.
+        """
         self.turn_began = 0.0
-        """The monotonic time at which the I/O thread's present turn began; 0 while it
-        waits.
-
-        Set by the I/O thread.
+        """The monotonic time at which the I/O thread's current turn began, or 0 while
+        it waits. The I/O thread sets this.
         """
         self._awake = threading.Event()
         self._ended = threading.Event()
@@ -47,7 +45,7 @@ class Watchdog:
         self._thread.start()
 
     def wake(self) -> None:
-        """Resume the checks; on the I/O thread."""
+        """Resume the checks. This is called on the I/O thread."""
         self.is_awake = True
         self._awake.set()
 

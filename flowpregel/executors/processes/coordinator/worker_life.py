@@ -53,7 +53,7 @@ class WorkerEvent(Enum):
     READY = auto()
     """The initializer has run."""
     BEGAN = auto()
-    """The first task of the worker waits for no calls; it runs, or is about to begin.
+    """The worker's first task does not wait for calls. It runs, or is about to begin.
     """
     CALLED = auto()
     """The running task waits for its calls."""

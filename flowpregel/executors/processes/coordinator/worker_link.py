@@ -1,20 +1,20 @@
 """The coordinator's end of the link to one worker.
 
 A worker sends frames on its socket. C code and programs in the worker print bytes to
-the pipes that are its stdout and stderr; this module makes frames of these bytes. A
-frame to the worker is sent at once, as far as the socket takes it; the rest waits in
-the outbox until the socket is writable again. Frames from the worker are cut from the
-bytes that arrive, and handled one by one on the I/O thread.
+the pipes that are its stdout and stderr, and this module turns these bytes into frames.
+A frame to the worker is sent at once. If the socket is full, the rest waits in the
+outbox until the socket is writable again. Frames from the worker are cut from the bytes
+that arrive, and handled one by one on the I/O thread.
 
 A link that is left unread fills up, and then the worker blocks when it sends. In this
 way a run that reads its stream slowly, or a terminal that takes no output, slows down
 the task that floods it. There are three reasons to leave a link unread, and each has
 its own end:
 
-* `paused_for`: a run has too many unread chunks from its tasks. Ends when the run has
-  read enough of them.
-* `awaits_output`: too much of the worker's output is not written yet. Ends when enough
-  output is written.
+* `paused_for`: a run has too many unread chunks from its tasks. This ends when the run
+  has read enough of them.
+* `awaits_output`: too much of the worker's output is not written yet. This ends when
+  enough output is written.
 * `stopped_reading`: the link has ended, or garbage arrived. This state is final.
 """
 
@@ -44,14 +44,14 @@ CLOSED_LINK: Final = "it closed its link"
 
 
 class CoordinatorLink:
-    """The coordinator's end of a link; all its methods are called on the I/O thread.
+    """The coordinator's end of a link. All methods are called on the I/O thread.
 
     Args:
         worker: The worker at the other end. If nothing more can be read, its
             `on_link_failed` is called with the reason.
         loop: The I/O loop.
         connections: The connections, with the socket and the pipes.
-        handlers: Called with the worker and a frame that it has sent, by kind.
+        handlers: The frame handlers by kind, which get the worker and a frame from it.
     """
 
     def __init__(
@@ -72,9 +72,7 @@ class CoordinatorLink:
         self._is_full = False
         """True while the socket is full, and watched until it is writable."""
         self._pipes = {connections.stdout: 0, connections.stderr: STDERR}
-        """The open pipes, and the flags for the frames that are made of each pipe's
-        bytes.
-        """
+        """The open pipes, each with the flags for the frames with its bytes."""
         self.paused_for: Mailbox | None = None
         """The run whose reader is so far behind that the link is left unread."""
         self.awaits_output = False
@@ -82,13 +80,13 @@ class CoordinatorLink:
         is written.
         """
         self.stopped_reading = False
-        """True when nothing more that the worker sends is read."""
+        """True if nothing more is read from the worker."""
 
     # ------------------------------------------------ what is watched
 
     def watch(self) -> None:
-        """Watch the socket: for reading unless the link is paused, for writing if bytes
-        wait.
+        """Watch the socket, for reading unless the link is paused, and for writing if
+        bytes wait.
         """
         is_paused = self.stopped_reading or self.is_paused()
         self._loop.watch(
@@ -132,7 +130,7 @@ class CoordinatorLink:
             self.watch_pipes()
 
     def call_at(self, when: float, action: Callable[[], object]) -> None:
-        """Call *action* at *when* (monotonic seconds)."""
+        """Call *action* at *when*, in monotonic seconds."""
         self._loop.call_at(when, action)
 
     # ------------------------------------------------ frames
@@ -157,14 +155,14 @@ class CoordinatorLink:
         except BlockingIOError:
             pass
         except OSError:
-            # The worker is gone. The I/O thread notices its end by the pidfd.
+            # The worker has ended. The I/O thread notices this by the pidfd.
             self._outbox.clear()
         if self._is_full != bool(self._outbox):
             self._is_full = not self._is_full
             self.watch()
 
     def read(self) -> bool:
-        """Handle the frames that have arrived; return whether there may be more."""
+        """Handle the frames that have arrived, and return whether there may be more."""
         try:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
@@ -188,9 +186,7 @@ class CoordinatorLink:
         return not self.stopped_reading
 
     def read_rest(self) -> None:
-        """Handle the frames that an ended process left in its link; then stop
-        reading.
-        """
+        """Handle the last frames in the link of an ended process, and stop reading."""
         while not self.stopped_reading and self.read():
             pass
         self._outbox.clear()

@@ -1,4 +1,4 @@
-"""One worker, as the pool sees it: its life, its link, its tasks.
+"""A worker from the pool's point of view, with its state, its link and its tasks.
 
 The constructor starts the process. It runs on the I/O thread, because that thread
 outlives the worker: the kernel sends a child its death signal when the OS *thread* that
@@ -56,11 +56,11 @@ _SLOW_AFTER: Final = 0.020
 _PARTING: Final = 0.5
 """Seconds that a worker may survive after its link has closed."""
 _START_TIMEOUT: Final = 120.0
-"""Seconds that a worker may take to start; its initializer may load a model."""
+"""Seconds that a worker may take to start, since its initializer may load a model."""
 
 
 class SentToWorker:
-    """The code, contexts and buffers that a worker was sent and still has."""
+    """The code, contexts and buffers that a worker got and still has."""
 
     def __init__(self) -> None:
         self.codes: RecentlyUsed[bytes, bool] = RecentlyUsed()
@@ -79,11 +79,11 @@ class WorkerProcess:
     Args:
         settings: The settings of the pool.
         loop: The I/O loop.
-        handlers: Called with the worker and a frame that it has sent, by kind.
-        guard: Kills the processes that the worker's tasks started, if the coordinator
-            cannot.
-        on_end: Called when the worker has ended, with the worker, its exit code and its
-            peak memory.
+        handlers: The frame handlers by kind, which get the worker and a frame from it.
+        guard: The guard that kills the processes that the worker's tasks started, if
+            the coordinator cannot.
+        on_end: A function that is called when the worker has ended, with the worker,
+            the exit code and the peak memory.
 
     Raises:
         BaseException: The process cannot be started.
@@ -95,7 +95,7 @@ class WorkerProcess:
     irreversibly.
     """
     served = 0
-    """The number of tasks that the worker was sent and that were not taken back."""
+    """The number of tasks that were sent to the worker and not taken back."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class WorkerProcess:
         self.tasks: dict[int, InFlight] = {}
         """The tasks by number, in the order in which they run."""
         self.last_activity = time.monotonic()
-        """The monotonic time at which the worker was started or became ready, an idle
-        worker got tasks, or a task ended.
+        """The monotonic time at which the worker last started, became ready, got tasks
+        while it was idle, or ended a task.
         """
         self.sent = SentToWorker()
         self.process, self.connections = start_process(settings, guard, self.launch)
@@ -127,7 +127,7 @@ class WorkerProcess:
         self.process.start_timer = loop.call_at(deadline, give_up)
 
     def launch(self, setup: WorkerSetup, env: Mapping[str, str]) -> Any:
-        """Start a process that runs a worker with *setup*; return it.
+        """Start a process that runs a worker with *setup*, and return the process.
 
         Args:
             setup: The worker's setup, whose descriptors are `InheritedFd`.
@@ -147,13 +147,13 @@ class WorkerProcess:
         """Record an event in the worker's life.
 
         Raises:
-            WorkerLifeError: The event cannot happen in the present state.
+            WorkerLifeError: The event cannot happen in the current state.
         """
         self.state = NEXT_STATE[self.state, event]
 
     def note_tasks(self) -> None:
-        """Update the state after a change of the tasks, or of the calls that a task
-        waits for.
+        """Update the state after a change of the tasks, or of the calls for which a
+        task waits.
         """
         first = next(iter(self.tasks.values()), None)
         if first is None:
@@ -178,14 +178,14 @@ class WorkerProcess:
         self.link.send(protocol.STOP)
 
     def kill(self, reason: str) -> None:
-        """Kill the process now, if it still exists; its end is then noticed like any
-        other.
+        """Kill the process now, if it still exists. Its end is noticed like any other
+        end.
         """
         self.note(WorkerEvent.KILLED)
         self.process.kill(reason)
 
     def on_link_failed(self, problem: str) -> None:
-        """Kill the worker, of which nothing more can be read."""
+        """Kill the worker, because nothing more can be read from its link."""
         if problem != CLOSED_LINK:
             self.kill(problem)
             return
@@ -217,7 +217,7 @@ class WorkerProcess:
     # ------------------------------------------------ its tasks
 
     def load(self, now: float) -> WorkerLoad:
-        """Return the worker's load, as `assign` needs it."""
+        """Return the worker's load for `assign`."""
         last = next(reversed(self.tasks.values()), None)
         if last is None:
             return WorkerLoad(self.state, inf, self.kind)
@@ -232,19 +232,19 @@ class WorkerProcess:
         return WorkerLoad(self.state, seconds, self.kind, amounts, last.needs)
 
     def running(self) -> InFlight | None:
-        """Return the task that the worker has begun and not ended, if any; from any OS
-        thread.
+        """Return the task that the worker has begun and not ended, or None. Any OS
+        thread may call this.
         """
         return self.tasks.get(self.connections.running_number())
 
     def sender_of(self, number: int) -> InFlight | None:
-        """Return the task that sent a frame with *number*, or else the running task, if
-        any.
+        """Return the task that sent a frame with *number*, or else the running task, or
+        None.
         """
         return self.tasks.get(number) or self.running()
 
     def give(self, tasks: Sequence[InFlight]) -> None:
-        """Send the worker *tasks*, which are packed, and let it begin them."""
+        """Send packed *tasks* to the worker, and let it begin them."""
         if self.reader.released:
             self.link.send(protocol.FREED, body=self.reader.take_released())
         # An idle worker begins the first task at once. The other tasks may be taken
@@ -271,12 +271,12 @@ class WorkerProcess:
         self.link.send(protocol.TASKS, first_number, pickle.dumps(orders, 5))
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
-        """Send the worker the answer to a request of *task*, which it runs."""
+        """Send the answer to a request of *task*, which the worker runs."""
         self.note_tasks()
         self.link.send(protocol.ANSWER, request, body)
 
     def signal_stop(self, number: int) -> None:
-        """Make the code of task *number* raise, if it still runs."""
+        """Raise an error in the code of task *number*, if the task still runs."""
         self.connections.status[protocol.UNWANTED] = number
         self.process.send_signal(STOP_SIGNAL)
 
@@ -285,8 +285,8 @@ class WorkerProcess:
         self.connections.status[protocol.ENDING] = number
 
     def read_everything(self) -> None:
-        """Resume all reading from the worker: its task must stop, and report how it
-        ended.
+        """Resume all reading from the worker, because its task must stop, and its end
+        must arrive.
         """
         self.link.resume()
         self.link.resume_output()
