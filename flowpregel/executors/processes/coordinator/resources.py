@@ -325,8 +325,9 @@ class ResourceLedger:
 
 
 def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) -> int:
-    """Return the priority of a task, which is its own priority or that of its caller,
-    whichever is higher.
+    """Return the priority of a task.
+
+    It is the task's own priority, or the caller's priority if that is higher.
     """
     priority = None
     if resources is not None:
