@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from flowpregel._core.effects import Stopped
@@ -103,6 +104,8 @@ class GraphRun:
             self.saver,
             streams=streams,
         )
+        self.modes = self._form.modes
+        """The stream modes that the user reads; empty if only the output is read."""
         self.options = self._core_options(invocation)
         """The options for the core, without the options that depend on the saver."""
 
@@ -120,22 +123,14 @@ class GraphRun:
             modes=modes,
             messages=messages,
             step_timeout=self.definition.step_timeout,
-            drain=self._drain_reason,
+            # A run without a control has no reason to stop at a barrier.
+            drain=partial(getattr, self.control, "drain_reason", None),
             on_code_change=invocation.on_code_change,
             on_unreadable=invocation.on_unreadable,
             on_unmatched=invocation.on_unmatched,
             fail_fast=invocation.fail_fast,
             stop_grace=invocation.stop_grace,
         )
-
-    def _drain_reason(self) -> str | None:
-        """Return the reason to stop at the next barrier, or None to continue."""
-        return None if self.control is None else self.control.drain_reason
-
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """The stream modes that the user reads; empty if only the output is read."""
-        return self._form.modes
 
     # ------------------------------------------------------------ requests to stop
 
