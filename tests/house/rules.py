@@ -237,11 +237,12 @@ def large_record(source: Source) -> Iterator[str]:
         fields = sum(isinstance(statement, ast.AnnAssign) for statement in node.body)
         bases = {ast.unparse(base) for base in node.bases}
         is_frozen = any("frozen" in ast.unparse(item) for item in node.decorator_list)
-        if (
-            fields > FIELDS
-            and not is_frozen
-            and not bases & {"TypedDict", "NamedTuple"}
-        ):
+        # A `TypedDict` that extends another one is known by its keyword.
+        is_dict = "TypedDict" in bases or any(
+            keyword.arg == "total" for keyword in node.keywords
+        )
+        is_mutable = not (is_frozen or is_dict or "NamedTuple" in bases)
+        if fields > FIELDS and is_mutable:
             yield f"{source.name}:{node.lineno} {node.name}: {fields} fields"
 
 
@@ -261,12 +262,21 @@ def banned_phrase(source: Source) -> Iterator[str]:
 
 
 def no_noun(source: Source) -> Iterator[str]:
-    """Yield locals and parameters whose name is in `NO_NOUNS`."""
+    """Yield locals and parameters whose name is in `NO_NOUNS`.
+
+    The parameters ``left`` and ``right`` are the two operands of a function, as in
+    LangGraph's reducers.
+    """
+    operands: set[ast.AST] = set()
     for node in source.nodes:
         match node:
+            case ast.arguments(
+                args=[ast.arg(arg="left") as left, ast.arg(arg="right")]
+            ):
+                operands.add(left)
             case ast.Name(id=name, ctx=ast.Store()) if name in NO_NOUNS:
                 yield f"{source.name}:{node.lineno} local {name}"
-            case ast.arg(arg=name) if name in NO_NOUNS:
+            case ast.arg(arg=name) if name in NO_NOUNS and node not in operands:
                 yield f"{source.name}:{node.lineno} parameter {name}"
 
 

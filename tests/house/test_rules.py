@@ -111,6 +111,12 @@ def test_module_functions_have_one_owner_each() -> None:
             + "".join(f"    f{n}: int\n" for n in range(13)),
             0,
         ),
+        (
+            "large_record",
+            "class C(Options, total=False):\n"
+            + "".join(f"    f{n}: int\n" for n in range(13)),
+            0,
+        ),
         ("clause_docstring", '"""What it is."""\n', 1),
         ("clause_docstring", '"""Return what it is."""\n', 0),
         ("clause_docstring", 'class C:\n    x: int\n    """Of the run."""\n', 1),
@@ -118,6 +124,8 @@ def test_module_functions_have_one_owner_each() -> None:
         ("banned_phrase", "# nobody waits\nx = 'nobody'\n", 1),
         ("no_noun", "for each in x: pass\n", 1),
         ("no_noun", "def f(place): pass\n", 1),
+        ("no_noun", "def f(left): pass\n", 1),
+        ("no_noun", "def f(left, right): pass\n", 0),
         ("no_noun", "for task in x: pass\n", 0),
         ("skipped_format", "x = 1  # fmt: skip\n", 1),
     ],
