@@ -213,13 +213,27 @@ times.
 """
 
 
+_main_thread = threading.main_thread().ident
+
+
+def _note_fork() -> None:
+    """Note that the OS thread that forked is the only one in the child process."""
+    global _main_thread
+    _main_thread = threading.get_ident()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
 def _is_main() -> bool:
-    return threading.get_ident() == threading.main_thread().ident
+    return threading.get_ident() == _main_thread
 
 
 def _own() -> _Hold | None:
     """Return the hold if it holds back handlers and this is the main thread."""
-    return hold_of_main if hold_of_main is not None and _is_main() else None
+    if hold_of_main is None or threading.get_ident() != _main_thread:
+        return None
+    return hold_of_main
 
 
 class defer_interrupts:
@@ -260,6 +274,9 @@ class defer_interrupts:
 
         @wraps(function)
         def holding(*args: Params.args, **kwargs: Params.kwargs) -> Value:
+            if _hold.owner is _Owner.LIBRARY:
+                # The handlers are held back already, or this is another OS thread.
+                return function(*args, **kwargs)
             with defer_interrupts():
                 return function(*args, **kwargs)
 
