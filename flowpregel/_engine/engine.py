@@ -122,7 +122,7 @@ class Engine:
         self._tasks = TaskStarter(
             self._inbox, self._executors, self._nested, limit, self.fail
         )
-        self._immediate: Final[dict[type, Callable[[ActiveRun, Any], None]]] = {
+        self._immediate: dict[type, Callable[[ActiveRun, Any], None]] = {
             effects.Submit: self._tasks.submit,
             effects.Resolve: self._tasks.resolve,
             effects.Cancel: self._tasks.cancel,
@@ -225,11 +225,8 @@ class Engine:
             self._deliver(await self._next_on_loop(request))
             _interrupts.raise_pending_interrupts()
             return
-        run, effect, committer = (
-            request.run,
-            request.effect,
-            request.run.run_context.committer,
-        )
+        run, effect = request.run, request.effect
+        committer = run.run_context.committer
         if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
             self.perform(request)
             return
