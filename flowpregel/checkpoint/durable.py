@@ -16,7 +16,7 @@ from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.reader import Glance
 from flowpregel.checkpoint.records import RecordSaver
-from flowpregel.checkpoint.retention import Retention, Sweeper, pin, take_back
+from flowpregel.checkpoint.retention import Retention, Sweeper, pin, undo_calls
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.codec import Codec
@@ -165,7 +165,7 @@ class DurableSaver(RecordSaver):
             ConfigurationError: There is no such checkpoint.
         """
         with self.lease(address.thread_id, address.namespace):
-            self._make_room(lambda t: take_back(self._tables, t, address, calls))
+            self._make_room(lambda t: undo_calls(self._tables, t, address, calls))
 
     def rename(self, old: str, new: str) -> None:
         """Record that the class, function or module *old* is now called *new*, so that

@@ -6,16 +6,24 @@ A deletion keeps every value and delta that a remaining checkpoint needs.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from flowpregel._core.ids import NOWHERE, CallRecord, caller_of
-from flowpregel._core.records import ASKED, CALLED, INTERRUPT, RESUME, Address
+from flowpregel._core.records import (
+    ASKED,
+    CALLED,
+    INTERRUPT,
+    RESUME,
+    Address,
+    Version,
+)
 from flowpregel.checkpoint import layout
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.layout import (
     CheckpointRecord,
+    DeltaRecord,
     NamespaceRecord,
     Tables,
     WritesRecord,
@@ -51,6 +59,21 @@ class Retention:
                 raise ConfigurationError(
                     f"{name} is {value!r}; use more than 0, or None"
                 )
+
+    def is_exceeded(self, *, newer: int, age: float, size: int) -> bool:
+        """Return whether a checkpoint exceeds a bound.
+
+        Args:
+            newer: The number of newer checkpoints in the namespace.
+            age: The age of the checkpoint, in seconds.
+            size: The total size of the checkpoint and all newer ones, in bytes.
+        """
+        return (
+            (self.keep_last is not None and newer >= self.keep_last)
+            # no mutant: a nanosecond more or less
+            or (self.max_age is not None and age > self.max_age)
+            or (self.max_bytes is not None and size > self.max_bytes)
+        )
 
 
 class Sweeper:
@@ -90,25 +113,18 @@ class Sweeper:
     def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
         """Return the ids of the checkpoints that exceed a bound and may be deleted."""
         bounds, prefix = self._retention, namespace.prefix
-        oldest = 0  # no mutant: a nanosecond after 1970
-        if bounds.max_age is not None:
-            oldest = time.time_ns() - int(bounds.max_age * 1e9)
         beyond: set[str] = set()
         answered: set[str | None] = set()
         """The ids of the kept checkpoints' parents. The questions of a checkpoint that
         has a child were answered.
         """
-        size = 0
+        size, now = 0, time.time_ns()
         checkpoints = self._tables.newest_first(transaction, namespace)
-        for position, (identifier, record) in enumerate(checkpoints):
+        for newer, (identifier, record) in enumerate(checkpoints):
             if bounds.max_bytes is not None:
                 size += self._bytes(transaction, prefix, identifier, record)
-            is_beyond = (
-                (bounds.keep_last is not None and position >= bounds.keep_last)
-                or (bounds.max_bytes is not None and size > bounds.max_bytes)
-                or record.at < oldest  # no mutant: a nanosecond more or less
-            )
-            if position and is_beyond:
+            age = (now - record.at) / 1e9
+            if newer and bounds.is_exceeded(newer=newer, age=age, size=size):
                 beyond.add(identifier)
             else:
                 answered.add(record.parent_id)
@@ -190,54 +206,73 @@ def forget_checkpoints(
     namespace = tables.namespace(transaction, address)
     if namespace is None:
         return 0
-    prefix, known = namespace.prefix, dict(tables.newest_first(transaction, namespace))
-    gone = known.keys() - {namespace.newest} if gone is None else known.keys() & gone
+    remaining = dict(tables.newest_first(transaction, namespace))
+    if gone is None:
+        gone = remaining.keys() - {namespace.newest}
+    gone = remaining.keys() & gone
     if not gone:
         return 0
     for identifier in gone:
-        key = layout.checkpoint_key(prefix, identifier)
+        del remaining[identifier]
+        key = layout.checkpoint_key(namespace.prefix, identifier)
         tables.checkpoints.delete(transaction, key)
         tables.writes.drop(transaction, key)
         for kind in (layout.ARGUMENTS, layout.OUTPUT, layout.PIN):
             tables.writes.drop(transaction, layout.beside(kind, key))
-        del known[identifier]
-    needed: set[bytes] = set()
-    for record in known.values():
-        _add_needed(tables, transaction, prefix, record, needed)
+    needed = _needed_keys(tables, transaction, namespace.prefix, remaining.values())
     for table in (tables.values, tables.deltas):
-        for key in table.keys(transaction, prefix):
+        for key in table.keys(transaction, namespace.prefix):
+            # The key of a large value's chunk begins with the key of the value.
             if table.name + key[: layout.VALUE_LENGTH] not in needed:
                 table.discard(transaction, key)
-    newest = max(known, default=None)
-    count = len(known)
+    newest, count = max(remaining, default=None), len(remaining)
     namespace = namespace._replace(newest=newest, checkpoints=count, swept=count)
     tables.put_namespace(transaction, namespace)
     return len(gone)
 
 
-def _add_needed(
+def _needed_keys(
     tables: Tables,
     transaction: Any,
     prefix: bytes,
-    record: CheckpointRecord,
+    records: Collection[CheckpointRecord],
+) -> set[bytes]:
+    """Return the keys of the values and deltas that checkpoints need.
+
+    The name of the table stands before each key.
+    """
+    needed: set[bytes] = set()
+    for record in records:
+        for channel, location in record.places.items():
+            version = record.channel_versions.get(channel)
+            if location == layout.STORED:
+                key = layout.value_key(prefix, version, channel)
+                needed.add(tables.values.name + key)
+            elif location == layout.DELTA:
+                chain = tables.chain(transaction, prefix, channel, version)
+                _add_chain(tables, prefix, channel, chain, needed)
+    return needed
+
+
+def _add_chain(
+    tables: Tables,
+    prefix: bytes,
+    channel: str,
+    chain: Iterator[tuple[Version | None, DeltaRecord]],
     needed: set[bytes],
 ) -> None:
-    """Add the keys of the values and deltas that a checkpoint needs to *needed*."""
-    for name, location in record.places.items():
-        version = record.channel_versions.get(name)
-        if location == layout.STORED:
-            needed.add(tables.values.name + layout.value_key(prefix, version, name))
-        if location != layout.DELTA:
-            continue
-        for earlier, delta in tables.chain(transaction, prefix, name, version):
-            key = tables.deltas.name + layout.value_key(prefix, earlier, name)
-            if key in needed:
-                break
-            needed.add(key)
-            if delta.base == layout.STORED:
-                needed.add(
-                    tables.values.name + layout.value_key(prefix, delta.previous, name)
-                )
+    """Add the keys of a channel's deltas, and of the snapshot that they start from.
+
+    Deltas that are in *needed* already are not read again.
+    """
+    for version, delta in chain:
+        key = tables.deltas.name + layout.value_key(prefix, version, channel)
+        if key in needed:
+            return
+        needed.add(key)
+        if delta.base == layout.STORED:
+            key = layout.value_key(prefix, delta.previous, channel)
+            needed.add(tables.values.name + key)
 
 
 def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
@@ -283,7 +318,7 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
 # ---------------------------------------------------------------- undoing of calls
 
 
-def take_back(
+def undo_calls(
     tables: Tables, transaction: Any, address: Address, calls: Collection[str]
 ) -> None:
     """Undo calls, so that the next run makes them again.
@@ -319,23 +354,15 @@ def take_back(
     )
     tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
     chosen = {task.path for task in tasks.values() if task.task_id in calls}
-    undone = {*chosen}
-    for path in chosen:
-        while path := caller_of(path):
-            undone.add(path)
+    undone = _with_callers(chosen)
     # For each caller, the path after which the next run may make other calls.
     first = {caller_of(path): path for path in sorted(undone, reverse=True)}
     first.update(dict.fromkeys(chosen, ""))
     for key, task in tasks.items():
         if task.path in undone:
-            answers = {
-                at: write
-                for at, write in task.writes.items()
-                if write[0] in (RESUME, ASKED)
-            }
-            task = task._replace(writes=answers, ran=None)
+            task = _with_answers_only(task)
         elif task.path > first.get(caller_of(task.path), task.path):
-            task = _anywhere(task, tables.codec)
+            task = _without_position(task, tables.codec)
         else:
             continue
         tables.writes.put(transaction, key, tables.record_of(tuple(task)))
@@ -347,7 +374,26 @@ def take_back(
     forget_checkpoints(tables, transaction, address, later)
 
 
-def _anywhere(task: WritesRecord, codec: ValueCodec) -> WritesRecord:
+def _with_callers(paths: Collection[str]) -> set[str]:
+    """Return the paths of tasks and of all their direct and indirect callers."""
+    all_paths = {*paths}
+    for path in paths:
+        while path := caller_of(path):
+            all_paths.add(path)
+    return all_paths
+
+
+def _with_answers_only(task: WritesRecord) -> WritesRecord:
+    """Return the writes of an undone task: its questions, and their answers."""
+    answers = {
+        position: (channel, data)
+        for position, (channel, data) in task.writes.items()
+        if channel in (RESUME, ASKED)
+    }
+    return task._replace(writes=answers, ran=None)
+
+
+def _without_position(task: WritesRecord, codec: ValueCodec) -> WritesRecord:
     """Return the writes of a call without its position in the body that made it."""
     _, data = task.writes.get(WRITES_IDX_MAP[CALLED], (CALLED, b""))
     fields = codec.decode(data, "a call") if data else None
