@@ -231,52 +231,79 @@ class LeaseFiles:
     def _acquire(
         self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> tuple[FileLock, int | None]:
-        """Call `_try_to_acquire`, and translate its errors into ours, which name the
-        folder.
+        """Wait until the lease at *address* is free or taken over.
+
+        Returns:
+            The locked file of the lease, and the fence of the lease that was taken
+            over, or None if no lease was taken over.
+
+        Raises:
+            ThreadBusyError: Another run holds the lease, and *on_conflict* is
+                ``"raise"``.
         """
+        request = _LeaseRequest(address, on_conflict, fences)
+        pause = 0.001
         try:
-            return self._try_to_acquire(address, on_conflict, fences)
+            with suppress(FileExistsError):
+                os.mkdir(self._path, 0o700)
+                os.chmod(self._path, 0o700)  # the umask may have cleared some bits
+            while (file := self._try_to_acquire(request)) is None:
+                raise_pending_interrupts()
+                time.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
         except OSError as error:
             raise of_system(error, self._path) from error
+        return file, request.replaced
 
-    def _try_to_acquire(
-        self, address: Address, on_conflict: OnConflict, fences: Fences
-    ) -> tuple[FileLock, int | None]:
-        """Return the locked file of a lease.
+    def _try_to_acquire(self, request: _LeaseRequest) -> FileLock | None:
+        """Return the locked file of a lease, or None if it cannot be locked yet."""
+        file = FileLock(self.file(request.address))
+        with ExitStack() as resources:
+            resources.callback(file.close)
+            if not file.acquire(0.0):
+                self._resolve_conflict(file, request)
+                return None
+            if not file.is_current():
+                return None  # the last owner unlinked the file after it was opened here
+            resources.pop_all()
+            return file
 
-        The second value is the fence of the lease that was taken over, or None if no
-        lease was taken over.
+    def _resolve_conflict(self, file: FileLock, request: _LeaseRequest) -> None:
+        """Take the lease over from its owner, raise an error, or do nothing.
+
+        Raises:
+            ThreadBusyError: The request is not to wait for the owner.
         """
-        replaced, pause, patience = None, 0.001, time.monotonic() + _FORK_LASTS
-        with suppress(FileExistsError):
-            os.mkdir(self._path, 0o700)
-            os.chmod(self._path, 0o700)  # the umask may have cleared some bits
-        while True:
-            file = FileLock(self.file(address))
-            with ExitStack() as closing:
-                closing.callback(file.close)
-                if file.acquire(0.0):
-                    # The last owner may have unlinked the file after it was opened
-                    # here.
-                    if file.is_current():
-                        closing.pop_all()
-                        return file, replaced
-                elif (owner := file.holder()) is None:
-                    pass  # the owner has the lock, and has not written its name yet
-                elif on_conflict == "takeover":
-                    replaced = max(replaced or 0, file.read(FENCE))
-                    reject = partial(_reject_owner, file, address, fences)
-                    self._remove(file, self._lock_timeout, reject)
-                    fault("lease.replaced")
-                elif on_conflict == "raise" and not (
-                    owner.has_ended() and time.monotonic() < patience
-                ):
-                    raise ThreadBusyError(
-                        address.thread_id, address.namespace, str(owner)
-                    )
-            raise_pending_interrupts()
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        owner = file.holder()
+        if owner is None:
+            return  # the owner has the lock, and has not written its name yet
+        if request.on_conflict == "takeover":
+            request.replaced = max(request.replaced or 0, file.read(FENCE))
+            reject = partial(_reject_owner, file, request.address, request.fences)
+            self._remove(file, self._lock_timeout, reject)
+            fault("lease.replaced")
+        elif request.on_conflict == "raise" and not request.may_inherit(owner):
+            address = request.address
+            raise ThreadBusyError(address.thread_id, address.namespace, str(owner))
+
+
+@dataclass(slots=True, eq=False)
+class _LeaseRequest:
+    """A run's request for a lease, until the lease is acquired."""
+
+    address: Address
+    on_conflict: OnConflict
+    fences: Fences
+    replaced: int | None = None
+    """The greatest fence of the leases that were taken over, or None."""
+    patience: float = field(default_factory=lambda: time.monotonic() + _FORK_LASTS)
+    """The time until which the run waits for the lock of a dead owner, in monotonic
+    seconds.
+    """
+
+    def may_inherit(self, owner: LockHolder) -> bool:
+        """Return whether *owner* is dead and its lock will soon be free."""
+        return owner.has_ended() and time.monotonic() < self.patience
 
 
 def _mark(file: FileLock, known: int) -> int:
