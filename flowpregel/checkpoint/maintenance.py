@@ -145,34 +145,54 @@ def verify_records(tables: Tables, reader: Reader) -> Verification:
     """Read all records and checkpoints, and return the number of records and the
     damage.
     """
-    total, problems = 0, dict[str, None]()
+    verifier = _Verifier(tables, reader)
+    for table in tables.all:
+        verifier.verify_table(table)
+    return Verification(records=verifier.records, problems=tuple(verifier.problems))
+
+
+@dataclass(slots=True, eq=False)
+class _Verifier:
+    """The verification of a store, with the damage that has been found so far."""
+
+    tables: Tables
+    reader: Reader
+    records: int = 0
+    """The number of records that were read."""
+    problems: dict[str, None] = field(default_factory=dict)
+    """Descriptions of the damage, in the order in which it was found."""
 
     @contextmanager
-    def noted(where: str = "") -> Iterator[None]:
+    def _noting(self, location: str = "") -> Iterator[None]:
+        """Note an error that the store raises in the context, instead of raising it."""
         try:
             yield
         except StoreError as error:
-            problems[f"{where}{error}"] = None
+            self.problems[f"{location}{error}"] = None
 
-    def verify_namespace(key: bytes) -> None:
-        if (data := tables.read(partial(tables.threads.get, key=key))) is None:
+    def verify_table(self, table: Table) -> None:
+        """Read all records of a table, and the checkpoints of each namespace in it."""
+        read = self.tables.read
+        with self._noting():  # the keys of a damaged table may be out of order
+            for key, _ in _sizes(self.tables, table):
+                self.records += 1
+                with self._noting():
+                    read(partial(table.check, key=key))
+                if table.name == b"threads" and len(key) == layout.NAMESPACE_LENGTH:
+                    with self._noting():
+                        self._verify_namespace(key)
+
+    def _verify_namespace(self, key: bytes) -> None:
+        """Read all checkpoints of a namespace, with the values that they need."""
+        tables = self.tables
+        data = tables.read(partial(tables.threads.get, key=key))
+        if data is None:
             return
         namespace = NamespaceRecord(*tables.fields_of(data))
         address = Address(namespace.thread_id, namespace.namespace)
-        where = f"thread {address.thread_id!r}"
-        with noted(f"{where}: "):
+        thread = f"thread {address.thread_id!r}"
+        with self._noting(f"{thread}: "):
             for identifier in tables.read(partial(tables.ids, address=address)):
                 checkpoint = replace(address, checkpoint_id=identifier)
-                with noted(f"{where}, checkpoint {identifier}: "):
-                    tables.read(partial(reader.find, address=checkpoint))
-
-    for table in tables.all:
-        with noted():  # the keys of a damaged table may be out of order
-            for key, _ in _sizes(tables, table):
-                total += 1
-                with noted():
-                    tables.read(partial(table.check, key=key))
-                if table.name == b"threads" and len(key) == layout.NAMESPACE_LENGTH:
-                    with noted():
-                        verify_namespace(key)
-    return Verification(records=total, problems=tuple(problems))
+                with self._noting(f"{thread}, checkpoint {identifier}: "):
+                    tables.read(partial(self.reader.find, address=checkpoint))

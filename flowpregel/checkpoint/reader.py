@@ -331,11 +331,9 @@ class Reader:
                 value = self.tables.value(transaction, namespace.prefix, name, version)
                 copied.values[name] = value
             elif location == layout.DELTA:
-                chain = chains.get(name)
-                if chain is None or version not in chain.positions:
-                    chain = chains[name] = self._chain(
-                        transaction, namespace.prefix, name, version
-                    )
+                chain = self._chain(
+                    transaction, namespace.prefix, name, version, chains
+                )
                 copied.deltas[name] = chain, chain.positions[version]
         return copied
 
@@ -360,16 +358,33 @@ class Reader:
                 copied.held[task.task_id] = task
 
     def _chain(
-        self, transaction: Any, prefix: bytes, channel: str, version: Version | None
+        self,
+        transaction: Any,
+        prefix: bytes,
+        channel: str,
+        version: Version | None,
+        chains: dict[str, DeltaChain],
     ) -> DeltaChain:
+        """Return the deltas of a channel up to *version*.
+
+        They are read from the store, and added to *chains*, unless a chain in *chains*
+        contains the version.
+        """
+        chain = chains.get(channel)
+        if chain is not None and version in chain.positions:
+            return chain
         newest_first = [*self.tables.chain(transaction, prefix, channel, version)]
         _, oldest = newest_first[-1]
         seed = oldest.base if isinstance(oldest.base, bytes) else None
         if oldest.base == layout.STORED:
             seed = self.tables.value(transaction, prefix, channel, oldest.previous)
-        oldest_first = newest_first[::-1]
-        positions = {version: at for at, (version, _) in enumerate(oldest_first, 1)}
-        return DeltaChain(seed, [delta.writes for _, delta in oldest_first], positions)
+        positions: dict[Version | None, int] = {}
+        writes = []
+        for known_version, delta in reversed(newest_first):
+            writes.append(delta.writes)
+            positions[known_version] = len(writes)
+        chains[channel] = DeltaChain(seed, writes, positions)
+        return chains[channel]
 
     # ------------------------------------------------------------ after the transaction
 
