@@ -1,10 +1,17 @@
-"""How a task ran: the line that is kept of its error."""
+"""How a task ran: the line that is kept of its error, and what is not known."""
 
 from __future__ import annotations
 
 import pytest
 
+from flowpregel._core.ids import AttemptRecord, Span
 from flowpregel._core.provenance import line_of
+from flowpregel._core.records import (
+    ATTEMPT,
+    RETURN,
+    PendingWrite,
+    split_writes_and_attempts,
+)
 
 
 class Mute(Exception):
@@ -26,3 +33,33 @@ class Mute(Exception):
 )
 def test_an_error_is_one_line_of_bounded_length(error: Exception, line: str) -> None:
     assert line == line_of(error)
+
+
+def test_fields_that_an_attempt_was_stored_without_are_empty() -> None:
+    """An earlier version did not measure them."""
+    result = PendingWrite("1", RETURN, 2)
+    stored = PendingWrite("1", ATTEMPT, ("work", 5, 2.0, 1, "inline", 7))
+
+    writes, ((task_id, path, attempt),) = split_writes_and_attempts(
+        [("path", result), ("path", stored)]
+    )
+
+    assert (result,) == writes
+    assert ("1", "path") == (task_id, path)
+    assert ("work", 5, 2.0, 1, "inline", 7) == attempt[:6]
+    assert {
+        "error": "",
+        "call": "",
+        "planned": 0,
+        "cpu": 0.0,
+        "peak": 0,
+        "host": "",
+        "failed": (),
+        "code": "",
+        "used": (),
+    } == {name: getattr(attempt, name) for name in AttemptRecord._fields[6:]}
+
+
+def test_a_span_without_a_process_has_no_cost() -> None:
+    """A result that another run has shared took none."""
+    assert (0, 0.0, 0, "") == Span(5, 0.0, "cache")[3:]
