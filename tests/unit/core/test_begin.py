@@ -12,7 +12,7 @@ import pytest
 from flowpregel._core.commands import Command, Send
 from flowpregel._core.effects import Commit, Submit
 from flowpregel._core.program import Nested, Options, Program
-from flowpregel._core.records import Address, Raised
+from flowpregel._core.records import Address, Durability, Raised
 from flowpregel.channels import BinaryOperatorAggregate, LastValue, UntrackedValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
@@ -311,6 +311,37 @@ def test_the_answers_of_the_node_around_answer_only_a_graph_that_was_addressed(
     driver.options = replace(driver.options, nested=nested)
 
     assert shown == [item.value for item in driver.run("x").interrupts]
+
+
+def test_a_run_that_is_stored_at_its_exit_has_the_last_checkpoint_alone() -> None:
+    """It is that of a run which stores each superstep."""
+    first = node("first", writers=(lambda out, _: [("b", out)],))
+    second = node("second", triggers=("b",), channels="b")
+    sync, at_exit = (driver_of(first, second, b=LastValue(str)) for _ in range(2))
+    at_exit.options = replace(at_exit.options, durability=Durability.EXIT)
+
+    for driver in (sync, at_exit):
+        driver.run(1)
+
+    (stored,) = history(at_exit)
+    last = history(sync)[-1]
+    assert stored.checkpoint.parent_id is None
+    for name in ("step", "source", "values", "updated_channels", "follows"):
+        assert getattr(last.checkpoint, name) == getattr(stored.checkpoint, name)
+
+
+def test_a_run_with_nothing_to_do_is_not_stored_at_its_exit() -> None:
+    """The checkpoint that it started from is still the last."""
+    driver = driver_of(node("n"))
+    driver.run(1)
+    kept = history(driver)
+    at_exit = again(driver, durability=Durability.EXIT)
+
+    assert ["1"] == at_exit.run(None).values
+
+    assert kept == history(driver)
+    commits = [effect for effect in at_exit.effects if isinstance(effect, Commit)]
+    assert [] == commits
 
 
 # -------------------------------------------------------------------- the past

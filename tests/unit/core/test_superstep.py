@@ -181,6 +181,13 @@ def test_what_is_sent_is_stored_without_the_values_of_untracked_channels(
         if name == TASKS
     ]
     assert [stored] == sends
+    assert driver.saver is not None
+    in_checkpoints = [
+        send.arg
+        for saved in driver.saver.history(Address("t"))
+        for send in saved.checkpoint.values.get(TASKS, ())
+    ]
+    assert [stored] == in_checkpoints
 
 
 # -------------------------------------------------------------------- calls
