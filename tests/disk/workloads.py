@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
+from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention, StoreOptions
 from flowpregel.errors import StoreError, StoreForeignError
+from flowpregel.plugins.sqlite import SQLiteSaver
 from tests.disk.nursery import KEY, mark
 from tests.runs.stores import commit, id_of, step
 
@@ -314,9 +316,21 @@ def look_at_all(paths: list[str], look: str) -> list[Any]:
 # ---------------------------------------------------------------- damage
 
 
+def store_at(path: str, options: StoreOptions | None = None) -> DurableSaver:
+    """Open the store at *path*: a database of SQLite, or a folder of LMDB."""
+    if path.endswith(".db"):
+        return SQLiteSaver(path, options=options)
+    return LMDBSaver(path, options=options)
+
+
+def file_of(path: Path) -> Path:
+    """Return the file that has the records of the store at *path*."""
+    return path if path.suffix == ".db" else path / "data.mdb"
+
+
 def small(path: str) -> None:
     """Make a small store with a record of every kind."""
-    with LMDBSaver(path) as saver:
+    with store_at(path) as saver:
         commit(saver, 0, {"n": 0, "text": "seed " * 50, "d": ["seed"]})
         for number in range(1, 5):
             deltas = {"d": Delta(number, (f"more {number}",))}
@@ -332,7 +346,7 @@ def small(path: str) -> None:
 
 def read_all(path: str, *, check_pages: bool = False) -> dict[str, list[Any]]:
     """Return all that can be read of a store, without looking whether it holds."""
-    with LMDBSaver(path, options=StoreOptions(check_pages=check_pages)) as saver:
+    with store_at(path, StoreOptions(check_pages=check_pages)) as saver:
         return {
             place.thread_id: [
                 (each.checkpoint.step, each.checkpoint.values, each.deltas, each.writes)
@@ -356,9 +370,11 @@ def look_at_damage(
         right: What `read_all` gives of the store undamaged.
         check_pages: How it is opened.
     """
-    file = Path(path) / "data.mdb"
+    file = file_of(Path(path))
     whole = file.read_bytes()
     for at, data in damages:
+        for suffix in ("-wal", "-shm"):  # of SQLite, after an open that failed
+            Path(f"{file}{suffix}").unlink(missing_ok=True)
         # A page that leads LMDB round in a circle costs this process some CPU time.
         signal.setitimer(signal.ITIMER_PROF, 0.5)
         file.write_bytes(whole[:at] + data + (whole[at + len(data) :] if data else b""))
@@ -373,7 +389,7 @@ def _judged(path: str, right: Any, check_pages: bool) -> str:
     except StoreError:
         return NAMED
     try:
-        with LMDBSaver(path) as saver:
+        with store_at(path) as saver:
             return WRONG if saver.verify().ok else TOLD
     except StoreError:
         return TOLD

@@ -280,7 +280,8 @@ class SQLiteDatabase:
             # Set each time, because a restored backup may have another mode.
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
         row = connection.execute(_GET_HEADER, (HEADER,)).fetchone()
-        return b"" if row is None else bytes(row[0])
+        is_there = row is not None and isinstance(row[0], bytes)
+        return row[0] if is_there else b""
 
     def _check_all(self) -> None:
         """Raise `StoreCorruptError` if a page or a record is damaged."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from flowpregel.errors import ValueEncodingError
@@ -44,7 +46,7 @@ class SQLiteTable(Table):
         key: bytes,
     ) -> bytes | None:
         row = transaction.execute(self._get, (key,)).fetchone()
-        return None if row is None else row[0]
+        return None if row is None else self._blob(row[0], key)
 
     def put_record(
         self,
@@ -83,10 +85,13 @@ class SQLiteTable(Table):
             low = start
         cursor = transaction.execute(statement, (low, high))
         try:
-            yield from cursor
+            # Not from the cursor itself, which an early end of this iteration would
+            # close, even if the connection is closed by then.
+            yield from map(self._checked, iter(cursor.fetchone, None))
         finally:
             # An unfinished statement would keep its snapshot open.
-            cursor.close()
+            with suppress(sqlite3.ProgrammingError):
+                cursor.close()
 
     def keys(
         self,
@@ -97,7 +102,22 @@ class SQLiteTable(Table):
     ) -> list[bytes]:
         most = -1 if limit is None else limit
         rows = transaction.execute(self._keys, (start or prefix, after(prefix), most))
-        return [key for (key,) in rows]
+        return [self._blob(key) for (key,) in rows]
+
+    def _checked(self, row: tuple[Any, Any]) -> tuple[bytes, bytes]:
+        """Return the key and the record in a row."""
+        key = self._blob(row[0])
+        return key, self._blob(row[1], key)
+
+    def _blob(self, value: object, key: bytes = b"") -> bytes:
+        """Return a column of a row.
+
+        Raises:
+            StoreCorruptError: The value has another type, because a page is damaged.
+        """
+        if not isinstance(value, bytes):
+            raise self.corrupt(key, f"has a {type(value).__name__} where bytes were")
+        return value
 
     def drop(
         self,

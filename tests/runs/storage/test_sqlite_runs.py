@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ from flowpregel.errors import (
 from flowpregel.func import entrypoint, task
 from flowpregel.plugins.sqlite import SQLiteSaver
 from flowpregel.plugins.sqlite.database import SQLiteDatabase
-from flowpregel.storage import StoreOptions
+from flowpregel.plugins.sqlite.tables import SQLiteTable
+from flowpregel.storage import Seal, StoreOptions
 from tests.runs.stores import commit
 
 ROOT = Path(__file__).parents[3]
@@ -330,6 +331,18 @@ def damage_record(path: Path) -> None:
     connection.close()
 
 
+def test_a_header_of_another_type_is_a_damage(path: Path) -> None:
+    """It is not taken for the size of something."""
+    SQLiteSaver(path).close()
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(f"UPDATE meta SET record = {1 << 62}")
+    connection.close()
+
+    with pytest.raises(StoreError):
+        SQLiteSaver(path)
+
+
 def move_record(path: Path) -> None:
     """Put the record of a checkpoint at another key."""
     connection = sqlite3.connect(path)
@@ -338,7 +351,15 @@ def move_record(path: Path) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("damage", [damage_record, move_record])
+def record_as_number(path: Path) -> None:
+    """Change the type of the record of a checkpoint, which is in the page."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE checkpoints SET record = 7")
+    connection.close()
+
+
+@pytest.mark.parametrize("damage", [damage_record, move_record, record_as_number])
 def test_a_record_that_was_changed_or_moved_is_refused(
     path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -352,6 +373,57 @@ def test_a_record_that_was_changed_or_moved_is_refused(
         assert not saver.verify().ok
     with pytest.raises(StoreCorruptError):
         SQLiteSaver(path, options=StoreOptions(check_pages=True))
+
+
+class DamagedPage:
+    """A cursor over one row whose types are wrong, as those of a damaged page."""
+
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        self._rows = [row]
+
+    def execute(self, statement: str, values: Any) -> DamagedPage:
+        """Return the cursor."""
+        return self
+
+    def fetchone(self) -> Any:
+        """Return the row."""
+        return self._rows.pop() if self._rows else None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.fetchone, None)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_a_key_of_another_type_is_a_damage() -> None:
+    """SQLite itself looks neither for a type nor for NOT NULL when it reads a row."""
+    table = SQLiteTable(b"meta", "runs.db", Seal(b""))
+
+    with pytest.raises(StoreCorruptError, match="NoneType"):
+        table.keys(DamagedPage((None,)), b"")
+    with pytest.raises(StoreCorruptError, match="NoneType"):
+        [*table.records(DamagedPage((None, b"record")), b"")]
+    with pytest.raises(StoreCorruptError, match="float"):
+        [*table.records(DamagedPage((b"key", 1.0)), b"")]
+
+
+def test_an_iteration_that_has_failed_may_end_after_the_store_is_closed(
+    path: Path,
+) -> None:
+    """As the frames of an error that is kept longer than its saver do."""
+    store = SQLiteDatabase(path)
+
+    def begin(transaction: Any) -> Any:
+        """Return an iteration that is not at its end."""
+        records = store.table(b"meta").records(transaction, b"")
+        next(records)
+        return records
+
+    records = store.read(begin)
+    store.close()
+
+    records.close()
 
 
 def test_nothing_is_written_to_a_file_that_took_the_place_of_the_open_one(
