@@ -67,6 +67,7 @@ def queue_of(*waiting: Needs | None) -> TaskQueue:
 
 
 WAITING = WorkerState.WAITING
+GUESS = Needs({"cpus": 1.0, "memory": 9.0}, is_measured=True)
 ONE_GPU, OTHER_GPU = WorkerKind(None, ("0",)), WorkerKind(None, ("1",))
 
 
@@ -83,6 +84,9 @@ ONE_GPU, OTHER_GPU = WorkerKind(None, ("0",)), WorkerKind(None, ("1",))
         ([needs(cpus=4), needs(cpus=1), None], [busy(), IDLE], [], {}),
         ([needs(memory=8), needs(memory=1)], [busy(memory=1), IDLE], [], {}),
         ([needs(memory=8), needs(api=1)], [busy(memory=1), IDLE], [], {1: [1]}),
+        # An estimate of its memory makes a task wait, unless it would run alone.
+        ([GUESS], [busy(memory=1), IDLE], [], {}),
+        ([GUESS], [IDLE], [], {0: [0]}),
         # A task that waits for its calls lends its CPUs, and keeps the rest.
         ([needs(cpus=4)], [busy(WAITING, cpus=4), IDLE], [], {1: [0]}),
         ([needs(memory=4)], [busy(WAITING, memory=5), IDLE], [], {}),
@@ -221,6 +225,20 @@ def test_short_tasks_that_take_the_same_go_together(
     amounts = {**THERE, "r": 9.0}
 
     plan = assign(short_queue_of(*queue), workers, FOUR._replace(amounts=amounts))
+
+    assert sends == {index: len(tasks) for index, tasks in plan.sends}
+
+
+@pytest.mark.parametrize(("earlier", "sends"), [([], {0: 4, 1: 1}), ([LARGE], {1: 1})])
+def test_a_busy_worker_gets_no_tasks_that_take_what_an_earlier_task_waits_for(
+    earlier: list[Needs | None], sends: Any
+) -> None:
+    """A row of small tasks behind each other would starve a large one."""
+    small = needs(memory=1)
+    worker = WorkerLoad(WorkerState.BUSY, 1e-5, PLAIN, small.amounts, small)
+    queue = short_queue_of(*earlier, None, *8 * [small])
+
+    plan = assign(queue, [worker, IDLE], PoolLimits(2, amounts=THERE))
 
     assert sends == {index: len(tasks) for index, tasks in plan.sends}
 

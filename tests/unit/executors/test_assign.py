@@ -43,6 +43,7 @@ PARENT = WorkerLoad(WorkerState.WAITING, UNKNOWN)
         (9 * [UNKNOWN], [STARTING, LONG], PoolLimits(4), 2, []),
         ([], [IDLE], PoolLimits(4, keep=4), 3, []),
         ([UNKNOWN], [STOPPING], PoolLimits(1), 1, []),
+        ([], [STOPPING, PARENT], PoolLimits(1, keep=1), 1, []),
         # Tasks of unknown length go one by one, and no more of them run than there is
         # room for.
         (9 * [UNKNOWN], [IDLE, IDLE], PoolLimits(2), 0, [(0, 1), (1, 1)]),
@@ -61,6 +62,7 @@ PARENT = WorkerLoad(WorkerState.WAITING, UNKNOWN)
         # A worker with little left to do gets its next tasks; the last go to the first
         # free.
         (1000 * [TINY], [BUSY], PoolLimits(1), 0, [(0, 100)]),
+        (9 * [TINY], [BUSY], PoolLimits(1, batch=4), 0, [(0, 4)]),
         (3 * [TINY], [BUSY, LONG], PoolLimits(2), 0, [(0, 1)]),
         ([TINY], [BUSY, LONG], PoolLimits(2), 0, []),
         (

@@ -279,24 +279,24 @@ def test_the_shorter_of_two_timeouts_counts(pool_of: PoolMaker) -> None:
 
 
 def test_a_timer_is_cancelled_when_its_task_has_ended(pool_of: PoolMaker) -> None:
-    """However far away it is: what is left is the pool's own."""
+    """However far away it is: the one that is left looks for unused workers."""
     pool, events = pool_of(1), Events()
-    pool.start([job_of()], events)
+    loop = pool.pool.loop
+    pool.start([first := job_of()], events)
     worker = pool.worker().ready()
     worker.run()
-    events.next()
-    pool.settle()
-    before = pool.pool.loop.timer_count
+    events.value(first)
+    pool.until(lambda: loop.timer_count == 1)
     job = job_of(timeout=TimeoutPolicy(run_timeout=3_600))
     pool.start([job], events)
     order = worker.order()
     pool.settle()
-    assert before < pool.pool.loop.timer_count
+    assert 2 == loop.timer_count
 
     worker.end_task(order)
     events.value(job)
 
-    pool.until(lambda: pool.pool.loop.timer_count <= before)
+    pool.until(lambda: loop.timer_count == 1)
 
 
 # ------------------------------------------------ how workers end

@@ -124,7 +124,6 @@ class Execution:
     def release(self) -> None:
         """Note that the worker no longer has the task."""
         self.worker = None
-        self.calls.clear()
         if self.timer is not None:
             self.timer.cancel()
 
