@@ -17,6 +17,8 @@ import pytest
 
 from flowpregel._pickling.crossing import dumps
 from flowpregel.executors.processes.wire.references import References
+from flowpregel.func import task
+from flowpregel.policies import RetryPolicy
 
 Changed = tuple[Any, Callable[[], object]]
 """Some code, and what changes something that it refers to."""
@@ -306,6 +308,11 @@ def _module_level() -> None:
     pass
 
 
+@task
+def _of_module() -> None:
+    pass
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -314,6 +321,9 @@ def _module_level() -> None:
         (1, (2,)),
         Color.RED,
         Pair(1, "b"),
+        RetryPolicy(),
+        _of_module,
+        task(lambda: None),
         operator,
         logging.getLogger("a"),
         _module_level,

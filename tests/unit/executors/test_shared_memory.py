@@ -9,10 +9,12 @@ import resource
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from flowpregel.executors.processes.wire import shared_memory
 from flowpregel.executors.processes.wire.serialization import BufferRef, pack, unpack
 from flowpregel.executors.processes.wire.shared_memory import (
     MUCH,
@@ -155,6 +157,27 @@ def test_room_is_waited_for() -> None:
 
     assert arena.allocate(SIZE, wait=30) is not None
     timer.join()
+
+
+@pytest.mark.parametrize(
+    ("size", "wait", "is_reused"),
+    [(MUCH, 5.0, True), (MUCH, 0.0, False), (SIZE, 5.0, False)],
+    ids=["large", "large_at_once", "small"],
+)
+def test_a_segment_in_use_is_waited_for_only_if_the_segments_are_large(
+    size: int, wait: float, is_reused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fresh memory costs more than a moment, but is not short."""
+    arena = Arena(4 * MUCH)
+    buffers = [arena.allocate(size)]
+    segment = buffers[0].origin.id
+    # The buffer is freed while the arena waits.
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: buffers.clear())
+    monkeypatch.setattr(shared_memory, "time", clock)
+
+    buffer = arena.allocate(size, wait)
+
+    assert is_reused is (buffer.origin.id == segment)
 
 
 def test_memory_that_lies_in_a_segment_is_not_written_again(pair: Pair) -> None:
