@@ -3,11 +3,11 @@ coordinator cannot.
 
 When the coordinator dies, the kernel kills its workers before they can run any code.
 The processes that their tasks had started (a shell, a subprocess) would survive. The
-guard is also a child of the coordinator, in another session: it waits for the
+guard is also a child of the coordinator, but in another session. It waits for the
 coordinator's end, and then kills the process groups of all workers. On Linux it also
-finds the processes that left those groups, by a tag in the environment that every
-program inherits from its worker. A worker uses that tag too, to find the processes of a
-task that was stopped.
+finds the processes that have left those groups, by a tag in the environment that every
+program inherits from its worker. A worker uses such a tag too, to find the processes of
+a task that was stopped.
 
 The guard reads a line for each change of a worker from its standard input: the change,
 the pid, and the tag. The guard runs as a separate script and imports nothing from the
@@ -30,18 +30,20 @@ TASK_TAG = "FLOWPREGEL_TASK"
 _CHECK_EVERY = 1.0
 """The seconds between two checks whether the coordinator lives."""
 _MOST_SEARCHES = 20
-"""The most searches: a process may be started while a search runs."""
+"""The greatest number of searches. More than one may be necessary, because a process
+may be started while a search runs.
+"""
 
 
 # the guard's own process ---------------------------------------------------
 
 
 def end_processes_with(entries: set[bytes], since: float = 0.0) -> None:
-    """Kill every process that was started with one of *entries*, like ``NAME=value``,
-    in its environment (Linux).
+    """Kill every process that has one of *entries*, such as ``NAME=value``, in its
+    environment (Linux).
 
-    The calling process, and processes that began before *since* (monotonic seconds),
-    are spared.
+    The calling process, and processes that began before *since* in monotonic seconds,
+    are not killed.
     """
     for _ in range(_MOST_SEARCHES):
         pids = [
@@ -75,7 +77,7 @@ def processes_with(entries: set[bytes]) -> list[int]:
 
 def start_time_of(pid: int) -> float:
     """Return the time at which process *pid* was started, in monotonic seconds, rounded
-    up to a clock tick (Linux). Return 0 if it is not known.
+    up to a clock tick (Linux), or 0 if it is unknown.
     """
     with (
         contextlib.suppress(OSError, AttributeError),
@@ -89,7 +91,7 @@ def start_time_of(pid: int) -> float:
 
 
 def guard(coordinator: int) -> None:
-    """Watch over the workers of *coordinator* until it ends, or closes its pool."""
+    """Watch over the workers of *coordinator* until it ends or closes its pool."""
     workers: dict[int, bytes] = {}
     watched = [0]
     with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds

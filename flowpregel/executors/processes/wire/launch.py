@@ -1,8 +1,8 @@
 """The function that a new worker process calls.
 
-The coordinator may not import the worker's end: it would load code that it never runs,
-and the two ends would depend on each other. So it starts this function, which loads the
-worker's end in the new process.
+The coordinator must not import the worker's end, because it would load code that it
+never runs, and the two ends would depend on each other. So it starts this function in
+the new process, where the function loads the worker's end.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ _WORKER: Final = "flowpregel.executors.processes.worker.task_loop"
 
 
 def run_worker(setup: WorkerSetup) -> None:
-    """Run a worker in this process until the coordinator stops it, or is gone."""
+    """Run a worker in this process until the coordinator stops the worker, or ends."""
     import_module(_WORKER).worker_main(setup)

@@ -1,4 +1,4 @@
-"""The contents of messages: a job for a worker; a call or an outcome of a task."""
+"""The contents of messages, which are jobs, and the outcomes of tasks and calls."""
 
 from __future__ import annotations
 
@@ -68,14 +68,15 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
 
     Args:
         job: The attempt of a task.
-        share: Puts large buffers into shared memory; None if there is no shared memory.
+        share: A function that puts large buffers into shared memory, or None if there
+            is no shared memory.
 
     Raises:
-        TaskSerializationError: A part of it cannot be pickled.
+        TaskSerializationError: A part of *job* cannot be pickled.
     """
     task, run, step = job.task, job.run, job.place
-    # Plain tuples and numbers: pickling an instance of our classes takes ten times as
-    # long.
+    # Only plain tuples and numbers are pickled, because pickling an instance of our
+    # classes takes ten times as long.
     task_input = task.input
     is_call = type(task_input) is Arguments
     if is_call:
@@ -106,11 +107,10 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
 
 
 class StoreProxy:
-    """The run's long-term store, for a task in a worker: a proxy that calls the store
-    over the link.
+    """A proxy for the run's long-term store, for a task in a worker.
 
-    The proxy has all public methods of the coordinator's store, which answers each
-    call.
+    The proxy has all public methods of the store. Each call goes over the link to the
+    coordinator, whose store answers it.
     """
 
     def __init__(self, ask: AskStore) -> None:
@@ -123,16 +123,16 @@ class StoreProxy:
 
 
 def unpack_job(data: bytes, node: Node, ask: AskStore, open_ref: Open | None) -> Job:
-    """Return the job that `pack_job` was given.
+    """Return the job that `pack_job` has packed.
 
     Args:
         data: The message's data.
         node: The node of the task.
-        ask: Calls a method of the run's store, if it has one.
-        open_ref: Opens shared memory.
+        ask: A function that calls a method of the run's store, if there is a store.
+        open_ref: A function that opens a buffer in shared memory, or None.
 
     Raises:
-        BaseException: Whatever the unpickling of a part raises.
+        BaseException: Any error that unpickling a part raises.
     """
     plan, origin, attempt, step, run, has_store, key, compares, read, carried = unpack(
         data, open_ref
@@ -179,7 +179,8 @@ def _job_parts(
 ) -> Iterator[tuple[str, str, Any]]:
     """Yield the parts of a job, each with its kind and its name.
 
-    *channels* and *managed* hold only the values that the node may read while it runs.
+    *channels* and *managed* contain only the values that the node may read while it
+    runs.
     """
     task = job.task
     if isinstance(task.input, Arguments):
@@ -220,7 +221,7 @@ _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
 fields.
 """
 _CANCELLED: Final = len(_OUTCOMES)
-"""The tag of a `Raised` with a `TaskCancelled`: a waiting caller must recognize it
+"""The tag of a `Raised` with a `TaskCancelled`, which a waiting caller must recognize
 without unpickling.
 """
 
@@ -270,13 +271,13 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
 
 
 class PackedOutcome:
-    """An outcome in bytes. Its tag is read and its large buffers are opened, but
-    nothing is unpickled.
+    """An outcome that was not unpickled yet. Only its tag was read, and its large
+    buffers were opened.
 
     Args:
         data: The body of the frame.
-        open_ref: Opens shared memory.
-        at: Where in the body it begins.
+        open_ref: A function that opens a buffer in shared memory, or None.
+        at: The position in the body at which the outcome begins.
 
     Raises:
         ValueError: The bytes are not an outcome.
@@ -288,7 +289,7 @@ class PackedOutcome:
         if data[at] > _CANCELLED:
             raise ValueError(f"no outcome has the tag {data[at]}")
         self.is_of_cancelled = data[at] == _CANCELLED
-        """True if the error is a `TaskCancelled`: the call was cancelled."""
+        """True if the error is a `TaskCancelled`, because the call was cancelled."""
         self._kind = Raised if self.is_of_cancelled else _OUTCOMES[data[at]]
         self._parts, self.is_plain = serialization.read_message(data, open_ref, at + 1)
 
@@ -298,10 +299,10 @@ class PackedOutcome:
         return self._kind is not Returned
 
     def read(self) -> Outcome:
-        """Return the outcome that `pack_outcome` was given.
+        """Return the outcome that `pack_outcome` has packed.
 
         Raises:
-            BaseException: Whatever the unpickling of a part raises.
+            BaseException: Any error that unpickling a part raises.
         """
         content = pickle.loads(self._parts[0], buffers=self._parts[1:])
         if self._kind is not Raised:
@@ -318,14 +319,14 @@ class PackedOutcome:
 
 
 def unpack_outcome(data: bytes, open_ref: Open | None = None, at: int = 0) -> Outcome:
-    """Return the outcome that `pack_outcome` was given.
+    """Return the outcome that `pack_outcome` has packed.
 
     Args:
         data: The body of the frame.
-        open_ref: Opens shared memory.
-        at: Where in the body it begins.
+        open_ref: A function that opens a buffer in shared memory, or None.
+        at: The position in the body at which the outcome begins.
 
     Raises:
-        BaseException: Whatever the unpickling of a part raises.
+        BaseException: Any error that unpickling a part raises.
     """
     return PackedOutcome(data, open_ref, at).read()

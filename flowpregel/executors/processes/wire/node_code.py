@@ -17,21 +17,21 @@ from flowpregel.executors.processes.wire.references import References
 KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
 KEPT_BYTES: Final = 32 << 20
-"""The most bytes of code in each cache: one cache of the coordinator, and one for each
-worker.
+"""The limit, in bytes, on the code in each cache. The coordinator has one cache, and
+each worker has one.
 """
 _KEPT_ENTRIES: Final = 1024
 _LARGE: Final = 1 << 20
-"""Bytes from which code is worth a warning, and a worker keeps no second copy of it."""
+"""The size, in bytes, above which a process keeps only the packed form of code."""
 
 
 class RecentlyUsed(Generic[KeyT, ValueT]):
-    """A cache that drops the least recently used entries when it is full. Thread-safe.
+    """A cache that drops the least recently used entries when it is full.
 
-    The newest entry is kept however large it is.
+    The newest entry is kept, whatever its size. Any OS thread may use the cache.
 
     Args:
-        most_bytes: The most bytes of all entries.
+        most_bytes: The limit on the size of all entries, in bytes.
     """
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
@@ -39,7 +39,7 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
         self._entries: OrderedDict[KeyT, tuple[ValueT, int]] = OrderedDict()
         self._lock = threading.Lock()
         self.size = 0
-        """The bytes of all entries."""
+        """The size of all entries, in bytes."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -56,8 +56,10 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
             return entry[0]
 
     def put(self, key: KeyT, value: ValueT, size: int) -> list[KeyT]:
-        """Store *value*, of *size* bytes, under *key*; return the keys of the entries
-        dropped for it.
+        """Store *value*, of *size* bytes, under *key*.
+
+        Returns:
+            The keys of the entries that were dropped to make room.
         """
         dropped: list[KeyT] = []
         with self._lock:
@@ -75,11 +77,15 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
 
 
 def pack_node(node: Node, *, called: bool = False) -> bytes:
-    """Return *node*, pickled. A worker needs only a part of the node; if *called*, all
-    of it is pickled, as for a call.
+    """Return *node*, pickled.
+
+    Args:
+        node: The node.
+        called: True to pickle the whole node, as for a call. False to pickle only the
+            part that a worker needs.
 
     Raises:
-        TaskSerializationError: A part of it cannot be pickled.
+        TaskSerializationError: A part of *node* cannot be pickled.
     """
     slim = (
         node
@@ -135,7 +141,7 @@ class ReceivedCode:
         made.
 
         Raises:
-            BaseException: Whatever the unpickling of a part raises.
+            BaseException: Any error that unpickling a part raises.
         """
         if self._references is not None and self._references.hold():
             assert self._node is not None
@@ -150,17 +156,17 @@ class ReceivedCode:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class NodeCode:
-    """The packed code that is sent to workers; nodes with the same bytes share it."""
+    """The packed code that is sent to workers. Nodes whose bytes are equal share it."""
 
     digest: bytes
     data: bytes
     seconds: float = inf
-    """The seconds that tasks with this code take; infinity if unknown, or if the tasks
-    wait for calls.
+    """The duration of tasks with this code in seconds, or infinity if it is unknown or
+    if the tasks wait for calls.
     """
 
     def measured(self, seconds: float) -> None:
-        """Record how many seconds a task took, in a moving average that gives outliers
+        """Add the duration of a task to the moving average, in which outliers have
         little weight.
         """
         if self.seconds == inf:

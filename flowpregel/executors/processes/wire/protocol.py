@@ -1,4 +1,4 @@
-"""The protocol of a worker's link: kinds of frames, tokens, the status, and settings.
+"""The protocol of a worker's link: frames, tokens, the status, and settings.
 
 ::
 
@@ -10,7 +10,7 @@
 
 A task begins when its worker has taken the task's token. The coordinator recalls tasks
 by reading their tokens back. A pipe delivers each byte once, so no task runs twice or
-is lost. The first task of an idle worker has no token: it begins at once.
+is lost. The first task of an idle worker has no token, because it begins at once.
 
 This module defines the kinds of frames, and cuts frames from the bytes of a link.
 `serialization` packs the bodies.
@@ -28,10 +28,11 @@ from typing import Any, Final, NamedTuple
 
 # Down: from the coordinator to the worker.
 TASKS: Final = 2
-"""Tasks to run, in order: a pickled list of (number, digest of the code, code, digests
-of code to drop first, packed job). The code is the pickle of a node's name and of the
-node's own pickle; it is empty if the worker has the code. The frame's *number* is the
-number of the task that begins without a token, or 0 if all tasks have tokens.
+"""Tasks to run, in order. The body is a pickled list of (number, digest of the code,
+code, digests of code to drop first, packed job). The code is the pickle of a node's
+name and of the node's own pickle. It is empty if the worker has the code. The frame's
+*number* is the number of the task that begins without a token, or 0 if all tasks have
+tokens.
 """
 ANSWER: Final = 3
 """The outcome of request *number*: a call, a store request, or a saved state."""
@@ -40,10 +41,10 @@ FREED: Final = 4
 reads.
 """
 STOP: Final = 5
-"""The command to exit the contexts and end; no more tasks follow."""
+"""The command to exit the contexts and end. No more tasks follow."""
 LEAVE: Final = 6
-"""The command to exit the `Context` channels of a run that has ended; *number* names
-the request.
+"""The command to exit the `Context` channels of a run that has ended. *number* is the
+number of the request.
 """
 
 # Up: from the worker to the coordinator.
@@ -68,14 +69,14 @@ RETURNED: Final = 40
 reads.
 """
 FAILED: Final = 41
-"""The worker could not start; the body is the packed error."""
+"""The worker could not start. The body is the packed error."""
 LEFT: Final = 42
 """The worker has exited the contexts of request *number*."""
 SAVED: Final = 43
-"""The state that task *number* saves for its next attempt; it is answered like a call.
+"""The state that task *number* saves for its next attempt. It is answered like a call.
 """
 CANCELLED: Final = 44
-"""Task *number* cancels a call; this has no answer."""
+"""Task *number* cancels a call. This has no answer."""
 
 SPOILED: Final = 45
 """The worker begins no more tasks. The body names the process state that its last task
@@ -100,9 +101,10 @@ STRUCTURED: Final = 8
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
 RAN: Final = Struct("<fqfQI")
-"""The head of ENDED: the seconds that the task ran, its start (wall-clock nanoseconds),
-its CPU time in seconds, the peak memory of the process so far (bytes), and the number
-of bytes that follow with the ids of the calls whose failures the task has seen.
+"""The head of ENDED: the duration of the task in seconds, its start in wall-clock
+nanoseconds, its CPU time in seconds, the peak memory of the process so far in bytes,
+and the number of bytes that follow with the ids of the calls whose failures the task
+has seen.
 """
 TOKEN: Final = Struct("<I")
 """The number of a task."""
@@ -113,12 +115,12 @@ which the answer is sent.
 
 
 STATUS_SIZE: Final = 24
-"""The bytes of shared memory for a worker's status."""
+"""The size, in bytes, of the shared memory for a worker's status."""
 RUNNING: Final = 0
 """The index in the status of the number of the task that began last."""
 UNWANTED: Final = 1
-"""The index in the status of the number of the task that must stop. It is set before
-the signal that makes the worker read it.
+"""The index in the status of the number of the task that must stop. The number is set
+before the signal is sent that makes the worker read it.
 """
 
 ENDING: Final = 2
@@ -141,13 +143,15 @@ class WorkerKind(NamedTuple):
     end."""
 
     threads: int | None = None
-    """The number of OS threads that numeric libraries may start; None means the pool's
+    """The number of OS threads that numeric libraries may start, or None for the pool's
     share.
     """
     gpus: tuple[str, ...] = ()
-    """The GPUs that the worker's tasks see; if empty, they see those of the program."""
+    """The GPUs that the worker's tasks see. If it is empty, they see all GPUs of the
+    program.
+    """
     is_fresh: bool = False
-    """Whether the worker runs one task, and then ends."""
+    """True if the worker runs one task, and then ends."""
 
 
 PLAIN: Final = WorkerKind()
@@ -161,13 +165,13 @@ class PoolSettings:
     """The number of workers that run tasks at the same time."""
     env: Mapping[str, str] = field(default_factory=dict)
     initializer: bytes = b""
-    """The pickle of the initializer and its arguments; empty if there is none."""
+    """The pickle of the initializer and its arguments, empty if there is none."""
     worker_max_tasks: int | None = None
     worker_max_rss: int | None = None
     grace: float = 2.0
     """Seconds between the signal that asks a task to stop and the kill."""
     shared_limit: int = 0
-    """The most bytes of shared memory: half for inputs, half for results."""
+    """The limit on shared memory, in bytes. Half is for inputs, half for results."""
     idle_after: float = 60.0
     """Seconds after which an idle worker is stopped."""
     kind: WorkerKind = PLAIN
@@ -176,8 +180,8 @@ class PoolSettings:
     """The amount of each resource."""
     gpus: tuple[str, ...] = ()
     limits_folder: str = ""
-    """The folder of the programs that share the limits; if empty, the limits are the
-    program's own.
+    """The folder of the programs that share the limits. If it is empty, no other
+    program shares them.
     """
     share: int = 0
     """The number of OS threads that numeric libraries may start in a worker."""
@@ -218,9 +222,7 @@ STOP_SIGNAL: Final = (
     # no mutant: either signal does
     signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 )
-"""The signal to a worker whose task must stop; hardly any other program uses this
-signal.
-"""
+"""The signal to a worker whose task must stop. Hardly any other program uses it."""
 
 
 TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
@@ -228,9 +230,9 @@ TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
 HEADER: Final = Struct("<IBBHIQ")
 """magic, kind, flags, spare, number, length of the body."""
 READ_SIZE: Final = 1 << 16
-"""The most bytes that one end of a link reads at once."""
+"""The number of bytes that one end of a link reads at once."""
 LONGEST: Final = 1 << 36
-"""The longest body; a greater length in a header is garbage."""
+"""The greatest length of a body. A greater length in a header is garbage."""
 
 
 class Frame(NamedTuple):
@@ -243,14 +245,14 @@ class Frame(NamedTuple):
 
 
 class GarbageError(Exception):
-    """An error: the bytes on a link are not frames."""
+    """The error that the bytes on a link are not frames."""
 
 
 class Parser:
     """A parser that cuts the bytes of a link into frames.
 
     Args:
-        magic: The number that every frame begins with.
+        magic: The number with which every frame begins.
         kinds: The kinds of frames that may arrive at this end.
     """
 
@@ -266,7 +268,7 @@ class Parser:
         that a header claims.
 
         Raises:
-            GarbageError: The bytes are not frames; the link cannot be used again.
+            GarbageError: The bytes are not frames. The link cannot be used any more.
         """
         held, head = self._held, HEADER.size
         held += data

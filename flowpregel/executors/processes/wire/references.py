@@ -3,18 +3,18 @@
 If a function is pickled by value, the pickle contains more than the function: the
 globals that it names, the values that it closes over, the functions among these values
 with their own globals, and the state of instances. `References` is a list of all these
-objects, made once. The pickle may be used again as long as `References.hold` finds that
-each name, cell, attribute and item still refers to the same object. The search does not
-look into immutable objects, or into objects that are pickled by name. A container is
+objects, created once. The pickle may be used again as long as `References.hold` finds
+that each name, cell, attribute and item still refers to the same object. The search
+does not enter immutable objects, or objects that are pickled by name. A container is
 compared item by item, by identity: `1`, `1.0` and `True` are equal, but not the same
 object.
 
-Code has no `References` if any part of it can change and stay the same object, such as
-an array, or an object that defines ``__reduce__`` or ``__getstate__``. The same is true
-for a container with too many items to compare. Such code is pickled for each call.
+Code has no `References` if any part of it can change and remain the same object, such
+as an array, or an object that defines ``__reduce__`` or ``__getstate__``. The same is
+true for a container with too many items to compare. Such code is pickled for each call.
 
-A worker makes the same list for unpickled code. If a call has changed any reference in
-the list, the code is unpickled again for the next call.
+A worker creates the same list for unpickled code. If a call has changed any reference
+in the list, the code is unpickled again for the next call.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from flowpregel._pickling.process_bound import Placeholder, ProcessBound
 from flowpregel.executors.shared import Shared
 
 _MOST_PARTS: Final = 1024
-"""The most objects to compare. Comparing more objects would cost as much as packing the
-code.
+"""The greatest number of objects to compare. Comparing more objects would cost as much
+as packing the code.
 """
 _MISSING: Final = object()
 _PICKLING: Final = (
@@ -156,7 +156,7 @@ class References:
                 now = tuple(read(source))
                 if len(now) != len(before) or not all(map(is_, now, before)):
                     return False
-        except RuntimeError:  # another OS thread is changing it
+        except RuntimeError:  # another OS thread is changing a container
             return False
         return True
 
@@ -376,7 +376,7 @@ def found_by_name(value: Any) -> bool:
 
 def _parts_of_ours(value: Any) -> Iterable[Any] | None:
     """Return the parts of an instance of our classes that does not change, such as a
-    policy or a task; None if it may change.
+    policy or a task, or None if it may change.
     """
     kind: Any = type(value)
     parameters = getattr(kind, "__dataclass_params__", None)
@@ -384,7 +384,7 @@ def _parts_of_ours(value: Any) -> Iterable[Any] | None:
         return [getattr(value, entry.name, None) for entry in fields(kind)]
     if "__reduce__" not in vars(kind):
         return None
-    # Only the parts from which it is pickled matter.
+    # Only the parts that are pickled matter.
     reduced = kind.__reduce__(value)
     return () if isinstance(reduced, str) else reduced[1]
 

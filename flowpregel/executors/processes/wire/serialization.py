@@ -26,13 +26,13 @@ _NAMING: Final = re.compile(rb"[\x93\x82\x83\x84]")
 
 
 class BufferRef(NamedTuple):
-    """The reference to a part of a message in shared memory, which was written for one
+    """A reference to a part of a message that was written to shared memory for one
     reader.
     """
 
     id: int
-    """The number of the buffer, unique in the process that wrote it; 0 if the part is
-    in the message itself.
+    """The number of the buffer, unique in the process that wrote it, or 0 if the part
+    is in the message itself.
     """
     segment: int
     """The id of the segment that contains the buffer."""
@@ -61,7 +61,7 @@ Open: TypeAlias = Callable[[BufferRef], memoryview]
 
 
 def pack(value: Any, share: Share | None = None) -> Message:
-    """Return *value* as a message; pass large buffers to *share*.
+    """Return *value* as a message, and pass large buffers to *share*.
 
     Raises:
         Exception: *value* cannot be pickled.
@@ -99,15 +99,15 @@ def _parted(view: memoryview, at: int, count: int) -> Iterator[BufferRef | memor
 
 
 def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) -> Any:
-    """Return the value that `pack` was given.
+    """Return the value that `pack` has packed.
 
     Args:
         data: The bytes, with the message at the end.
-        open_ref: Opens buffers in shared memory.
-        at: Where the message begins.
+        open_ref: A function that opens a buffer in shared memory, or None.
+        at: The position at which the message begins.
 
     Raises:
-        BaseException: Whatever the unpickling of a part raises.
+        BaseException: Any error that unpickling a part raises.
     """
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view, at)
@@ -120,19 +120,19 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
 def read_message(
     data: bytes | memoryview, open_ref: Open | None = None, at: int = 0
 ) -> tuple[Sequence[Any], bool]:
-    """Return the pickle in a message and its large buffers; no code of the user's is
-    run.
+    """Return the pickle in a message and its large buffers, without running any of the
+    user's code.
 
     Args:
         data: The bytes, with the message at the end.
-        open_ref: Opens buffers in shared memory.
-        at: Where the message begins.
+        open_ref: A function that opens a buffer in shared memory, or None.
+        at: The position at which the message begins.
 
     Returns:
-        The parts, and whether unpickling them surely runs no code either.
+        The parts, and True if unpickling them surely runs no code either.
 
     Raises:
-        ValueError: The message names shared memory, and there is none.
+        ValueError: The message refers to shared memory, and *open_ref* is None.
     """
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view, at)
@@ -156,8 +156,8 @@ def read_message(
 
 
 def is_plain(pickled: bytes) -> bool:
-    """Return whether *pickled* is small and surely names no class or function: it runs
-    no code.
+    """Return whether *pickled* is small and surely names no class or function, so that
+    unpickling it runs no code.
     """
     return len(pickled) <= _LARGEST_PLAIN and _NAMING.search(pickled) is None
 
@@ -165,13 +165,13 @@ def is_plain(pickled: bytes) -> bool:
 def moved(
     data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: int = 0
 ) -> Message:
-    """Return the message in *data* for another reader; its pickle is not read.
+    """Return the message in *data* for another reader, without reading its pickle.
 
     Args:
         data: The bytes, with the message at the end.
-        move: Is given what names a part in shared memory; returns what names it for
-            that reader, or the part itself.
-        at: Where the message begins.
+        move: A function that takes the reference to a part in shared memory, and
+            returns a reference for the other reader, or the part itself.
+        at: The position at which the message begins.
     """
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view, at)

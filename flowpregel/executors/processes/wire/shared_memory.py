@@ -8,10 +8,10 @@
       Arena: segment === fd, over the FdSocket ==> BufferReader: private mapping
     release(ref id) <-- BufferReader -- link ---- when the last view of it is gone
 
-A segment has no name, so nothing remains when both processes are gone. An arena reuses
-its segments: fresh pages cost several times as much as writing to them. A reader maps a
-segment copy-on-write, so it may write to a buffer without any other process seeing the
-change.
+A segment has no name, so nothing remains when both processes have ended. An arena
+reuses its segments, because allocating pages takes several times as long as writing to
+them. A reader maps a segment copy-on-write, so it may write to a buffer without any
+other process seeing the change.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ _segment_ids: Final = count(1)
 _ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
 MUCH: Final = 256 << 20
-"""The total bytes of segments above which an arena rather waits for a segment in use
-than makes a new one. A single segment larger than this is not kept for other buffers.
+"""The total size of segments, in bytes, above which an arena waits for a segment in use
+rather than creating a new one. A single segment that is larger is not kept for other
+buffers.
 """
 _PATIENCE: Final = 0.05
 """Seconds for which an arena waits for a segment in use."""
@@ -50,11 +51,11 @@ _FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
 _POPULATE_READ: Final = 22
 """MADV_POPULATE_READ of Linux 5.14, which the `mmap` module does not define."""
 _POPULATED_UP_TO: Final = 64 << 20
-"""The bytes up to which all pages of a buffer are mapped at once. Of a larger buffer,
-only a part may be read.
+"""The size, in bytes, up to which all pages of a buffer are mapped at once. Of a larger
+buffer, tasks may read only a part.
 """
 _KEPT: Final = 256 << 20
-"""The most bytes of unused mappings that a reader keeps."""
+"""The total size, in bytes, of the unused mappings that a reader keeps."""
 
 
 def new_shared_file(size: int) -> int:
@@ -90,8 +91,8 @@ class Segment:
         self.id, self.size, self.fd = next(_segment_ids), size, new_shared_file(size)
         weakref.finalize(self, _drop, self.fd, os.getpid()).atexit = False
         if hasattr(os, "posix_fallocate"):
-            # Allocate all pages now: if a page could not be allocated later, SIGBUS
-            # would end the process.
+            # All pages are allocated now, because SIGBUS would end the process if a
+            # page could not be allocated later.
             os.posix_fallocate(self.fd, 0, size)
         self.memory = mmap.mmap(self.fd, size)
         """The whole segment, mapped by its writer."""
@@ -99,15 +100,16 @@ class Segment:
 
 def _drop(fd: int, owner: int) -> None:
     if os.getpid() == owner:
-        # Truncating frees the memory now, even if readers have the file open; the size
-        # shows them that it is freed.
+        # Truncating frees the memory now, even if readers have the file open. They can
+        # see from the size that the memory was freed.
         os.ftruncate(fd, 0)
     os.close(fd)
 
 
 def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) -> Any:
-    """Return a buffer of *size* bytes of *memory*, which keeps *origin* alive as long
-    as any view of it exists.
+    """Return a buffer with the first *size* bytes of *memory*.
+
+    The buffer keeps *origin* alive as long as any view of the buffer exists.
     """
     buffer: Any = (ctypes.c_char * size).from_buffer(memory)
     buffer.origin = origin
@@ -115,8 +117,8 @@ def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) ->
 
 
 def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
-    """Return the segment or mapping of *view*, if *view* is a whole buffer in shared
-    memory.
+    """Return the segment or mapping of *view*, or None if *view* is not a whole buffer
+    in shared memory.
     """
     holder: Any = view.obj
     is_whole = isinstance(holder, ctypes.Array) and ctypes.sizeof(holder) == view.nbytes
@@ -124,8 +126,9 @@ def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
 
 
 def allocate_alone(size: int) -> Any:
-    """Return a buffer in a segment of its own, freed with the last reference, or None
-    if there is not enough memory.
+    """Return a buffer in a new segment, or None if there is not enough memory.
+
+    The segment is freed with the last reference to the buffer.
     """
     with suppress(OSError):
         segment = Segment(size)
@@ -142,11 +145,11 @@ class Arena:
     """A set of reusable segments, and their buffers that have a reader.
 
     Args:
-        limit: The most bytes of all segments together.
-        segments: The most segments; each uses a descriptor in this process and in the
-            reader.
+        limit: The limit on the size of all segments together, in bytes.
+        segments: The greatest number of segments. Each uses a descriptor in this
+            process and in the reader.
         reader: The socket to the only reader, over which `share` sends segments at
-            once. None if the caller sends them.
+            once, or None if the caller sends them.
     """
 
     def __init__(
@@ -166,14 +169,14 @@ class Arena:
         self._read: dict[int, Any] = {}
         self._lock = threading.Lock()
         self.is_full = False
-        """True if a buffer did not fit; a caller sets it back to False."""
+        """True if a buffer did not fit. A caller sets it back to False."""
 
     def allocate(self, size: int, wait: float = 0.0) -> Any:
-        """Return a buffer of *size* bytes for `fill`, freed with the last reference to
-        it.
+        """Return a buffer of *size* bytes for `fill`, or None if there is no room
+        within *wait* seconds.
 
-        Return None if there is no room within *wait* seconds. If the segments are large
-        already, and *wait* allows, first wait a moment for a segment in use.
+        The buffer is freed with the last reference to it. If the segments are already
+        large, and *wait* allows, first wait a moment for a segment in use.
         """
         started = time.monotonic()
         patience = min(wait, _PATIENCE)
@@ -192,8 +195,8 @@ class Arena:
     def _segment_for(self, size: int, *, reuse: bool) -> Segment | None:
         """Return a free or a new segment for *size* bytes, or None if there is none.
 
-        If *reuse*, make no new segment once the segments are large: a segment in use
-        may soon be free.
+        If *reuse*, and the segments are already large, no new segment is created,
+        because a segment in use may soon be free.
         """
         with self._lock:
             segment = self._free_segment(size)
@@ -204,8 +207,10 @@ class Arena:
             return self._new_segment(size)
 
     def share(self, data: memoryview) -> BufferRef | None:
-        """Write *data* for one reader, unless it lies in a segment already; return None
-        if there is no room.
+        """Write *data* for one reader, unless *data* is already in a segment.
+
+        Returns:
+            The reference to the buffer, or None if there is no room.
         """
         buffer: Any = data.obj
         if not isinstance(origin_of(data), Segment):
@@ -233,7 +238,7 @@ class Arena:
         return len(self._read)
 
     def descriptor(self, ref: BufferRef) -> int:
-        """Return the descriptor of the segment that *ref* lies in."""
+        """Return the descriptor of the segment that contains *ref*."""
         fd: int = self._read[ref.id].origin.fd
         return fd
 
@@ -273,15 +278,17 @@ class Arena:
         return sum(segment.size for segment in self._segments)
 
     def close(self) -> None:
-        """Drop all segments; readers keep their mappings."""
+        """Drop all segments. Readers keep their mappings."""
         with self._lock:
             self._read.clear()
             self._free.clear()
 
 
 def segments_for(writers: int) -> int:
-    """Return the most segments for each of *writers* arenas, which together may use a
-    quarter of the process's descriptors.
+    """Return the greatest number of segments for each of *writers* arenas.
+
+    Together they may use an eighth of the process's descriptors, unless that is too
+    few.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
@@ -304,16 +311,20 @@ class FdSocket:
         self._sent: set[int] = set()
 
     def send(self, segment: int, fd: int) -> None:
-        """Send the descriptor of *segment*, unless it was sent before; raise OSError if
-        that fails.
+        """Send the descriptor of *segment*, unless it was sent before.
+
+        Raises:
+            OSError: The descriptor cannot be sent.
         """
         if segment not in self._sent:
             socket.send_fds(self._socket, [_ID.pack(segment)], [fd])
             self._sent.add(segment)
 
     def receive(self) -> tuple[int, int]:
-        """Return the id and the descriptor of the next segment; raise OSError if the
-        other end is closed.
+        """Return the id and the descriptor of the next segment.
+
+        Raises:
+            OSError: The other end is closed.
         """
         data, fds, _, _ = socket.recv_fds(self._socket, _ID.size, 1)
         if len(data) != _ID.size or len(fds) != 1:
@@ -346,7 +357,7 @@ class PrivateMapping(mmap.mmap):
         return mapping
 
     def is_untouched(self) -> bool:
-        """Return whether no page was written to; False if the kernel does not report
+        """Return True if no page was written to, or False if the kernel does not report
         that.
         """
         page = mmap.PAGESIZE
@@ -363,8 +374,9 @@ class PrivateMapping(mmap.mmap):
 
 
 def copy_on_write(buffer: Any) -> memoryview:
-    """Return a writable copy of *buffer*; a buffer in shared memory is mapped
-    copy-on-write, so it is not copied now.
+    """Return a writable copy of *buffer*.
+
+    A buffer in shared memory is not copied now, but mapped copy-on-write.
     """
     view = memoryview(buffer)
     origin = origin_of(view)
@@ -383,7 +395,7 @@ class BufferReader:
     def __init__(self, fds: FdSocket) -> None:
         self._fds = fds
         self.released: deque[int] = deque()
-        """The ids of the buffers that are no longer used; finalizers append them."""
+        """The ids of the buffers that are no longer used. Finalizers append them."""
         self._segments: dict[int, int] = {}
         self._idle: OrderedDict[int, PrivateMapping] = (
             OrderedDict()
@@ -391,8 +403,10 @@ class BufferReader:
         self._mapped: WeakSet[PrivateMapping] = WeakSet()
 
     def open(self, ref: BufferRef) -> memoryview:
-        """Return the buffer, readable and writable; raise OSError if its segment was
-        not sent.
+        """Return the buffer, which is readable and writable.
+
+        Raises:
+            OSError: The segment of the buffer was not sent.
         """
         mapping = self._idle.pop(ref.segment, None)
         while sum(map(len, [*self._idle.values()])) > _KEPT:
@@ -405,7 +419,7 @@ class BufferReader:
         return PickleBuffer(buffer).raw()
 
     def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
-        """Keep a mapping for reuse whose buffer is no longer used; called as a
+        """Keep a mapping for reuse, because its buffer is no longer used. This is a
         finalizer.
         """
         self._idle[ref.segment] = mapping
@@ -432,7 +446,7 @@ class BufferReader:
         return self._segments[segment_id]
 
     def close(self) -> None:
-        """Close the descriptors; mapped buffers stay readable."""
+        """Close the descriptors. Mapped buffers remain readable."""
         for mapping in self._mapped:
             mapping.fd = None
         for fd in self._segments.values():

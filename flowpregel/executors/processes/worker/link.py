@@ -26,7 +26,7 @@ from flowpregel.executors.unread import LazyFuture
 
 
 class Answer(CallFuture[Any], LazyFuture[Any]):
-    """The future of a call that a task in a worker has made; the task itself unpickles
+    """The future of a call that a task in a worker has made. The task itself unpickles
     the result.
     """
 
@@ -57,7 +57,8 @@ def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | Non
     settled = CallFuture[Any]()
     try:
         settled.settle(packed.read())
-        # Without waiting: an outcome that leaves the future pending must not hang.
+        # The timeout is 0, so that an outcome that leaves the future pending does not
+        # block the caller forever.
         error = settled.exception(0)
     except Exception as problem:  # noqa: BLE001 - the caller gets it
         error = problem
@@ -69,21 +70,21 @@ def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | Non
 class WorkerLink:
     """The worker's end of the link.
 
-    Any OS thread may send, always whole frames. The main thread receives between tasks,
-    until a task makes a request and may wait for the answer. From then on, a separate
-    OS thread receives.
+    Any OS thread may send, and always sends whole frames. The main thread receives
+    between tasks, until a task makes a request and may wait for the answer. From then
+    on, a separate OS thread receives.
 
     Args:
         connection: A connected stream socket.
-        magic: The number that begins every frame.
+        magic: The number with which every frame begins.
     """
 
     def __init__(self, connection: socket.socket, magic: int) -> None:
         self._socket = connection
         self._magic = magic
         self._outbox: deque[tuple[bytes, deque[int]]] = deque()
-        """The frames to send, each with the numbers of bytes that were sent, one for
-        each send.
+        """The frames to send, each with the numbers of bytes that the single calls of
+        ``send`` have sent.
         """
         self._sending = threading.Lock()
         self._sender: int | None = None
@@ -112,8 +113,8 @@ class WorkerLink:
         self._outbox.append((head + body, deque()))
         me = threading.get_ident()
         if self._sender == me:
-            # A finalizer or signal handler in user code prints during our send; the
-            # loop below us sends this frame too.
+            # A finalizer or signal handler of the user prints while this OS thread is
+            # sending. The loop of the interrupted call sends this frame too.
             return
         with self._sending:
             self._sender = me
@@ -148,14 +149,14 @@ class WorkerLink:
         self._sender = None
 
     def cancel(self, task: int, future: CallFuture[Any]) -> None:
-        """Send the run the request of *task* to cancel a call."""
+        """Send to the run the request of *task* to cancel a call."""
         for request, answer in [*self.answers.items()]:
             if answer is future:
                 self.send(protocol.CANCELLED, task, protocol.REQUEST.pack(request))
 
     def next(self) -> Frame | None:
-        """Wait for the next frame that is not an answer, and return it, or None if the
-        coordinator is gone.
+        """Wait for the next frame that is not an answer, and return the frame, or None
+        if the coordinator has ended.
         """
         orders = self._orders
         while self._receiver is None and orders.empty():
@@ -165,7 +166,7 @@ class WorkerLink:
         return orders.get()
 
     def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
-        """Send a request of *task*; return *answer*, which will receive the result."""
+        """Send a request of *task*, and return *answer*, which will get the result."""
         request = next(self._requests) & 0xFFFFFFFF
         self.answers[request] = answer
         if self._receiver is None:

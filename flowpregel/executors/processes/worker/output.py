@@ -29,8 +29,8 @@ from flowpregel.executors.processes.worker.link import WorkerLink
 
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_FRAME: Final = 1 << 20
-"""The most bytes of output in one frame: the coordinator holds several copies of a
-frame.
+"""The limit on the output in one frame, in bytes. There is a limit because the
+coordinator has several copies of a frame in memory.
 """
 _facts: Final = attrgetter(
     "task.name", "task.attempt.number", "place.step", "run.thread_id", "run.run_id"
@@ -51,7 +51,7 @@ class StdoutForwarder(io.RawIOBase):
         """The beginning of a line that has not ended."""
 
     def write(self, data: Any) -> int:
-        """Buffer *data*; send complete lines, and a line that has become too long."""
+        """Buffer *data*, and send complete lines and any line that is too long."""
         with self._lock:
             self.line += bytes(data)
             if b"\n" in self.line or len(self.line) > _LONGEST_LINE:
@@ -79,7 +79,7 @@ class StdoutForwarder(io.RawIOBase):
             data = data[end:]
 
     def fileno(self) -> int:
-        """Return the descriptor; text that is written to it is sent as well."""
+        """Return the descriptor. Text that is written to it is sent as well."""
         return self._fd
 
     def writable(self) -> bool:
@@ -131,8 +131,9 @@ def _as_plain(value: Any) -> Any:
 
 
 def _fields_of_task(job: Job | None) -> dict[str, Any]:
-    """Return the fields of the task that logs, for log records and events; None values
-    if no task runs.
+    """Return the fields of the task that logs, for log records and events.
+
+    Their values are None if no task runs.
     """
     values = (None,) * len(TASK_FIELDS) if job is None else _facts(job)
     return {"pid": os.getpid(), **dict(zip(TASK_FIELDS, values, strict=True))}
@@ -148,13 +149,13 @@ class Streams:
     def __init__(self, link: WorkerLink) -> None:
         self._link = link
         self.forwarders = [StdoutForwarder(link, 1), StdoutForwarder(link, 2)]
-        """The raw streams that send the prints."""
+        """The raw streams that send printed text."""
         self._outputs: list[Any] = [*map(_text_on, self.forwarders)]
         self._input: Any = open(0, closefd=False)  # noqa: SIM115 - as long as the process
 
     def current(self) -> tuple[Any, Any, Any]:
-        """Return ``stdin``, ``stdout`` and ``stderr``, new streams in place of those
-        that a task has closed.
+        """Return ``stdin``, ``stdout`` and ``stderr``. A stream that a task has closed
+        is replaced by a new stream.
         """
         if _is_closed(self._input):
             self._input = open(0, closefd=False)  # noqa: SIM115 - as long as the process
@@ -180,8 +181,8 @@ def _is_closed(stream: Any) -> bool:
 
 
 def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> Streams:
-    """Replace the standard streams and log handlers, so that prints and log records are
-    sent; return the new streams.
+    """Replace the standard streams and log handlers, so that printed text and log
+    records are sent, and return the new streams.
     """
     streams = Streams(link)
     sys.stdin, sys.stdout, sys.stderr = streams.current()
@@ -221,7 +222,7 @@ def _send_event(
     method: str,
     event: Mapping[Any, Any],
 ) -> Any:
-    """Send an event; used as the last of structlog's processors."""
+    """Send an event. This is the last of structlog's processors."""
     fields = {str(name): _as_plain(value) for name, value in event.items()}
     body = pickle.dumps((names, method, fields))
     link.send(protocol.LOGGED, link.task, body, protocol.STRUCTURED)

@@ -1,4 +1,4 @@
-"""The process of a worker: its group, its signals, its streams, and its end."""
+"""The setup of a worker's process: its group, signals, streams, and watchdog."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
         stderr: The pipe that becomes descriptor 2.
         coordinator: The pid of the process to end with.
     """
-    # With its own process group, the worker gets no Ctrl-C from the terminal, which the
-    # coordinator handles. And the processes that a task starts can be killed with their
-    # worker.
+    # With its own process group, the worker gets no Ctrl-C from the terminal, because
+    # the coordinator handles it. The group also allows the processes that a task starts
+    # to be killed with their worker.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     # Unlike SIG_IGN, this is not inherited by programs that a task starts.
@@ -67,7 +67,7 @@ def die_with_parent() -> None:
 
 
 def watch_coordinator(coordinator: int) -> None:
-    """End this process and its process group when the coordinator is gone."""
+    """End this process and its process group when the coordinator has ended."""
     with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
         ended = os.pidfd_open(coordinator)
         # no mutant: without this wait the loop below ends, a moment later

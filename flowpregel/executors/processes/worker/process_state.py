@@ -3,21 +3,21 @@
 A worker runs one task after another in one process. The operating system keeps much of
 a process's state, such as its working directory, limits, timers and descriptors.
 `ProcessState` records this state once the initializer has run. After each task it
-compares the state with the record and restores it. Since that is done for every task,
-each part is read by the cheapest possible call::
+compares the state with the record and restores it. Since this happens after every task,
+each part is read with the fastest possible call::
 
     task ends -> settle: timers, signal handlers -> the result is sent -> restore: rest
                  (they could call the task's code)
 
-There is no cheap way to learn that a task has changed nothing: an audit hook is called
-only for ``setrlimit`` and ``chdir``, not for changes by C code, and it makes each call
-of `id` several times as expensive.
+There is no fast way to detect that a task has changed nothing: an audit hook is called
+only for ``setrlimit`` and ``chdir``, and not for changes by C code, and it makes each
+call of `id` several times as expensive.
 
 A worker whose state cannot be restored (a hard limit was lowered, the user or the root
 directory was changed) is replaced. The interpreter's state is not restored: imported
 modules, ``sys.path``, random generators, warning filters, loggers, OS threads. Modules
-stay imported and may depend on that state. A task that must not share it needs
-``isolation="fresh"``.
+remain imported and may depend on this state. A task that must not share it with other
+tasks needs ``isolation="fresh"``.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ close and reuse low numbers.
 """
 _MARKS: Final = (int(signal.SIGURG), int(signal.SIGWINCH), int(signal.SIGCONT))
 """The marks of the standard descriptors' open files. A mark is the signal that a file
-would send in asynchronous mode, in which none of them is. All three signals are ignored
-by default.
+would send in asynchronous mode, but none of these files is in this mode. All three
+signals are ignored by default.
 """
 _GET_MARK: Final = (getattr(fcntl, "F_GETSIG", 0),) * len(_STANDARD)
 """The `fcntl` command that reads the mark, once for each standard descriptor."""
@@ -67,7 +67,7 @@ class _Now(NamedTuple):
     """
 
     environment: tuple[bool, dict[bytes, bytes]]
-    """Whether `os.environ` is still the original mapping, and the variables in that
+    """True if `os.environ` is still the original mapping, and the variables in that
     mapping.
     """
     working_directory: str
@@ -75,7 +75,7 @@ class _Now(NamedTuple):
     umask: int
     resource_limits: Any
     """The text of ``/proc/self/limits``, which can be read in a third of the time of
-    the single limits. Without that file, the single limits.
+    the single limits. If there is no such file, the single limits.
     """
     standard_descriptors: list[Any]
     blocking_modes: list[bool]
@@ -88,14 +88,14 @@ class _Now(NamedTuple):
 
 
 class ProcessState:
-    """The state in which every task must find this process: its state now, when the
-    object is made.
+    """The state in which every task must find this process. It is the state at the time
+    when this object is created.
 
     Args:
-        streams: Returns the worker's ``sys.stdin``, ``sys.stdout`` and ``sys.stderr``,
-            new streams in place of closed ones.
-        blocking: The descriptors whose blocking mode is restored, and whether each must
-            block.
+        streams: A function that returns the worker's ``sys.stdin``, ``sys.stdout`` and
+            ``sys.stderr``, with new streams in place of closed streams.
+        blocking: The descriptors whose blocking mode is restored, each with True if it
+            must block.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class ProcessState:
         self._identify: Callable[[int, int], Any] = (
             fcntl.fcntl if _has_marks() else _identify_by_status
         )
-        """A function that returns the mark of a descriptor's open file, in a fifth of
-        the time of fstat. On systems without marks it returns the device and inode
-        instead.
+        """A function that returns the mark of a descriptor's open file, which takes a
+        fifth of the time of fstat. On systems without marks, the function returns the
+        device and inode instead.
         """
         self._copies = [
             fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY)
@@ -121,8 +121,8 @@ class ProcessState:
         self._limits_file = _open_limits()
         self._handlers = [*map(_signal.getsignal, _NUMBERS)]
         self._has_lost_handler = False
-        """Whether a signal handler set by C code was replaced, which Python cannot
-        restore.
+        """True if a signal handler that C code had set was replaced, because Python
+        cannot restore such a handler.
         """
         now = _Now._make(self._read())
         self._before = now._replace(environment=(True, {**now.environment[1]}))
@@ -139,12 +139,12 @@ class ProcessState:
             "cpu_affinity": _set_cpus,
             "streams": self._set_streams,
         }
-        """The functions that restore parts of the state, by name, in this order. Each
-        gets the old value.
+        """The functions that restore parts of the state, by name, in the order in which
+        they are called. Each gets the old value.
         """
 
     def set_variable(self, name: bytes, value: bytes) -> None:
-        """Set an environment variable for this task and the next ones.
+        """Set an environment variable for this task and the next tasks.
 
         The C library never frees *value*, so use only a few values.
         """
@@ -167,7 +167,7 @@ class ProcessState:
         try:  # noqa: SIM105 - costs nothing, `suppress` more than the call
             signal.set_wakeup_fd(-1)
         except ValueError:
-            pass  # the task had set a descriptor that is closed now
+            pass  # the task had set a descriptor that is now closed
         handlers = [*map(_signal.getsignal, _NUMBERS)]
         if handlers == self._handlers:
             return
@@ -180,8 +180,10 @@ class ProcessState:
                 self._has_lost_handler = True
 
     def restore(self) -> str:
-        """Restore everything else; return the names of the parts that cannot be
-        restored, if any.
+        """Restore everything else.
+
+        Returns:
+            The names of the parts that cannot be restored, or an empty text.
         """
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2, all_threads=True)
@@ -189,7 +191,7 @@ class ProcessState:
             if self._read() == self._before and not self._has_lost_handler:
                 return ""
         except (OSError, ValueError):
-            pass  # a folder is gone, a descriptor or stream is closed
+            pass  # a folder was deleted, or a descriptor or stream is closed
         for name, repair in self._repairs.items():
             # A failed repair is found by the comparison below.
             with suppress(Exception):
@@ -209,8 +211,8 @@ class ProcessState:
     def _read(self) -> tuple[Any, ...]:
         """Read the fields of `_Now`, in their order.
 
-        Called after each task, so it is one function and returns a plain tuple: making
-        a `_Now` takes as long as five system calls.
+        Since this is called after each task, it is one function and returns a plain
+        tuple. Creating a `_Now` takes as long as five system calls.
         """
         file = self._limits_file
         root = os.stat("/")
@@ -259,7 +261,7 @@ class ProcessState:
 
     def _duplicate(self, before: list[Any]) -> None:
         for copy, number, identity in zip(self._copies, _STANDARD, before, strict=True):
-            # otherwise a task has closed the copy
+            # If the copy has another identity, a task has closed it.
             if self._identify(copy, _GET_MARK[number]) == identity:
                 os.dup2(copy, number)
 
@@ -274,10 +276,10 @@ class ProcessState:
 
 
 def _has_marks() -> bool:
-    """Mark the open files of the standard descriptors; return whether that worked.
+    """Mark the open files of the standard descriptors, and return whether that worked.
 
-    A mark belongs to the open file, like the blocking mode: all copies of the
-    descriptor share it, and a file that is opened later does not have it.
+    A mark belongs to the open file, as the blocking mode does. All copies of the
+    descriptor share the mark, and a file that is opened later does not have it.
     """
     try:
         for number, mark in zip(_STANDARD, _MARKS, strict=True):
@@ -297,8 +299,8 @@ def _read_limits() -> list[tuple[int, int]]:
 
 
 def _open_limits() -> int | None:
-    """Open the text of this process's limits; return None on a system without it (Linux
-    has it).
+    """Open the text of this process's limits, or return None on a system that does not
+    have it. Linux has it.
     """
     try:
         opened = os.open("/proc/self/limits", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,5 @@
-"""The task loop of a worker: take a task from the link, run it, and send its outcome.
+"""The task loop of a worker, which takes a task from the link, runs it, and sends its
+outcome.
 
 ::
 
@@ -16,11 +17,11 @@ when the worker has taken its token from the pipe. The task's number is then wri
 the status, which the coordinator can read even when the worker is dead.
 
 A task is stopped by a signal. The handler raises `TaskCancelled` in the task's code,
-but only under three conditions: a task runs (`_is_stoppable`), the coordinator wrote
-the number of this task to the status, and the task is not importing a module at the
-moment. The signal may arrive before its task begins, so the status is read again when a
-task begins. After the handler has raised once, further signals do not raise, so that
-the end of the task is always sent.
+but only under three conditions: a task runs (`_is_stoppable`), the coordinator has
+written the number of this task to the status, and the task is not importing a module at
+the moment. The signal may arrive before its task begins, so the status is read again
+when a task begins. After the handler has raised once, further signals raise no error,
+so that the end of the task is always sent.
 
 When a task has ended, these things happen in this order:
 
@@ -102,7 +103,7 @@ _log: Final = logging.getLogger("flowpregel.worker")
 
 
 def worker_main(setup: protocol.WorkerSetup) -> None:
-    """Run a worker in this process until the coordinator stops it, or is gone."""
+    """Run a worker in this process until the coordinator stops the worker, or ends."""
     arm("worker.")
     crossing.mark_as_worker()
     become_worker(setup.stdout, setup.stderr, setup.coordinator)
@@ -131,15 +132,15 @@ class Worker:
         limit = setup.settings.shared_limit // writers
         self._arena = Arena(limit, segments=segments_for(writers), reader=fd_socket)
         self._streams = take_over(self._link, setup.log_levels)
-        # The link is not listed: it checks for itself whether a task has changed its
-        # mode.
+        # The link is not listed, because it detects by itself that a task has changed
+        # its mode.
         self._blocking = {setup.fd_socket: True, setup.tokens: False}
         self._is_spoiled = False
         """True if a task has changed the process irreversibly."""
         self._contexts: dict[bytes, Context[Any]] = {}
         """The `Context` channels that tasks have entered, by token."""
         self._codes: dict[bytes, tuple[str, ReceivedCode]] = {}
-        """The names and the code of nodes, by digest; the coordinator decides which
+        """The names and the code of nodes, by digest. The coordinator decides which
         entries are dropped.
         """
         self._process_tag = os.environ[PROCESS_TAG].encode()
@@ -153,7 +154,7 @@ class Worker:
         signal.signal(STOP_SIGNAL, self._on_stop_signal)
 
     def initialize(self, initializer: bytes) -> bool:
-        """Run the pool's initializer and report that; return whether it succeeded."""
+        """Run the pool's initializer, and report and return whether it succeeded."""
         try:
             if initializer:
                 function, arguments = pickle.loads(initializer)
@@ -167,7 +168,7 @@ class Worker:
         return True
 
     def run(self) -> None:
-        """Execute the coordinator's commands until it stops the worker, or is gone."""
+        """Execute the coordinator's commands until it stops the worker, or ends."""
         blocking = {**self._blocking, 0: True, 1: True, 2: True}
         self._state = ProcessState(self._streams.current, blocking)
         while (frame := self._link.next()) is not None:
@@ -200,7 +201,7 @@ class Worker:
                 return
 
     def _refuse(self, frame: protocol.Frame) -> None:
-        """Refuse the task of a frame that has no token; the coordinator recalls the
+        """Refuse the task of a frame that has no token. The coordinator recalls the
         tasks that have tokens.
         """
         if frame.number:
@@ -214,7 +215,7 @@ class Worker:
         self._codes[digest] = name, ReceivedCode(packed)
 
     def _run_task(self, number: int, digest: bytes, body: bytes) -> None:
-        """Run one task and send its end; the module describes the order."""
+        """Run one task and send its end, in the order that the module describes."""
         link = self._link
         client = WorkerRunClient(link, number, self._status)
         link.task = number
@@ -239,8 +240,8 @@ class Worker:
             self._is_stoppable = False
             link.job = None
         if self._is_fork:
-            # The task forked this process and returned here; this process is not the
-            # worker.
+            # The task has forked this process, which is not the worker but has returned
+            # here too.
             os._exit(0)
         if self._is_stopped:
             end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, began)
@@ -268,8 +269,8 @@ class Worker:
             client: The task's connection to its run.
             digest: The digest of the task's code.
             outcome: The outcome of the task.
-            times: Its duration in seconds, its start (wall-clock nanoseconds), and its
-                CPU time in seconds.
+            times: The duration of the task in seconds, its start in wall-clock
+                nanoseconds, and its CPU time in seconds.
         """
         flags = protocol.STOPPED if self._is_stopped else 0
         failed_ids = b""
@@ -286,13 +287,13 @@ class Worker:
         )
 
     def _interrupted_outcome(self, digest: bytes, error: BaseException) -> Outcome:
-        """Return the outcome of a task that *error*, raised by a signal handler, has
-        ended.
+        """Return the outcome of a task that ended because a signal handler raised
+        *error*.
         """
         is_settled = False
         while not is_settled:
-            # One of the task's signal handlers may raise again; the outcome is decided
-            # already.
+            # One of the task's signal handlers may raise again, but the outcome is
+            # already known.
             with suppress(BaseException):
                 self._state.settle()
                 is_settled = True
@@ -304,8 +305,8 @@ class Worker:
         return Raised(TaskExitError(name, repr(error)))
 
     def _restore_process(self) -> None:
-        """Restore the process state that a task has changed; if that fails, begin no
-        more tasks.
+        """Restore the process state that a task has changed. If that is not possible,
+        begin no more tasks.
         """
         lasting = self._state.restore()
         if lasting:
@@ -328,7 +329,7 @@ class Worker:
             failure.__cause__ = error
             return Raised(failure)
         if node.contexts:
-            # It imports all channels.
+            # Imported only here, because this module imports all channels.
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
             # The contexts stay entered for the run's next task.
@@ -399,7 +400,7 @@ def _imports(frame: Any) -> bool:
 
 
 class Tokens:
-    """The numbers of the tasks that this worker may begin; each is taken once.
+    """The numbers of the tasks that this worker may begin. Each is taken once.
 
     Args:
         fd: The reading end of the token pipe, which never blocks.
@@ -410,8 +411,8 @@ class Tokens:
         self._next: int | None = None
 
     def take(self, number: int) -> bool:
-        """Return whether this worker may begin task *number*, which was not
-        recalled.
+        """Return whether this worker may begin task *number*, which is the case unless
+        the task was recalled.
         """
         if self._next is None:
             try:
@@ -427,7 +428,7 @@ class Tokens:
         return True
 
 
-# ------------------------------------------------ what connects a task with its run
+# ------------------------------------------------ the connection of a task to its run
 
 
 class WorkerRunClient(RunClient):
@@ -461,7 +462,7 @@ class WorkerRunClient(RunClient):
     def call(
         self, node: Node, arguments: Arguments, call_key: CallKey | None, *reply: Any
     ) -> Any:
-        """Make a call; return its future, which is *reply* if the caller passes one."""
+        """Make a call, and return its future, which is *reply* if that is passed."""
         self.open_calls.check_process()
         code = pack_node(node, called=True)
         content = (code, arguments, call_key, carried_by(copy_context(), {}))
@@ -472,7 +473,7 @@ class WorkerRunClient(RunClient):
         return self._link.request(protocol.CALLED, self._number, body, answer)
 
     def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of the run's store; return its result."""
+        """Call a method of the run's store, and return the result."""
         self.open_calls.check_process()
         body, _ = serialization.pack((method, args, kwargs))
         answer = self._link.request(protocol.ASKED, self._number, body, Answer())
@@ -483,8 +484,8 @@ class WorkerRunClient(RunClient):
         return self._status[protocol.ENDING] == self._number
 
     def save(self, state: Any) -> None:
-        """Store *state* for the task's next attempt; return when the run has received
-        it.
+        """Store *state* for the task's next attempt, and wait until the run has
+        received it.
         """
         if self._link.job is None or self._link.job.run.run_id is None:
             return  # a plain function has only one attempt
