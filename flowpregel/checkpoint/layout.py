@@ -6,6 +6,7 @@ checkpoints.
     threads     thread digest (16) + namespace digest (16)       ► `NamespaceRecord`
     checkpoints namespace (8) + checkpoint id                    ► `CheckpointRecord`
     values      namespace (8) + version (9) + channel (16)       ► an encoded value
+                namespace (8) + "k" + random name (24)           ► `Keyframe`
     deltas      namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
     writes      namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
                 namespace (8) + 0, 2 + checkpoint id + task (16) ► a failed task's input
@@ -24,6 +25,7 @@ verified.
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,6 +69,11 @@ _NEXT = b"next namespace"
 _SOURCE = b"source"
 """The prefix of the keys of source code in ``meta``. The code's digest follows it."""
 _AT_ONCE = 100
+KEYFRAME_NAME = 24
+"""The length of the name of a keyframe, in bytes."""
+_KEYFRAME = b"k"
+_MOST_KEYFRAMES = 16
+"""The number of keyframes that are kept in memory."""
 
 
 # ---------------------------------------------------------------- keys
@@ -147,6 +154,21 @@ def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
     return prefix + ordered + digest(channel)
 
 
+def keyframe_key(prefix: bytes, name: bytes) -> bytes:
+    """Return the key of a keyframe in ``values``, which is no key of a channel.
+
+    Args:
+        prefix: The prefix of the namespace.
+        name: The name of the keyframe, of `KEYFRAME_NAME` bytes.
+    """
+    return prefix + _KEYFRAME + name
+
+
+def is_keyframe(key: bytes) -> bool:
+    """Return whether a key in ``values`` is that of a keyframe."""
+    return key[8:9] == _KEYFRAME
+
+
 def channel_in(key: bytes) -> bytes:
     """Return the digest of the channel in a key that `value_key` returned."""
     return key[17:VALUE_LENGTH]
@@ -178,9 +200,25 @@ class NamespaceRecord(NamedTuple):
     """The number of checkpoints in the namespace after retention was last applied."""
 
 
+class Keyframe(NamedTuple):
+    """The channels of a checkpoint in full. Later checkpoints that name this keyframe
+    store only what differs from it. A stored keyframe never changes.
+    """
+
+    channel_versions: Mapping[str, Version]
+    versions_seen: Mapping[str, Mapping[str, Version]]
+    places: Mapping[str, Place]
+
+
+NO_KEYFRAME = Keyframe({}, {}, {})
+
+
 class CheckpointRecord(NamedTuple):
     """The fields of a `Checkpoint`, without the values that are stored once for each
     version.
+
+    If it names a keyframe, the three mappings of the stored record have only what
+    differs from that. Those of a record that `Tables.checkpoint` returned are complete.
     """
 
     parent_id: str | None
@@ -196,12 +234,27 @@ class CheckpointRecord(NamedTuple):
     updated_channels: tuple[str, ...] | None
     metadata: Mapping[str, bytes]
     """The metadata, each item encoded."""
-    places: dict[str, Place]
+    places: Mapping[str, Place]
     """The value of each channel, or its location. A channel that is not a key here is
     empty.
     """
     follows: int = NOTHING_DUE
     """The continuation of the run, as in `Checkpoint`."""
+    keyframe: bytes | None = None
+    """The name of the keyframe; None if the stored record is complete."""
+
+    def completed(self, keyframe: Keyframe) -> CheckpointRecord:
+        """Return this record with all channels, of which it has those that differ from
+        *keyframe*.
+        """
+        places = {**keyframe.places, **self.places}
+        return self._replace(
+            channel_versions={**keyframe.channel_versions, **self.channel_versions},
+            versions_seen={**keyframe.versions_seen, **self.versions_seen},
+            places={
+                name: location for name, location in places.items() if location != EMPTY
+            },
+        )
 
 
 class DeltaRecord(NamedTuple):
@@ -250,6 +303,8 @@ class Tables:
         self.of_namespace = self.checkpoints, self.values, self.deltas, self.writes
         """The tables whose keys begin with the prefix of a namespace."""
         self.all = [*map(table, TABLE_NAMES)]
+        self._keyframes: dict[bytes, Keyframe] = {}
+        """Keyframes that were read or written, by key."""
 
     # ------------------------------------------------------------ namespaces
 
@@ -382,6 +437,20 @@ class Tables:
         """Return a checkpoint, or None if it does not exist.
 
         Raises:
+            StoreCorruptError: The newest checkpoint of the namespace, or its keyframe,
+                is missing.
+        """
+        record = self.stored_checkpoint(transaction, namespace, checkpoint_id)
+        if record is None:
+            return None
+        return self._completed(transaction, namespace.prefix, record)
+
+    def stored_checkpoint(
+        self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
+    ) -> CheckpointRecord | None:
+        """Return a checkpoint in its stored form, or None if it does not exist.
+
+        Raises:
             StoreCorruptError: The newest checkpoint of the namespace is missing.
         """
         key = checkpoint_key(namespace.prefix, checkpoint_id)
@@ -406,8 +475,50 @@ class Tables:
         ):
             if bound and key >= bound:
                 raise self.checkpoints.corrupt(key, "is out of its order")
-            yield id_in(key), CheckpointRecord(*self.fields_of(data))
+            record = CheckpointRecord(*self.fields_of(data))
+            yield id_in(key), self._completed(transaction, prefix, record)
             bound = key
+
+    def _completed(
+        self, transaction: Any, prefix: bytes, record: CheckpointRecord
+    ) -> CheckpointRecord:
+        if record.keyframe is None:
+            return record
+        return record.completed(self.keyframe(transaction, prefix, record.keyframe))
+
+    def keyframe(self, transaction: Any, prefix: bytes, name: bytes) -> Keyframe:
+        """Return a keyframe of a namespace.
+
+        Raises:
+            StoreCorruptError: The keyframe is missing.
+        """
+        key = keyframe_key(prefix, name)
+        known = self._keyframes.get(key)
+        if known is not None:
+            return known
+        data = self.values.get(transaction, key)
+        if data is None:
+            raise self.values.corrupt(
+                key, "is missing: the channels that some checkpoints have in common"
+            )
+        keyframe = Keyframe(*self.fields_of(data))
+        self._remember(key, keyframe)
+        return keyframe
+
+    def put_keyframe(
+        self, transaction: Any, prefix: bytes, keyframe: Keyframe
+    ) -> bytes:
+        """Store a keyframe; return its name, which no other keyframe ever has."""
+        name = os.urandom(KEYFRAME_NAME)
+        key = keyframe_key(prefix, name)
+        self.values.put(transaction, key, self.record_of(tuple(keyframe)))
+        self._remember(key, keyframe)
+        return name
+
+    def _remember(self, key: bytes, keyframe: Keyframe) -> None:
+        if len(self._keyframes) >= _MOST_KEYFRAMES:
+            self._keyframes.clear()
+        self._keyframes[key] = keyframe
 
     def ids(self, transaction: Any, address: Address) -> list[str]:
         """Return the ids of a namespace's checkpoints.

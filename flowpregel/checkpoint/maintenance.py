@@ -11,7 +11,12 @@ from typing import Any
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint import layout
-from flowpregel.checkpoint.layout import CheckpointRecord, NamespaceRecord, Tables
+from flowpregel.checkpoint.layout import (
+    CheckpointRecord,
+    Keyframe,
+    NamespaceRecord,
+    Tables,
+)
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
@@ -89,7 +94,8 @@ def count(tables: Tables, used: int, map_size: int) -> Stats:
         stats.bytes_of_writes += sum(size for _, size in writes)
         for table in (tables.values, tables.deltas):
             for key, size in _sizes(tables, table, namespace.prefix):
-                channels[names.get(layout.channel_in(key), "?")] += size
+                if not layout.is_keyframe(key):
+                    channels[names.get(layout.channel_in(key), "?")] += size
     stats.threads = len(threads)
     stats.bytes_of_channels = dict(channels)
     return stats
@@ -98,25 +104,39 @@ def count(tables: Tables, used: int, map_size: int) -> Stats:
 def _count_checkpoints(
     tables: Tables, prefix: bytes, stats: Stats, channels: Counter[str]
 ) -> dict[bytes, str]:
-    """Add the sizes of a namespace's checkpoint records to *stats*, and the sizes of
-    the inline values to *channels*.
+    """Add the sizes of a namespace's checkpoint records and keyframes to *stats*, and
+    the sizes of the inline values to *channels*.
 
     Returns:
         The names of the channels, by their digests.
     """
     names: dict[bytes, str] = {}
-    for key, size in _sizes(tables, tables.checkpoints, prefix):
-        data = tables.read(partial(tables.checkpoints.get, key=key))
-        if data is None:
-            continue
-        record = CheckpointRecord(*tables.fields_of(data))
-        names.update((layout.digest(name), name) for name in record.channel_versions)
+    for record, size in _channel_records(tables, prefix):
         stats.bytes_of_checkpoints += size
+        if record is None:
+            continue
+        names.update((layout.digest(name), name) for name in record.channel_versions)
         for name, value in record.places.items():
             if isinstance(value, bytes):
                 channels[name] += len(value)
                 stats.bytes_of_checkpoints -= len(value)
     return names
+
+
+def _channel_records(
+    tables: Tables, prefix: bytes
+) -> Iterator[tuple[CheckpointRecord | Keyframe | None, int]]:
+    """Yield the checkpoints and keyframes of a namespace, in their stored form, with
+    their sizes. The record is None for a part of a long keyframe.
+    """
+    for key, size in _sizes(tables, tables.checkpoints, prefix):
+        data = tables.read(partial(tables.checkpoints.get, key=key))
+        yield data and CheckpointRecord(*tables.fields_of(data)), size
+    for key, size in _sizes(tables, tables.values, layout.keyframe_key(prefix, b"")):
+        data = None
+        if len(key) == layout.VALUE_LENGTH:
+            data = tables.read(partial(tables.values.get, key=key))
+        yield data and Keyframe(*tables.fields_of(data)), size
 
 
 def _sizes(

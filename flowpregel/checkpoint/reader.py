@@ -398,7 +398,7 @@ class Reader:
         }
         writes, ran = split_writes_and_attempts(self._pending_writes(copied, maybe))
         fields = copied.record._asdict()
-        del fields["places"]
+        del fields["places"], fields["keyframe"]
         # The dicts are copied, because an in-memory store returns the stored record.
         fields["channel_versions"] = dict(fields["channel_versions"])
         fields["versions_seen"] = {

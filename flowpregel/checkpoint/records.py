@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from flowpregel._code.sources import SOURCES
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, CallRecord, FailedCall
@@ -29,7 +28,6 @@ from flowpregel._core.records import (
     MadeBy,
     Saved,
     TaskWrites,
-    Version,
 )
 from flowpregel._interrupts import defer_interrupts, held_steps
 from flowpregel.checkpoint import arguments, layout, output, signals
@@ -41,11 +39,10 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
 )
+from flowpregel.checkpoint.insertion import put_checkpoint
 from flowpregel.checkpoint.labels import METADATA, ValueLabel, WriteLabel
 from flowpregel.checkpoint.layout import (
-    CheckpointRecord,
     NamespaceRecord,
-    Place,
     Tables,
     WritesRecord,
     thread_name,
@@ -65,16 +62,8 @@ from flowpregel.errors import (
     StoreFullError,
 )
 
-LONGEST_INLINE = 128
-"""The greatest size, in bytes, of a value that is stored inline in checkpoints. A
-larger value is stored once for each version, in the table ``values``.
-"""
 _LONGEST_SOURCE = 1 << 16
 """The number of bytes to which the compressed source of a task or a body is cut."""
-_KEPT_FIELDS = attrgetter(*layout.CheckpointRecord._fields[:-2])
-"""A function that returns the fields of a checkpoint with which the record begins. Two
-fields follow in the record: ``places`` and ``follows``.
-"""
 
 
 class RecordSaver(BaseCheckpointSaver):
@@ -434,7 +423,9 @@ class BatchWriter:
         for task in batch.writes:
             self._put_task(namespace.prefix, task)
         if batch.checkpoint is not None:
-            namespace = self._put_checkpoint(namespace, batch.checkpoint)
+            namespace = put_checkpoint(tables, transaction, namespace, batch.checkpoint)
+            if tables.looks_ahead:
+                tables.note_checkpoint(transaction, namespace, batch.checkpoint.id)
         if namespace != before:
             tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
         return namespace
@@ -461,130 +452,6 @@ class BatchWriter:
         table.put(transaction, key, self.tables.record_of(fields))
         if isinstance(task.failed, bytes):
             table.put(transaction, layout.beside(layout.ARGUMENTS, key), task.failed)
-
-    def _put_checkpoint(
-        self, namespace: NamespaceRecord, checkpoint: Checkpoint
-    ) -> NamespaceRecord:
-        """Store a checkpoint and the values that it changed.
-
-        Returns:
-            The new record of the namespace.
-        """
-        identifier, parent_id = checkpoint.id, checkpoint.parent_id
-        if parent_id == identifier:
-            raise ConfigurationError(
-                f"checkpoint {identifier!r} cannot be its own parent"
-            )
-        parent = _NO_PARENT
-        if parent_id is not None:
-            record = self.tables.checkpoint(self.transaction, namespace, parent_id)
-            parent = record or _NO_PARENT
-        places = self._put_channels(namespace, checkpoint, parent)
-        fields = (*_KEPT_FIELDS(checkpoint), places, checkpoint.follows)
-        table = self.tables.checkpoints
-        key = layout.checkpoint_key(namespace.prefix, identifier)
-        is_new = table.get(self.transaction, key) is None
-        table.put(self.transaction, key, self.tables.record_of(fields))
-        namespace = namespace._replace(
-            newest=max(namespace.newest or "", identifier),
-            checkpoints=namespace.checkpoints + is_new,
-        )
-        if self.tables.looks_ahead:
-            self.tables.note_checkpoint(self.transaction, namespace, identifier)
-        return namespace
-
-    def _put_channels(
-        self,
-        namespace: NamespaceRecord,
-        checkpoint: Checkpoint,
-        parent: CheckpointRecord,
-    ) -> dict[str, Place]:
-        """Store the values and deltas of a checkpoint.
-
-        Returns:
-            The value of each channel, or the location of that value.
-        """
-        versions, before = checkpoint.channel_versions, parent.channel_versions
-        moved = [
-            name for name, version in versions.items() if before.get(name) != version
-        ]
-        # There may be thousands of channels, and a superstep changes few of them. The
-        # locations of all other values are copied from the parent.
-        places = dict(parent.places)
-        for name in (*moved, *(parent.places.keys() - versions.keys())):
-            places.pop(name, None)
-        values, deltas = checkpoint.values, checkpoint.deltas
-        written = (values.keys() | deltas.keys()) & versions.keys()
-        for name in dict.fromkeys((*moved, *written)):
-            version = versions[name]
-            if name in values:
-                location = self._put_value(
-                    namespace.prefix, name, version, values[name]
-                )
-            elif name in deltas:
-                location = self._put_delta(
-                    namespace, name, version, deltas[name], parent
-                )
-            elif name not in checkpoint.changed:
-                location = self.tables.place(self.transaction, namespace, name, version)
-            else:
-                continue  # the channel is empty
-            places[name] = location
-        return places
-
-    def _put_value(
-        self, prefix: bytes, channel: str, version: Version, data: Any
-    ) -> Place:
-        """Store a channel's value, unless it is small.
-
-        Returns:
-            A small value itself, or the location of the stored value.
-        """
-        if isinstance(data, bytes) and len(data) <= LONGEST_INLINE:
-            return data
-        key = layout.value_key(prefix, version, channel)
-        self.tables.values.put(self.transaction, key, data)
-        return layout.STORED
-
-    def _put_delta(
-        self,
-        namespace: NamespaceRecord,
-        channel: str,
-        version: Version,
-        delta: Delta,
-        parent: CheckpointRecord,
-    ) -> Place:
-        """Store the writes that a superstep added to a channel.
-
-        Returns:
-            The location of the channel's value.
-        """
-        tables, transaction, previous = self.tables, self.transaction, delta.previous
-        if previous is None:
-            base: Place = layout.EMPTY
-        elif previous == parent.channel_versions.get(channel):
-            base = parent.places.get(channel, layout.EMPTY)
-        else:
-            base = tables.place(transaction, namespace, channel, previous)
-        key = layout.value_key(namespace.prefix, version, channel)
-        record = tables.record_of((previous, base, delta.writes))
-        tables.deltas.put(transaction, key, record)
-        return layout.DELTA
-
-
-_NO_PARENT: Final = CheckpointRecord(
-    parent_id=None,
-    at=0,
-    step=0,
-    source="",
-    channel_versions={},
-    versions_seen={},
-    changed=(),
-    updated_channels=None,
-    metadata={},
-    places={},
-)
-"""The record in place of a parent that does not exist: it has no channels."""
 
 
 def _add_writes(

@@ -195,7 +195,7 @@ def forget_checkpoints(
 ) -> int:
     """Delete checkpoints of a namespace, and return the number of deleted checkpoints.
 
-    The values and deltas that the other checkpoints need are kept.
+    The keyframes, values and deltas that the other checkpoints need are kept.
 
     Args:
         tables: The store's records.
@@ -237,12 +237,15 @@ def _needed_keys(
     prefix: bytes,
     records: Collection[CheckpointRecord],
 ) -> set[bytes]:
-    """Return the keys of the values and deltas that checkpoints need.
+    """Return the keys of the keyframes, values and deltas that checkpoints need.
 
     The name of the table stands before each key.
     """
     needed: set[bytes] = set()
     for record in records:
+        if record.keyframe is not None:
+            key = layout.keyframe_key(prefix, record.keyframe)
+            needed.add(tables.values.name + key)
         for channel, location in record.places.items():
             version = record.channel_versions.get(channel)
             if location == layout.STORED:

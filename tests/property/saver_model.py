@@ -73,6 +73,7 @@ class ModelCheckpoint:
     versions: dict[str, Version]
     values: dict[str, Any]
     deltas: dict[str, DeltaHistory]
+    seen: dict[str, dict[str, Version]]
 
 
 @dataclass
@@ -118,6 +119,11 @@ def next_state(
 class SaverMachine(RuleBasedStateMachine):
     """Does the same to a saver and to plain dicts, and compares all that can be
     read.
+    """
+
+    unchanged_channels = 0
+    """The number of channels that the first checkpoint of each line writes, and no
+    later one.
     """
 
     def __init__(self) -> None:
@@ -319,6 +325,7 @@ class SaverMachine(RuleBasedStateMachine):
         expected = space.checkpoints[checkpoint.id]
         assert expected.parent_id == checkpoint.parent_id
         assert expected.versions == checkpoint.channel_versions
+        assert expected.seen == checkpoint.versions_seen
         assert expected.values == checkpoint.values
         assert expected.deltas == saved.deltas
         assert {"run_id": expected.run_id} == checkpoint.metadata
@@ -345,10 +352,16 @@ class SaverMachine(RuleBasedStateMachine):
             else ModelThreadData()
         )
         before = space.checkpoints[parent_id] if parent_id else None
+        if before is None:
+            names = [f"unchanged {number}" for number in range(self.unchanged_channels)]
+            changes = {**dict.fromkeys(names, ("value", self.count)), **changes}
         values, deltas, versions = next_state(before, changes, self.count)
+        ran = f"node {self.count % 3}"
+        triggers = {name: versions[name] for name in changes}
+        nodes = {**before.seen, ran: triggers} if before else {ran: triggers}
         checkpoint_id = f"1f0a0000-0000-6000-8000-{self.count:012x}"
         space.checkpoints[checkpoint_id] = ModelCheckpoint(
-            parent_id, run_id, versions, values, deltas
+            parent_id, run_id, versions, values, deltas, nodes
         )
         seen = before.versions if before else {}
         return Batch(
@@ -360,7 +373,7 @@ class SaverMachine(RuleBasedStateMachine):
                 step=self.count,
                 source="loop",
                 channel_versions=versions,
-                versions_seen={},
+                versions_seen=nodes,
                 changed=tuple(changes),
                 values={
                     name: what

@@ -12,3 +12,13 @@ TestLMDBSaverModel = LMDBMachine.TestCase
 TestLMDBSaverModel.settings = settings(
     max_examples=max(20, 3 * settings.default.max_examples // 5), stateful_step_count=40
 )
+
+
+class WideLMDBMachine(LMDBMachine):
+    unchanged_channels = 40
+
+
+TestLMDBSaverModelWithManyChannels = WideLMDBMachine.TestCase
+TestLMDBSaverModelWithManyChannels.settings = settings(
+    max_examples=max(10, settings.default.max_examples // 5), stateful_step_count=40
+)

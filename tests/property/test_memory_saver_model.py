@@ -20,3 +20,13 @@ TestMemorySaverModel = MemoryMachine.TestCase
 TestMemorySaverModel.settings = settings(
     max_examples=max(20, 3 * settings.default.max_examples // 5), stateful_step_count=40
 )
+
+
+class WideMemoryMachine(MemoryMachine):
+    unchanged_channels = 40
+
+
+TestMemorySaverModelWithManyChannels = WideMemoryMachine.TestCase
+TestMemorySaverModelWithManyChannels.settings = settings(
+    max_examples=max(10, settings.default.max_examples // 5), stateful_step_count=40
+)

@@ -1,0 +1,286 @@
+"""The insertion of a checkpoint into the tables of a store.
+
+A superstep changes few channels, and a graph may have thousands. So a checkpoint with
+many channels stores only what differs from a *keyframe*, which has the channels of an
+earlier checkpoint in full. All checkpoints name their keyframe themselves: no chain has
+to be followed, and any checkpoint may be deleted::
+
+    keyframe    all channels     ◄─┬─┬─┐
+    checkpoint  1 channel         ─┘ │ │
+    checkpoint  2 channels        ───┘ │
+    checkpoint  3 channels        ─────┘
+
+A new keyframe is written when the differences have grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from flowpregel._core.records import Checkpoint, Version
+from flowpregel.checkpoint import layout
+from flowpregel.checkpoint.layout import (
+    NO_KEYFRAME,
+    CheckpointRecord,
+    Keyframe,
+    NamespaceRecord,
+    Place,
+    Tables,
+)
+from flowpregel.errors import ConfigurationError
+
+LONGEST_INLINE = 128
+"""The greatest size, in bytes, of a value that is stored inline in checkpoints. A
+larger value is stored once for each version, in the table ``values``.
+"""
+FEWEST = 32
+"""The fewest channels and nodes for which a keyframe is written. A checkpoint with
+fewer is complete: reading a second record would cost more than it saves.
+"""
+
+
+class ChannelStates(NamedTuple):
+    """The channels of a stored checkpoint: a keyframe, and what differs from it."""
+
+    keyframe: Keyframe | CheckpointRecord
+    keyframe_name: bytes | None
+    """The name of the stored keyframe. It is None if the checkpoint is complete; then
+    *keyframe* is the record of the checkpoint itself.
+    """
+    versions: Mapping[str, Version]
+    places: Mapping[str, Place]
+
+    def version(self, channel: str) -> Version | None:
+        """Return the version of a channel, or None if there is no such channel."""
+        if channel in self.versions:
+            return self.versions[channel]
+        return self.keyframe.channel_versions.get(channel)
+
+    def place(self, channel: str) -> Place:
+        """Return the value of a channel, or its location."""
+        if channel in self.places:
+            return self.places[channel]
+        return self.keyframe.places.get(channel, layout.EMPTY)
+
+
+NO_CHANNELS = ChannelStates(NO_KEYFRAME, None, {}, {})
+
+
+def put_checkpoint(
+    tables: Tables,
+    transaction: Any,
+    namespace: NamespaceRecord,
+    checkpoint: Checkpoint,
+) -> NamespaceRecord:
+    """Store a checkpoint and the values that it changed.
+
+    Returns:
+        The new record of the namespace.
+    """
+    if checkpoint.parent_id == checkpoint.id:
+        raise ConfigurationError(
+            f"checkpoint {checkpoint.id!r} cannot be its own parent"
+        )
+    prefix = namespace.prefix
+    parent = _parent_states(tables, transaction, namespace, checkpoint.parent_id)
+    insertion = _Insertion(tables, transaction, namespace, checkpoint, parent)
+    places = insertion.put_channels()
+    record = None
+    if parent.keyframe_name is not None:
+        record = _relative_record(checkpoint, parent, places)
+    if record is None:
+        channels = _all_channels(checkpoint, parent, places)
+        keyframe = None
+        if len(channels.channel_versions) + len(channels.versions_seen) >= FEWEST:
+            keyframe = tables.put_keyframe(transaction, prefix, channels)
+            channels = NO_KEYFRAME
+        record = _record(checkpoint, channels, keyframe)
+    key = layout.checkpoint_key(prefix, checkpoint.id)
+    is_new = tables.checkpoints.get(transaction, key) is None
+    tables.checkpoints.put(transaction, key, tables.record_of(tuple(record)))
+    newest = max(namespace.newest or "", checkpoint.id)
+    return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + is_new)
+
+
+def _parent_states(
+    tables: Tables,
+    transaction: Any,
+    namespace: NamespaceRecord,
+    parent_id: str | None,
+) -> ChannelStates:
+    """Return the channels of the parent, which may not exist."""
+    if parent_id is None:
+        return NO_CHANNELS
+    record = tables.stored_checkpoint(transaction, namespace, parent_id)
+    if record is None:
+        return NO_CHANNELS
+    if record.keyframe is None:
+        return ChannelStates(record, None, {}, {})
+    keyframe = tables.keyframe(transaction, namespace.prefix, record.keyframe)
+    return ChannelStates(
+        keyframe, record.keyframe, record.channel_versions, record.places
+    )
+
+
+class _Insertion(NamedTuple):
+    """A checkpoint that is being stored, and where."""
+
+    tables: Tables
+    transaction: Any
+    namespace: NamespaceRecord
+    checkpoint: Checkpoint
+    parent: ChannelStates
+
+    def put_channels(self) -> dict[str, Place]:
+        """Store the large values and the deltas of the checkpoint.
+
+        Returns:
+            The values, or their locations, of the channels that may differ from those
+            of the parent's keyframe.
+        """
+        values, deltas = self.checkpoint.values, self.checkpoint.deltas
+        places: dict[str, Place] = {}
+        for name in _differing(self.checkpoint, self.parent):
+            if name not in values:
+                locate = self._unwritten
+                if name in deltas:
+                    locate = self._put_delta
+                places[name] = locate(name)
+            elif (
+                isinstance(values[name], bytes) and len(values[name]) <= LONGEST_INLINE
+            ):
+                places[name] = values[name]
+            else:
+                self.tables.values.put(self.transaction, self._key(name), values[name])
+                places[name] = layout.STORED
+        return places
+
+    def _put_delta(self, channel: str) -> Place:
+        delta = self.checkpoint.deltas[channel]
+        base: Place = layout.EMPTY
+        if delta.previous is not None:
+            base = self._location(channel, delta.previous)
+        record = self.tables.record_of((delta.previous, base, delta.writes))
+        self.tables.deltas.put(self.transaction, self._key(channel), record)
+        return layout.DELTA
+
+    def _unwritten(self, channel: str) -> Place:
+        """Return the location of a channel to which the checkpoint has no write."""
+        version = self.checkpoint.channel_versions[channel]
+        if channel in self.checkpoint.changed and version != self.parent.version(
+            channel
+        ):
+            return layout.EMPTY
+        return self._location(channel, version)
+
+    def _location(self, channel: str, version: Version) -> Place:
+        """Return the location of a channel at an earlier version."""
+        if self.parent.version(channel) == version:
+            return self.parent.place(channel)
+        return self.tables.place(self.transaction, self.namespace, channel, version)
+
+    def _key(self, channel: str) -> bytes:
+        version = self.checkpoint.channel_versions[channel]
+        return layout.value_key(self.namespace.prefix, version, channel)
+
+
+def _differing(checkpoint: Checkpoint, parent: ChannelStates) -> list[str]:
+    """Return the channels that may differ from those of the parent's keyframe."""
+    versions = checkpoint.channel_versions
+    # A difference of sets, since a loop over thousands of channels would cost more than
+    # everything else here.
+    moved = dict(versions.items() - parent.keyframe.channel_versions.items())
+    names = {*moved, *parent.versions, *checkpoint.values, *checkpoint.deltas}
+    return sorted(names & versions.keys())
+
+
+# ---------------------------------------------------------------- records
+
+
+def _relative_record(
+    checkpoint: Checkpoint,
+    parent: ChannelStates,
+    places: Mapping[str, Place],
+) -> CheckpointRecord | None:
+    """Return the record that has the differences from the parent's keyframe, or None if
+    they have become too many.
+
+    Args:
+        checkpoint: The checkpoint.
+        parent: The channels of the parent.
+        places: The values and locations of the channels that differ.
+    """
+    keyframe = parent.keyframe
+    versions, seen = checkpoint.channel_versions, checkpoint.versions_seen
+    gone = keyframe.channel_versions.keys() - versions.keys()
+    if gone or keyframe.versions_seen.keys() - seen.keys():
+        return None
+    earlier = keyframe.versions_seen
+    newly_seen = {
+        node: triggers
+        for node, triggers in seen.items()
+        # Mostly they are the same object, and comparing two takes longer.
+        if (known := earlier.get(node)) is not triggers and known != triggers
+    }
+    # Between two keyframes the differences grow to n, so a checkpoint costs n / 2 and
+    # its share of a keyframe, total / n: the least if n * n is twice the total.
+    count = len(places) + len(newly_seen)
+    if count * count > 2 * (len(versions) + len(seen)):
+        return None
+    differences = Keyframe(
+        {name: versions[name] for name in places}, newly_seen, places
+    )
+    return _record(checkpoint, differences, parent.keyframe_name)
+
+
+def _all_channels(
+    checkpoint: Checkpoint,
+    parent: ChannelStates,
+    places: Mapping[str, Place],
+) -> Keyframe:
+    """Return all channels of a checkpoint.
+
+    Args:
+        checkpoint: The checkpoint.
+        parent: The channels of the parent.
+        places: The values and locations of the channels that differ from those of the
+            parent's keyframe.
+    """
+    versions = checkpoint.channel_versions
+    known = {**parent.keyframe.places, **places}
+    return Keyframe(
+        versions,
+        checkpoint.versions_seen,
+        {
+            name: location
+            for name, location in known.items()
+            if name in versions and location != layout.EMPTY
+        },
+    )
+
+
+def _record(
+    checkpoint: Checkpoint, channels: Keyframe, keyframe: bytes | None
+) -> CheckpointRecord:
+    """Return the record of a checkpoint.
+
+    Args:
+        checkpoint: The checkpoint.
+        channels: All channels, or those that differ from the keyframe.
+        keyframe: The name of the keyframe, or None.
+    """
+    return CheckpointRecord(
+        checkpoint.parent_id,
+        checkpoint.at,
+        checkpoint.step,
+        checkpoint.source,
+        channels.channel_versions,
+        channels.versions_seen,
+        checkpoint.changed,
+        checkpoint.updated_channels,
+        checkpoint.metadata,
+        channels.places,
+        checkpoint.follows,
+        keyframe,
+    )
