@@ -128,10 +128,6 @@ class Execution:
             self.timer.cancel()
 
 
-NOT_SENT: Final = Execution()
-"""The execution of a task that no worker has had yet. This object never changes."""
-
-
 @dataclass(slots=True, eq=False)
 class InFlight:
     """A job in the pool, from its admission until its end is posted. The record has
@@ -149,7 +145,7 @@ class InFlight:
     """The packed job, or empty bytes after the job has ended."""
     refs: Sequence[BufferRef] = ()
     """The buffers of *body* that are in shared memory."""
-    execution: Execution = NOT_SENT
+    execution: Execution = field(default_factory=Execution)
     """The last execution of the task. Its worker is None while the task waits."""
     failed_starts: int = 0
     """The number of workers that got the task and died before they began a task."""
