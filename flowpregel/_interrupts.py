@@ -127,7 +127,9 @@ class _Hold:
             loop.is_running() for loop, _ in self.loops
         ):
             return False
-        if number == signal.SIGINT and any(kept == number for kept, _, _ in self.kept):
+        if number == signal.SIGINT and any(
+            earlier == number for earlier, _, _ in self.kept
+        ):
             return False
         return not self.kept or time.monotonic() - self.kept[0][2] < PATIENCE
 

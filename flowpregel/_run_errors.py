@@ -150,9 +150,9 @@ class UnansweredError(_DetailedError):
     interrupts: Sequence[Any]
 
     def __str__(self) -> str:
-        asked = "; ".join(map(repr, self.interrupts))
+        questions = "; ".join(map(repr, self.interrupts))
         return (
-            f"the run {self.thread_id!r} waits for an answer: {asked}. Answer with "
+            f"the run {self.thread_id!r} waits for an answer: {questions}. Answer with "
             f"flow.invoke(Command(resume=...), thread_id={self.thread_id!r}), and run "
             "it again"
         )
@@ -171,16 +171,16 @@ class ResourcesError(_DetailedError):
     """The tasks that have the resource while they wait for this or similar calls."""
 
     def __str__(self) -> str:
-        name, asked, there = self.resource, f"{self.asked:,g}", f"{self.there:,g}"
+        name, total = self.resource, f"{self.there:,g}"
+        needs = f"task {self.task!r} needs {self.asked:,g} of {name!r}"
         if self.holders:
             return (
-                f"task {self.task!r} needs {asked} of {name!r}, and would wait for "
-                f"ever: of the {there} that there are, tasks hold too much that wait "
+                f"{needs}, and would wait for "
+                f"ever: of the {total} that there are, tasks hold too much that wait "
                 f"for their own calls ({', '.join(self.holders)}); let the tasks that "
                 "are called say what they take, and not those that call them"
             )
         return (
-            f"task {self.task!r} needs {asked} of {name!r}, and there are {there}: ask "
-            "for less, "
+            f"{needs}, and there are {total}: ask for less, "
             f"or say that there is more with ProcessExecutor(limits={{{name!r}: ...}})"
         )
