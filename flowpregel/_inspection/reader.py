@@ -525,7 +525,7 @@ class StoreReader:
         answered yet. For some seconds after a call of this method, the process
         publishes the run's activity five times a second.
 
-        The keys are those of `live_state`; ``host`` and ``pid`` of the process;
+        The keys are the keys of `live_state`; ``host`` and ``pid`` of the process;
         ``started``, the time at which the process began to hold the run, and ``at``,
         the time of the answer, both in wall-clock nanoseconds. Each worker on this
         machine also has ``memory``, in bytes, and ``cpu``, in seconds since the worker

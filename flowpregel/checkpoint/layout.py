@@ -349,7 +349,7 @@ class Tables:
         self.threads.put(transaction, key, self.record_of(tuple(record)))
 
     looks_ahead: ClassVar[bool] = False
-    """Whether `note_checkpoint` is called."""
+    """True if `note_checkpoint` must be called."""
 
     def note_checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str

@@ -30,8 +30,7 @@ Undo: TypeAlias = "list[tuple[MemoryTable, bytes, bytes | None]]"
 
 _NONE = (pickle.dumps(None),)
 _LONGEST = 1_000
-"""The greatest length of a list of keys, and so the most keys that an insertion moves.
-"""
+"""The greatest length of a list of keys. An insertion moves no more keys than this."""
 
 
 class MemoryStore:

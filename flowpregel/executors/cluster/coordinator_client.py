@@ -27,7 +27,7 @@ _PAUSE: Final = 0.005
 """Seconds between two answers with frames, so that small frames are sent together."""
 GONE: Final = ExecutorUnavailableError("its coordinator was not heard of")
 RELAYED: Final = Returned(())
-"""A stand-in for an outcome that is on its way to the coordinator."""
+"""A placeholder for an outcome that was already sent to the coordinator."""
 
 
 class CoordinatorClient:
@@ -48,24 +48,28 @@ class CoordinatorClient:
         self.name = name
         self._loop = loop
         self.epoch = time.monotonic_ns()
-        """A number that differs from that of an earlier client of this coordinator."""
+        """A number that no earlier client of the same coordinator has had."""
         self.last_poll = time.monotonic()
         self.tasks: dict[str, InFlight] = {}
         self.batches: dict[int, tuple[set[str], Future[None]]] = {}
-        """The unfinished tasks of each batch, and the future of the end."""
+        """The unfinished tasks of each batch, and the future of the batch's end."""
         self.early_cancels: dict[str, bool] = {}
-        """Tasks that were cancelled before they arrived, and whether to kill them."""
+        """The tasks that were cancelled before they arrived, with True if a running
+        task must be killed.
+        """
         self.paused: list[WorkerProcess] = []
-        """Workers whose links are left unread."""
+        """The workers whose links are left unread."""
         self.outbox: deque[tuple[Any, ...]] = deque()
-        """Frames: batch, pid, large buffers, and the frame's own fields."""
+        """The frames to send. Each consists of the batch, the pid, the large buffers,
+        and the fields of the frame.
+        """
         self.size = 0
-        """Bytes in the outbox."""
+        """The size of the frames in the outbox, in bytes."""
         self._acked = 0
         """The number of frames that the coordinator has received."""
         self._poll: Future[Sequence[Any]] | None = None
         self._next_answer_at = 0.0
-        """The monotonic time from which on frames may be sent again."""
+        """The earliest monotonic time at which frames may be sent again."""
         self.is_closed = False
 
     def key(
@@ -108,7 +112,7 @@ class CoordinatorClient:
         task: InFlight,
         end: Any,
     ) -> None:
-        """Send an outcome that was made here: a death, a timeout, a cancellation."""
+        """Send an outcome that no worker has sent: a death, timeout or cancellation."""
         span = end.span or Span(
             0,
             0.0,
@@ -122,7 +126,7 @@ class CoordinatorClient:
             0,
         )
         outcome = messages.pack_outcome(end.read().outcome, task.job.task.name)
-        # With CAUGHT the coordinator does not take it for a measure of such tasks.
+        # With CAUGHT, the coordinator does not use the duration as a measurement.
         frame = Frame(
             protocol.ENDED,
             protocol.CAUGHT,
@@ -155,8 +159,9 @@ class CoordinatorClient:
         Args:
             answer: The future to set.
             epoch: The epoch in which the coordinator has counted frames.
-            received: The number of frames that it has received; they are dropped.
-            wants_frames: False if it polls only to show that it is alive.
+            received: The number of frames that the coordinator has received. These
+                frames are dropped.
+            wants_frames: False if the coordinator polls only to show that it is alive.
         """
         self.last_poll = time.monotonic()
         while epoch == self.epoch and self._acked < received and self.outbox:
@@ -186,7 +191,7 @@ class CoordinatorClient:
         *,
         empty: bool = False,
     ) -> None:
-        """Answer *poll*, if it is the one that waits."""
+        """Answer *poll*, if it still waits for an answer."""
         if poll is None or poll is not self._poll:
             return
         self._poll = None
@@ -204,7 +209,7 @@ class CoordinatorClient:
             poll.set_result((pickled, *buffers))
 
     def close(self) -> None:
-        """Give up all batches."""
+        """Abandon all batches."""
         self.is_closed = True
         self.tasks.clear()
         for _, end_of_batch in self.batches.values():

@@ -8,8 +8,9 @@
     poll(commands) ----------> a message ------------> cancel, answer, ...
          <-------------------- frames, unread <------- outbox <- frames of the workers
 
-Frames of workers are passed on unchanged: nothing of the user's is unpickled here. A
-coordinator that has not polled for a while is gone, and its tasks are ended.
+Frames of workers are passed on unchanged, and none of the user's objects is unpickled
+here. If a coordinator has not polled for a while, it counts as dead, and its tasks are
+ended.
 """
 
 from __future__ import annotations
@@ -59,11 +60,13 @@ from flowpregel.executors.processes.wire.serialization import BufferRef
 from flowpregel.executors.processes.wire.shared_memory import fill
 
 SILENCE: Final = 5.0
-"""Seconds without a poll after which a coordinator is considered gone."""
+"""Seconds without a poll after which a coordinator counts as dead."""
 _FULL: Final = 8 << 20
-"""Bytes of frames that may wait for a coordinator before its tasks are paused."""
+"""The size, in bytes, of the frames that may wait for a coordinator before its tasks
+are paused.
+"""
 _CACHE_LIMIT: Final = 1 << 30
-"""Bytes of buffers that are kept for later tasks."""
+"""The size, in bytes, of the buffers that are kept for later tasks."""
 _task_ids: Final = count(1)
 
 
@@ -130,7 +133,7 @@ def _collect_buffer(
     buffers: list[PickleBuffer],
     ref: BufferRef,
 ) -> BufferRef:
-    """Add a worker's shared buffer to *buffers*; return a reference to it there."""
+    """Add a worker's shared buffer to *buffers*, and return a reference to it there."""
     buffers.append(PickleBuffer(worker.reader.open(ref)))
     return BufferRef(1, len(buffers) - 1, ref.size)
 
@@ -146,8 +149,8 @@ class RemotePoolHost(ProcessExecutor):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        # Dask's workers are daemons, which may have no children. The pool's workers end
-        # with their process anyway.
+        # Dask's workers are daemons, which must not have children. The pool's workers
+        # end with this process in any case.
         multiprocessing.current_process().daemon = False
         self._threads = ThreadPoolExecutor(1, "flowpregel-leaving")
         self._clients: dict[str, CoordinatorClient] = {}
@@ -157,7 +160,7 @@ class RemotePoolHost(ProcessExecutor):
         self._pool.loop.call(self._end_gone_clients)
 
     def client(self, name: str) -> CoordinatorClient:
-        """Return the client of a coordinator, a new one if there is none."""
+        """Return the client of a coordinator. If there is none, create one."""
         if name not in self._clients:
             self._clients[name] = CoordinatorClient(name, self._pool.loop)
         return self._clients[name]
@@ -171,7 +174,7 @@ class RemotePoolHost(ProcessExecutor):
         keys: Sequence[int],
         *buffers: Any,
     ) -> Future[None]:
-        """Start a batch; return the future of the end.
+        """Start a batch, and return a future for its end.
 
         Args:
             name: The coordinator's name.
@@ -209,7 +212,7 @@ class RemotePoolHost(ProcessExecutor):
     ) -> InFlight:
         """Return the task of an *order*, with its buffers in shared memory."""
         name, depth, timeout, contexts, digest, body = order
-        # Only the coordinator knows which call it is.
+        # The call itself is known only in the coordinator.
         planned = Task(
             key,
             Node(name=name),
@@ -234,7 +237,7 @@ class RemotePoolHost(ProcessExecutor):
         )
 
     def _code_of(self, digest: bytes, codes: Mapping[bytes, bytes]) -> NodeCode:
-        """Return the code with that digest: the cached one, or a new one of *codes*."""
+        """Return the code with this digest, from the cache or else from *codes*."""
         code = self._codes.get(digest)
         if code is None:
             code = NodeCode(digest, codes[digest])
@@ -247,9 +250,9 @@ class RemotePoolHost(ProcessExecutor):
         commands: Sequence[Sequence[Any]],
         *arguments: Any,
     ) -> Future[Sequence[Any]]:
-        """Execute a coordinator's commands; return the future of frames for it.
+        """Execute a coordinator's commands, and return a future for frames.
 
-        *arguments* are those of `CoordinatorClient.poll`.
+        *arguments* are the further arguments of `CoordinatorClient.poll`.
         """
         client = self.client(name)
         answer = Future[Sequence[Any]]()
@@ -263,7 +266,7 @@ class RemotePoolHost(ProcessExecutor):
         contexts: Sequence[bytes],
         body: bytes,
     ) -> Future[None]:
-        """Exit the contexts of a run in all workers; the future is done after that."""
+        """Exit the contexts of a run in all workers. Return a future for the end."""
         return self._threads.submit(self.leave_packed, contexts, body)
 
     def _share(
@@ -272,7 +275,8 @@ class RemotePoolHost(ProcessExecutor):
         buffers: Mapping[int, Any],
         ref: BufferRef,
     ) -> Any:
-        """Return a reference to a buffer in shared memory; if that is full, the buffer.
+        """Return a reference to a buffer in shared memory, or the buffer itself if
+        shared memory is full.
 
         Args:
             name: The coordinator's name.
@@ -340,7 +344,7 @@ class RemotePoolHost(ProcessExecutor):
             self._pool.answer(task, *arguments)
 
     def _end_gone_clients(self) -> None:
-        """End the tasks of coordinators that are gone; check again in a moment."""
+        """End the tasks of coordinators that count as dead, and check again later."""
         now = time.monotonic()
         for client in list(self._clients.values()):
             if client.last_poll + SILENCE < now:
@@ -366,9 +370,9 @@ _current: RemotePoolHost | None = None
 
 
 def pool_host(size: int, coordinator: str) -> RemotePoolHost:
-    """Return the pool of this process, with a client for that coordinator.
+    """Return the pool of this process, with a client for *coordinator*.
 
-    The first call starts it, and it is closed when the last coordinator has gone.
+    The first call starts the pool. It is closed when the last coordinator has ended.
     """
     global _current
     with _lock:

@@ -23,13 +23,13 @@ from flowpregel.executors.processes.wire.shared_memory import Arena, origin_of
 _BATCH_SECONDS: Final = 0.2
 """Seconds for which a batch should keep a slot of a machine busy."""
 _LEAST_SECONDS: Final = 0.02
-"""Seconds of work that are too short to be shared out among machines."""
+"""Seconds of work that are too short to be distributed among machines."""
 _AHEAD: Final = 1.0
-"""Seconds that a task may take at most to be sent before a slot is free."""
+"""The greatest duration, in seconds, of a task that is sent before a slot is free."""
 
 
 class Buffers(Arena):
-    """Large buffers of tasks; the engine moves each of them once for all tasks."""
+    """The large buffers of tasks, each of which the engine moves once for all tasks."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -40,7 +40,8 @@ class Buffers(Arena):
         """Keep *data* until it is released."""
         buffer = RemoteBuffer(next(self._ids))
         if origin_of(data) is not None:
-            # The content of shared memory does not change: the engine needs it once.
+            # The content of shared memory does not change, so the engine needs it only
+            # once.
             holder: Any = data.obj
             if not hasattr(holder, "remote_buffers"):
                 holder.remote_buffers = WeakKeyDictionary()
@@ -62,7 +63,8 @@ class Buffers(Arena):
 
         Args:
             refs: References to the buffers.
-            put: Hands the engine a buffer that has no handle yet; returns the handle.
+            put: A function that passes a buffer without a handle to the engine, and
+                returns the handle.
         """
         handles = {}
         for ref in refs:
@@ -83,38 +85,45 @@ class RemoteBuffer:
 
     key: int
     handle: Any = None
-    """The engine's handle, once it has the buffer."""
+    """The engine's handle, or None until the engine has the buffer."""
 
 
 @dataclass(slots=True, eq=False)
 class RemoteHost:
-    """One machine, as the coordinator sees it."""
+    """The coordinator's record of one machine."""
 
     address: str
     size: int
-    """The number of tasks that run on it at once."""
+    """The number of tasks that run on the machine at once."""
     batches: dict[int, RemoteBatch] = field(default_factory=dict)
     commands: list[tuple[Any, ...]] = field(default_factory=list)
     """The commands to send at the end of this turn."""
     is_used: bool = False
-    """True once it was sent a batch: before that it has no pool of worker processes."""
+    """True if a batch was sent to the machine. Before the first batch, it has no pool
+    of worker processes.
+    """
     last_seen: float = field(default_factory=time.monotonic)
     nodename: str = ""
-    """The machine's own name for itself."""
+    """The machine's host name."""
     epoch: int = 0
-    """The epoch of the machine's mailbox; another epoch counts frames from zero."""
+    """The epoch of the machine's mailbox. In each epoch, frames are counted from zero.
+    """
     received: int = 0
-    """The number of frames that were received in that epoch."""
+    """The number of frames that were received in this epoch."""
     poll: Future[Any] | None = None
-    """The last poll, until it is answered."""
+    """The last poll, or None if it was answered."""
     is_paused: bool = False
-    """True while it should send no frames, because their run is behind."""
+    """True if the machine should send no frames, because their run is behind."""
     is_silent: bool = False
-    """True if it, or a batch on it, was given up and it has not answered since."""
+    """True if the machine, or a batch on it, was abandoned, and the machine has not
+    answered since.
+    """
 
     @property
     def load(self) -> float:
-        """The number of batches for each slot, without those that wait for calls."""
+        """The number of batches for each slot. Batches that wait for calls are left
+        out.
+        """
         working = 0
         for batch in self.batches.values():
             is_waiting = any(task.execution.calls for task in batch.tasks.values())
@@ -126,12 +135,19 @@ class RemoteHost:
         is_gone: bool,
         since: float,
     ) -> list[RemoteBatch]:
-        """Return the batches to give up: all if it is gone, or silent *since* then."""
+        """Return the batches to abandon.
+
+        Args:
+            is_gone: True if the engine no longer has the machine. In this case, all
+                batches are abandoned.
+            since: The monotonic time since which the machine must have answered. If it
+                has not, all batches are abandoned.
+        """
         batches = list(self.batches.values())
         if is_gone:
             return batches
         if batches and self.last_seen < since:
-            # It gets no more tasks until it has answered a new poll.
+            # The machine gets no more tasks until it has answered a new poll.
             self.last_seen = time.monotonic()
             self.is_silent = True
             self.poll = None
@@ -143,7 +159,7 @@ class RemoteHosts(dict[str, RemoteHost]):
     """The machines by address, and the decisions about them."""
 
     def next_for(self, queue: TaskQueue) -> RemoteHost | None:
-        """Return the machine for the next tasks of *queue*; None if all are busy."""
+        """Return the machine for the next tasks of *queue*, or None if all are busy."""
         candidates = [host for host in self.values() if not host.is_silent]
         if not candidates:
             return None
@@ -174,11 +190,11 @@ class RemoteHosts(dict[str, RemoteHost]):
         machines: Mapping[str, int] | None,
         since: float,
     ) -> list[RemoteBatch]:
-        """Update the machines from *machines*; return the batches to give up.
+        """Update the machines from *machines*, and return the batches to abandon.
 
         Args:
-            machines: The engine's machines and their sizes; None if the engine does
-                not answer, and no batch is given up.
+            machines: The engine's machines and their sizes. If it is None, because the
+                engine does not answer, no batch is abandoned.
             since: The monotonic time since which a machine must have answered.
         """
         if machines is None:
@@ -195,7 +211,7 @@ class RemoteHosts(dict[str, RemoteHost]):
 
 
 class RemoteBatch:
-    """Tasks on a machine, in the role of the worker that has them."""
+    """Tasks on a machine. The batch has the role of the worker that has the tasks."""
 
     def __init__(
         self,
@@ -213,27 +229,29 @@ class RemoteBatch:
         self.output = WorkerOutput(nothing)
         self.last_activity = 0.0
         self.callers: set[int] = set()
-        """The numbers of tasks that made calls: they cannot start again elsewhere."""
+        """The numbers of the tasks that have made calls, so that they cannot start
+        again on another machine.
+        """
         self.failure: BaseException | None = None
-        """The error with which the engine has given it up."""
+        """The error with which the engine has failed the batch, or None."""
         self.reader = self
         self.buffers: Sequence[Any] = ()
         """The large buffers of the frame that is being read."""
 
     @property
     def host(self) -> str:
-        """The machine's own name for itself."""
+        """The machine's host name."""
         return self.remote_host.nodename
 
     def open(self, ref: BufferRef) -> memoryview:
-        """Return a large buffer, to read and to write."""
+        """Return a large buffer, which is readable and writable."""
         view = memoryview(self.buffers[ref.segment]).cast("B")
         if view.readonly:
             return memoryview(bytearray(view))
         return view
 
     def sender_of(self, number: int) -> InFlight | None:
-        """Return the task that sent a frame with that *number*, if it still runs."""
+        """Return the task that sent a frame with *number*, or None if it has ended."""
         return self.tasks.get(number)
 
     def command(
@@ -242,7 +260,7 @@ class RemoteBatch:
         task: InFlight,
         *arguments: Any,
     ) -> None:
-        """Send the machine a command about *task* at the end of this turn."""
+        """Send a command about *task* to the machine at the end of this turn."""
         message = (verb, self.id, task.execution.number, *arguments)
         self.remote_host.commands.append(message)
 
@@ -252,7 +270,7 @@ class RemoteBatch:
         request: int,
         body: bytes,
     ) -> None:
-        """Send *task* the answer to a request."""
+        """Send the answer to a request of *task*."""
         self.command(
             "answer",
             task,
@@ -261,5 +279,5 @@ class RemoteBatch:
         )
 
     def resume_reading(self) -> None:
-        """Ask the machine for frames again, if it was paused."""
+        """Request frames from the machine again, if it was paused."""
         self.remote_host.is_paused = False

@@ -6,10 +6,10 @@
                                                                  |
     mailbox <- RemotePool <---------- frames of workers <--------+
 
-The engine moves bytes. The coordinator decides which machine gets which batch: it gives
-up a machine that falls silent, and that machine's tasks go to another one if they may.
-Late frames of a batch that was given up are dropped: only the coordinator records
-anything.
+The engine moves bytes. The coordinator decides which machine gets which batch. If a
+machine does not answer any more, the coordinator abandons its batches, and sends their
+tasks to another machine if they may start again. Late frames of an abandoned batch are
+dropped. This is safe, because only the coordinator records results.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from flowpregel.executors.processes.wire import protocol
 from flowpregel.executors.processes.wire.protocol import Frame, PoolSettings
 
 LOST_AFTER: Final = 10.0
-"""Seconds of silence after which a machine is given up.
+"""Seconds without an answer after which the batches of a machine are abandoned.
 
-The machine gives up a silent coordinator earlier than that.
+A machine abandons a coordinator that does not poll earlier than this.
 """
 _CHECK_EVERY: Final = 0.5
 _ROOM: Final = 2048
@@ -53,7 +53,7 @@ _TRIES: Final = 3
 
 
 class ClusterExecutor(PoolExecutor):
-    """An executor in worker processes on the machines of an engine.
+    """An executor that runs tasks in worker processes on the machines of an engine.
 
     Args:
         pool: The pool of all these machines.
@@ -70,11 +70,13 @@ class ClusterExecutor(PoolExecutor):
 
 
 class RemotePool(TaskPool):
-    """Machines, the tasks in flight on them, and waiting tasks; on the I/O thread.
+    """Machines, the tasks in flight on them, and waiting tasks.
+
+    A pool is used on the I/O thread only.
 
     Args:
         kind: The name of the engine, for spans and errors.
-        timeout: Seconds for which tasks wait if there is no machine at all.
+        timeout: Seconds for which tasks wait if there is no machine.
     """
 
     def __init__(self, kind: str, timeout: float) -> None:
@@ -83,11 +85,11 @@ class RemotePool(TaskPool):
         self.kind = kind
         self._timeout = timeout
         self.name = os.urandom(8).hex()
-        """The name of this coordinator, by which a machine knows it."""
+        """The name of this coordinator on the machines."""
         self.hosts = RemoteHosts()
         self._batch_ids = count(1)
         self._known = self.machines()
-        """The machines; None if the engine is not connected."""
+        """The machines, or None if the engine is not connected."""
         self._known_at = time.monotonic()
         """The time of the engine's last answer about its machines."""
         self._connected = self._known_at
@@ -95,7 +97,7 @@ class RemotePool(TaskPool):
         self.size = sum((self._known or {}).values())
 
     def start(self) -> None:
-        """Start the I/O thread, and the OS thread that asks the engine for machines."""
+        """Start the I/O thread, and the OS thread that finds the engine's machines."""
         self.loop.call(self._check_again)
         thread = threading.Thread(
             target=self._keep_asking,
@@ -109,15 +111,17 @@ class RemotePool(TaskPool):
 
     @abstractmethod
     def machines(self) -> Mapping[str, int] | None:
-        """Return the size of each machine, in tasks at once, by the machine's address;
-        None if there is no connection.
+        """Return the number of tasks that each machine runs at once, by the machine's
+        address, or None if there is no connection.
 
         This may block, and may raise any error.
         """
 
     @abstractmethod
     def put_buffer(self, address: str, data: memoryview) -> Any:
-        """Give the engine a buffer for that machine and others; return its handle."""
+        """Pass a buffer to the engine, for this machine and others, and return the
+        engine's handle of the buffer.
+        """
 
     @abstractmethod
     def run_batch(
@@ -126,11 +130,11 @@ class RemotePool(TaskPool):
         packed: bytes,
         buffers: Mapping[int, Any],
     ) -> Future[Any]:
-        """Call the method ``run`` of `pool_host` on a machine; return the future of the
-        batch's end.
+        """Call the method ``run`` of `pool_host` on a machine, and return a future for
+        the end of the batch.
 
         Args:
-            address: The machine.
+            address: The machine's address.
             packed: The batch.
             buffers: The handles of the batch's large buffers, by key.
         """
@@ -142,16 +146,17 @@ class RemotePool(TaskPool):
         method: str,
         *args: Any,
     ) -> Future[Any]:
-        """Call a method of `pool_host` on a machine, with *name* as the first argument.
+        """Call a method of `pool_host` on a machine, with `name` as the first argument.
 
         Returns:
-            The future of the method's result: of a list of buffers, or of a false
+            A future for the method's result, which is a list of buffers or a false
             value.
         """
 
     def release_machines(self) -> None:
-        """Release the resources that the engine holds for this pool; called once, at
-        the end. The default does nothing.
+        """Release the resources that the engine has for this pool.
+
+        This is called once, at the end. The default implementation does nothing.
         """
 
     def release(self) -> None:
@@ -161,7 +166,7 @@ class RemotePool(TaskPool):
     # ------------------------------------------------ tasks in
 
     def cancel(self, key: JobKey, kill: bool) -> None:
-        """Withdraw a task that waits; if *kill*, stop it where it runs."""
+        """Withdraw a waiting task. If *kill*, also stop a running task."""
         task = self.withdraw(key)
         if task is not None:
             task.execution.worker.command(
@@ -171,13 +176,13 @@ class RemotePool(TaskPool):
             )
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a task that waits; warn one that runs that its run will end soon."""
+        """Withdraw a waiting task, or warn a running task that its run will end."""
         task = self.withdraw(key)
         if task is not None:
             task.execution.worker.command("warn", task)
 
     def _dispatch(self) -> None:
-        """Send machines their batches and commands, and post events."""
+        """Send batches and commands to the machines, and post events."""
         while self._queue.count:
             host = self.hosts.next_for(self._queue)
             if host is None:
@@ -189,7 +194,7 @@ class RemotePool(TaskPool):
         self._post_events()
 
     def _poll(self, host: RemoteHost) -> None:
-        """Send *host* the pending commands, and ask for frames."""
+        """Send the pending commands to *host*, and request frames."""
         commands = host.commands
         host.commands = []
         host.poll = self.ask(
@@ -238,7 +243,10 @@ class RemotePool(TaskPool):
             self._watch(end_of_batch, partial(self._on_result, batch))
 
     def ask(self, method: Callable[..., Future[Any]], *args: Any) -> Future[Any]:
-        """Call a method of the engine; return its future, or one with its exception."""
+        """Call a method of the engine, and return the future that it returns.
+
+        If the method raises an error, a future with this error is returned.
+        """
         try:
             return method(*args)
         except Exception as error:  # noqa: BLE001 - any error: the engine is not there
@@ -263,7 +271,8 @@ class RemotePool(TaskPool):
             pickled, *buffers = poll.result()
             nodename, epoch, first, frames = pickle.loads(pickled, buffers=buffers)
         except BaseException:  # noqa: BLE001 - `_check` gives it up if that persists
-            # It may have executed the commands: a second execution does no harm.
+            # The machine may have executed the commands, but executing them twice does
+            # no harm.
             self._poll_later(
                 host,
                 poll,
@@ -320,7 +329,7 @@ class RemotePool(TaskPool):
         buffers: Any,
         *fields: Any,
     ) -> None:
-        """Act on a frame of a worker, unless its batch was given up."""
+        """Act on a frame of a worker, unless the batch was abandoned."""
         batch = host.batches.get(batch_id)
         frame = Frame(*fields)
         if batch is None:
@@ -362,13 +371,13 @@ class RemotePool(TaskPool):
         self.finish(task, Raised(error))
 
     def _on_result(self, batch: RemoteBatch, result: Future[Any]) -> None:
-        """Note the failure of *batch*, if the engine has failed it or cancelled it."""
+        """Note the failure of *batch*, if the engine has failed or cancelled it."""
         if result.cancelled():
             batch.failure = CancelledError()
         else:
             batch.failure = result.exception()
         if batch.failure is not None:
-            # The engine may learn later that the whole machine is gone.
+            # Perhaps the whole machine was lost, and the engine notices this later.
             batch.remote_host.is_silent = True
             self._check()
 
@@ -395,16 +404,20 @@ class RemotePool(TaskPool):
             batch.remote_host.batches.pop(batch.id, None)
 
     def recall(self, batch: RemoteBatch) -> None:
-        """Note the tasks that have called others: they cannot start again elsewhere."""
+        """Note the tasks that wait for calls, because they cannot start again on
+        another machine.
+        """
         # The machine itself takes back the tasks that wait behind them.
         for number, task in batch.tasks.items():
             if task.execution.calls:
                 batch.callers.add(number)
 
     def pause_reading(self, batch: RemoteBatch, task: InFlight) -> bool:
-        """Ask the machine of *batch* for no more frames, unless another run uses it.
+        """Request no more frames from the machine of *batch*, unless another run uses
+        the machine.
 
-        Returns whether it is paused.
+        Returns:
+            True if the machine is paused.
         """
         host = batch.remote_host
         host.is_paused = all(
@@ -415,14 +428,14 @@ class RemotePool(TaskPool):
         return host.is_paused
 
     def resume_reading(self, batch: RemoteBatch) -> None:
-        """Ask the machine of *batch* for frames again."""
+        """Request frames from the machine of *batch* again."""
         batch.resume_reading()
 
     def pause_for_output(self, batch: RemoteBatch) -> None:
-        """Do nothing: excess output is dropped, as other runs use the machine too."""
+        """Do nothing. Excess output is dropped, since other runs may use a machine."""
 
     def refuse(self, task: InFlight, batch: RemoteBatch) -> None:
-        """End *task* if *batch* still has it: a frame of the task is unreadable."""
+        """End *task*, which has sent an unreadable frame, if *batch* still has it."""
         if task.execution.worker is batch:
             self._end_as_died(
                 task,
@@ -436,7 +449,7 @@ class RemotePool(TaskPool):
         body: bytes,
         result: Future[Sequence[Future[Any]]],
     ) -> None:
-        """Exit *contexts* on all machines; set *result* to the answers."""
+        """Exit *contexts* on all machines, and set *result* to the answers."""
         answers = []
         for host in self.hosts.values():
             if host.is_used:
@@ -455,7 +468,7 @@ class RemotePool(TaskPool):
     # ------------------------------------------------ machines that come and go
 
     def _keep_asking(self) -> None:
-        """Ask the engine for its machines repeatedly, on a dedicated OS thread."""
+        """Request the engine's machines repeatedly, on a dedicated OS thread."""
         while not self.loop.is_done:
             try:
                 self._known = self.machines()
@@ -469,7 +482,7 @@ class RemotePool(TaskPool):
         self.loop.call_at(time.monotonic() + _CHECK_EVERY, self._check_again)
 
     def _check(self) -> None:
-        """Find machines that came or went, and give up those that are silent."""
+        """Find machines that came or went, and abandon batches of silent machines."""
         now = time.monotonic()
         machines = self._known
         if now - self._known_at >= LOST_AFTER:
@@ -492,7 +505,7 @@ class RemotePool(TaskPool):
                 self.finish(task, Raised(error))
 
     def _lose(self, batch: RemoteBatch) -> None:
-        """Give up *batch*; start its tasks again elsewhere, if they may."""
+        """Abandon *batch*, and queue its tasks again if they may start again."""
         host = batch.remote_host
         del host.batches[batch.id]
         cause = f"the machine {host.address} was lost"
@@ -518,7 +531,7 @@ class RemotePool(TaskPool):
                 self._queue.add(task)
 
     def close(self) -> None:
-        """End all tasks, and this thread."""
+        """End all tasks, and the I/O thread."""
         self._is_closing = True
         for task in list(self._tasks.values()):
             self.finish(task, Withdrawn())
@@ -531,7 +544,7 @@ class RemotePool(TaskPool):
 
 
 def _order_of(task: InFlight) -> tuple[Any, ...]:
-    """Return the fields of a task in a batch; `RemotePoolHost.run` documents them."""
+    """Return the fields of a task in a batch, which `RemotePoolHost.run` documents."""
     planned = task.job.task
     return (
         task.execution.number,

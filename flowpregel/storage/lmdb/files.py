@@ -106,7 +106,7 @@ def make_ballast(folder: str) -> None:
 
 
 def drop_ballast(folder: str) -> bool:
-    """Remove the ballast file to free its space; return True if there was one."""
+    """Remove the ballast file to free its space, and return True if there was one."""
     with suppress(OSError):
         os.unlink(os.path.join(folder, _BALLAST))
         return True

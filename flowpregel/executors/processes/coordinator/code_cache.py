@@ -220,7 +220,7 @@ class CalledNodes:
         """Return the node that was packed as *data*.
 
         Raises:
-            BaseException: Whatever the unpickling of a part raises.
+            BaseException: Any error that unpickling a part raises.
         """
         code = self._received.get(data)
         if code is None:

@@ -97,7 +97,7 @@ def _memory() -> int:
     return memory
 
 
-# ------------------------------------------------ what tasks take
+# ------------------------------------------------ the resources in use
 
 
 class ResourceLedger:

@@ -320,7 +320,7 @@ class TaskPool(ABC):
         """Log the error that is being handled on the I/O thread."""
         self.output.log_error("an error in the pool of worker processes")
 
-    # ------------------------------------------------ what tasks send
+    # ------------------------------------------------ frames of tasks
 
     def _on_running(self, worker: Any, frame: Frame) -> None:
         """Act on a frame of a running task."""
@@ -377,7 +377,7 @@ class TaskPool(ABC):
         else:
             backlog.limit = backlog.size + _TRY_AGAIN
 
-    # ------------------------------------------------ what tasks ask for
+    # ------------------------------------------------ requests of tasks
 
     def _on_called(self, task: InFlight, frame: Frame) -> None:
         self._post_call(task, frame, self.encoder.decode_call)

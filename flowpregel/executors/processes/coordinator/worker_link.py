@@ -82,7 +82,7 @@ class CoordinatorLink:
         self.stopped_reading = False
         """True if nothing more is read from the worker."""
 
-    # ------------------------------------------------ what is watched
+    # ------------------------------------------------ watched descriptors
 
     def watch(self) -> None:
         """Watch the socket, for reading unless the link is paused, and for writing if

@@ -135,12 +135,11 @@ def map_status(fd: int) -> memoryview:
     return memoryview(mmap.mmap(fd, STATUS_SIZE)).cast("Q")
 
 
-# ------------------------------------------------ what a worker is started with
+# ------------------------------------------------ the settings of a worker
 
 
 class WorkerKind(NamedTuple):
-    """The properties that distinguish a worker from others, from its start to its
-    end."""
+    """The properties of a worker by which workers differ, and which do not change."""
 
     threads: int | None = None
     """The number of OS threads that numeric libraries may start, or None for the pool's
