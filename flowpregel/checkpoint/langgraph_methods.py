@@ -247,7 +247,8 @@ def is_overridden(saver: LangGraphMethods) -> bool:
 
 
 def _tuple_of(saved: Saved) -> CheckpointTuple:
-    checkpoint, address = saved.checkpoint, saved.address
+    checkpoint = saved.checkpoint
+    address = saved.address
     parent = checkpoint.parent_id
     return CheckpointTuple(
         config=langgraph_config(address, checkpoint.id),

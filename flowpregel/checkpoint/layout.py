@@ -291,8 +291,11 @@ class Tables:
 
     def __init__(self, store: Store) -> None:
         table = store.table
-        self.read, self.write, self.codec = store.read, store.write, store.codec
-        self.fields_of, self.record_of = store.codec.fields_of, store.codec.record_of
+        self.read = store.read
+        self.write = store.write
+        self.codec = store.codec
+        self.fields_of = store.codec.fields_of
+        self.record_of = store.codec.record_of
         use_renames_of(store)
         self.meta = table(b"meta")
         self.threads = table(b"threads")
@@ -319,7 +322,8 @@ class Tables:
 
         Its fence is the greatest fence of the namespaces that enclose it.
         """
-        prefix, name = self.new_prefix(transaction), address.namespace
+        prefix = self.new_prefix(transaction)
+        name = address.namespace
         fences = [
             outer.fence
             for outer in self.namespaces(transaction, address.thread_id)
@@ -600,7 +604,8 @@ class Tables:
                 )
             delta = DeltaRecord(*self.fields_of(data))
             yield version, delta
-            base, version = delta.base, delta.previous
+            base = delta.base
+            version = delta.previous
 
     # ------------------------------------------------------------ sources
 

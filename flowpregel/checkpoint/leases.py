@@ -119,7 +119,8 @@ class LeaseFiles:
             ThreadBusyError: Another run holds this right, and *on_conflict* is
                 ``"raise"``.
         """
-        file, fence = None, 0
+        file = None
+        fence = 0
         try:
             with defer_interrupts():
                 file, replaced = self._acquire(address, on_conflict, fences)

@@ -57,10 +57,8 @@ class MemoryLeases:
             ThreadBusyError: Another run holds this right, and *on_conflict* is
                 ``"raise"``.
         """
-        key, name = (
-            (address.thread_id, address.namespace),
-            threading.current_thread().name,
-        )
+        key = (address.thread_id, address.namespace)
+        name = threading.current_thread().name
         with self._changed:
             if on_conflict == "wait":
                 self._changed.wait_for(lambda: key not in self._owners)

@@ -159,7 +159,8 @@ class OutputBuffer:
         except Exception:
             with self._lock:
                 self._append(outputs, self.pending)
-                self.pending, self._timer = outputs, None
+                self.pending = outputs
+                self._timer = None
             raise
 
     def _append(self, target: Pending, more: Pending) -> None:

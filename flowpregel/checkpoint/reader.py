@@ -117,7 +117,8 @@ class Reader:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.read, self.codec = tables.read, tables.codec
+        self.read = tables.read
+        self.codec = tables.codec
 
     def history(
         self,
@@ -209,7 +210,8 @@ class Reader:
 
         Checkpoints are read backwards, from *address* to the run's input.
         """
-        identifier, is_edit = address.checkpoint_id, False
+        identifier = address.checkpoint_id
+        is_edit = False
         while identifier is not None:
             ends, source, parent, made_by = self.read(
                 partial(self._ends, address, identifier)
@@ -390,7 +392,8 @@ class Reader:
 
     def decoded(self, copied: CopiedCheckpoint) -> Saved:
         """Decode a copied checkpoint, and return it in the form that `load` returns."""
-        namespace, decode = copied.namespace, self.codec.decode
+        namespace = copied.namespace
+        decode = self.codec.decode
         maybe = self.maybe_decoded if copied.marks_unreadable else decode
         values = {
             name: maybe(data, StoredValueLabel(namespace, name))
@@ -519,7 +522,8 @@ class LeftCalls:
         Raises:
             StoreCorruptError: The record of the call is damaged.
         """
-        reader, record = self.reader, self.held.get(task_id)
+        reader = self.reader
+        record = self.held.get(task_id)
         if record is None and len(self.held) < len(self.ids):
             key = self.prefix + layout.digest(task_id)
             if (

@@ -88,7 +88,8 @@ class RecordSaver(BaseCheckpointSaver):
     ) -> None:
         self._tables = tables
         self._leases = leases
-        self._read, self._write = tables.read, tables.write
+        self._read = tables.read
+        self._write = tables.write
         self._reader = Reader(tables)
         self._kept_arguments, output_limit = limits
         self._sources: set[str] = set()
@@ -141,7 +142,8 @@ class RecordSaver(BaseCheckpointSaver):
         # A subclass's `prepare` may return a batch that is not encoded.
         prepared = [RecordSaver.prepare(self, batch) for batch in batches]
         for batch in prepared:
-            thread, fence = batch.address.thread_id, batch.fence
+            thread = batch.address.thread_id
+            fence = batch.fence
             if fence is not None and (thread, fence) not in self._leases.held:
                 raise LeaseLostError(thread, batch.address.namespace, "a newer run")
         write = self._output.write if self._output.pending else self._write
@@ -223,7 +225,8 @@ class RecordSaver(BaseCheckpointSaver):
                 self._make_room(forget)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        source, target = thread_name(source_thread_id), thread_name(target_thread_id)
+        source = thread_name(source_thread_id)
+        target = thread_name(target_thread_id)
         self._write(partial(copy_thread, self._tables, source=source, target=target))
 
     def prune(
@@ -407,7 +410,8 @@ class BatchWriter:
         Raises:
             LeaseLostError: Another run has taken over the lease of the batch.
         """
-        tables, transaction = self.tables, self.transaction
+        tables = self.tables
+        transaction = self.transaction
         key = layout.namespace_key(batch.address.thread_id, batch.address.namespace)
         data = tables.threads.get(transaction, key)
         before = None if data is None else NamespaceRecord(*tables.fields_of(data))
@@ -436,7 +440,8 @@ class BatchWriter:
         The arguments of a failed call are stored beside the writes until the call
         finishes.
         """
-        table, transaction = self.tables.writes, self.transaction
+        table = self.tables.writes
+        transaction = self.transaction
         pending = layout.checkpoint_key(prefix, task.checkpoint_id)
         key = pending + layout.digest(task.task_id)
         data = table.get(transaction, key)
@@ -444,7 +449,8 @@ class BatchWriter:
         ran = None if task.ran is None else tuple(task.ran)
         if data is not None:
             stored = WritesRecord(*self.tables.fields_of(data))
-            writes, ran = dict(stored.writes), _newer(stored.ran, task.ran)
+            writes = dict(stored.writes)
+            ran = _newer(stored.ran, task.ran)
             if not CONTROL_WRITES.issuperset(dict(task.writes)):
                 table.delete(transaction, layout.beside(layout.ARGUMENTS, key))
         _add_writes(writes, task.writes)

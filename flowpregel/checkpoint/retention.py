@@ -112,13 +112,15 @@ class Sweeper:
 
     def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
         """Return the ids of the checkpoints that exceed a bound and may be deleted."""
-        bounds, prefix = self._retention, namespace.prefix
+        bounds = self._retention
+        prefix = namespace.prefix
         beyond: set[str] = set()
         answered: set[str | None] = set()
         """The ids of the kept checkpoints' parents. The questions of a checkpoint that
         has a child were answered.
         """
-        size, now = 0, time.time_ns()
+        size = 0
+        now = time.time_ns()
         checkpoints = self._tables.newest_first(transaction, namespace)
         for newer, (identifier, record) in enumerate(checkpoints):
             if bounds.max_bytes is not None:
@@ -149,7 +151,8 @@ class Sweeper:
         They are the checkpoint itself, the pending writes and failed arguments, and the
         values that the checkpoint changed.
         """
-        tables, key = self._tables, layout.checkpoint_key(prefix, identifier)
+        tables = self._tables
+        key = layout.checkpoint_key(prefix, identifier)
         records = [tables.checkpoints.get(transaction, key)]
         for writes in (key, layout.beside(layout.ARGUMENTS, key)):
             records += [data for _, data in tables.writes.scan(transaction, writes)]
@@ -225,7 +228,8 @@ def forget_checkpoints(
             # The key of a large value's chunk begins with the key of the value.
             if table.name + key[: layout.VALUE_LENGTH] not in needed:
                 table.discard(transaction, key)
-    newest, count = max(remaining, default=None), len(remaining)
+    newest = max(remaining, default=None)
+    count = len(remaining)
     namespace = namespace._replace(newest=newest, checkpoints=count, swept=count)
     tables.put_namespace(transaction, namespace)
     return len(gone)

@@ -195,7 +195,8 @@ class PythonCodec:
         if type(value) is str:
             return _TEXT + value.encode("utf-8", "surrogatepass")
         buffers: list[memoryview] = []
-        keep_inside, file = partial(stays_inside, buffers, OUT_OF_BAND), io.BytesIO()
+        keep_inside = partial(stays_inside, buffers, OUT_OF_BAND)
+        file = io.BytesIO()
         try:
             _Pickler(file, PROTOCOL, buffer_callback=keep_inside).dump(value)
             data = file.getvalue()
@@ -217,7 +218,8 @@ class PythonCodec:
         Decoding can run any code, so *data* must come from a trusted source: a record
         whose keyed checksum has been verified.
         """
-        kind, view = data[:1], memoryview(data)
+        kind = data[:1]
+        view = memoryview(data)
         if kind == _INT:
             return int.from_bytes(view[1:], "big", signed=True)
         if kind == _TEXT:
@@ -232,7 +234,8 @@ class PythonCodec:
         _, described, count, size = _SIZES.unpack_from(view)
         sizes = struct.unpack_from(f">{count}Q", view, _SIZES.size)
         start = _SIZES.size + 8 * count + described
-        main, at = bytes(view[start - described : start]), start + size
+        main = bytes(view[start - described : start])
+        at = start + size
         buffers = []
         for packed in sizes:
             part = view[at : at + (packed >> 1)]
@@ -265,7 +268,8 @@ def _decompressed(data: bytes) -> bytes:
         StoreCorruptError: The size differs from the size that is stored with the frame.
     """
     zstandard = extra_module(*_ZSTANDARD)
-    size, frame = int.from_bytes(data[1:9], "big"), data[9:]
+    size = int.from_bytes(data[1:9], "big")
+    frame = data[9:]
     if zstandard.frame_content_size(frame) != size:
         raise StoreCorruptError(
             "a compressed value has not the size it was written with"
@@ -308,7 +312,8 @@ def _reduce_exception(error: BaseException) -> Any:
     ``__init__`` passed to its base class. If they are not those that it takes itself,
     this call fails, but only when the pickle is loaded.
     """
-    kind, base = type(error), _builtin_base(type(error))
+    kind = type(error)
+    base = _builtin_base(type(error))
     has_own_form = (
         kind.__reduce__ is not base.__reduce__
         or kind.__reduce_ex__ is not object.__reduce_ex__
@@ -386,7 +391,9 @@ class MissingClass(Exception):
 
     def __init__(self, name: str, cause: Exception, is_whole: bool) -> None:
         super().__init__(name, cause, is_whole)
-        self.name, self.cause, self.is_whole = name, cause, is_whole
+        self.name = name
+        self.cause = cause
+        self.is_whole = is_whole
 
     @property
     def text(self) -> str:

@@ -123,7 +123,8 @@ def _new_name(names: Mapping[str, str], name: str) -> str | None:
     """Return the new name of *name*, if *name* or an enclosing class or module is
     renamed.
     """
-    prefix, rest = name, ""
+    prefix = name
+    rest = ""
     while prefix:
         if prefix in names:
             return names[prefix] + rest
