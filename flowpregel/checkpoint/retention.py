@@ -121,10 +121,11 @@ class Sweeper:
         """
         size = 0
         now = time.time_ns()
+        counted: set[bytes] = set()
         checkpoints = self._tables.newest_first(transaction, namespace)
         for newer, (identifier, record) in enumerate(checkpoints):
             if bounds.max_bytes is not None:
-                size += self._bytes(transaction, prefix, identifier, record)
+                size += self._bytes(transaction, prefix, identifier, record, counted)
             age = (now - record.at) / 1e9
             if newer and bounds.is_exceeded(newer=newer, age=age, size=size):
                 beyond.add(identifier)
@@ -144,12 +145,17 @@ class Sweeper:
         }
 
     def _bytes(
-        self, transaction: Any, prefix: bytes, identifier: str, record: CheckpointRecord
+        self,
+        transaction: Any,
+        prefix: bytes,
+        identifier: str,
+        record: CheckpointRecord,
+        counted: set[bytes],
     ) -> int:
         """Return the total size of a checkpoint's records.
 
-        They are the checkpoint itself, the pending writes and failed arguments, and the
-        values that the checkpoint changed.
+        They are the checkpoint itself, the pending writes and failed arguments, the
+        values that the checkpoint changed, and the keyframe unless it is in *counted*.
         """
         tables = self._tables
         key = layout.checkpoint_key(prefix, identifier)
@@ -161,6 +167,10 @@ class Sweeper:
             value_key = layout.value_key(prefix, version, name)
             for table in (tables.values, tables.deltas):
                 records.append(table.get(transaction, value_key))
+        if record.keyframe is not None and record.keyframe not in counted:
+            counted.add(record.keyframe)
+            key = layout.keyframe_key(prefix, record.keyframe)
+            records.append(tables.values.get(transaction, key))
         return sum(len(data) for data in records if data is not None)
 
     def _waits(self, transaction: Any, prefix: bytes, identifier: str) -> bool:

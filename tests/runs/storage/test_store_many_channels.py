@@ -262,3 +262,17 @@ def test_stats_count_keyframes_as_checkpoints_and_know_all_channels(path):
     assert {f"c{number}" for number in range(3_000)} == found.bytes_of_channels.keys()
     assert 10_000 < found.bytes_of_channels["c7"] < 10_200
     assert 3_000 * 12 < found.bytes_of_checkpoints < 3_000 * 60
+
+
+def test_a_bound_of_bytes_counts_each_keyframe_once(path):
+    """400 channels take 12 kB in a keyframe, which 28 checkpoints have in common."""
+    bound = 100_000
+    with LMDBSaver(path, retention=Retention(max_bytes=bound)) as saver:
+        line = filled(saver, 400, channels=400)
+        found = saver.stats()
+        names = line.check(saver)
+
+    kept = sum(found.bytes_of_channels.values()) + found.bytes_of_checkpoints
+    # The sweep is due every 32 checkpoints.
+    assert bound / 2 < kept < bound * 1.8
+    assert 50 < len(names)
