@@ -1,32 +1,20 @@
-"""Commits to savers, in the durability mode of a run, and results that runs share."""
+"""Commits to savers, in the durability mode of a run."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from flowpregel._core.effects import BUSY, Load
-from flowpregel._core.records import CONTROL_WRITES, Batch, Durability, Saved
+from flowpregel._core.effects import Load
+from flowpregel._core.records import Batch, Durability, Saved
+from flowpregel._engine.background_writer import BackgroundWriter, finished
 from flowpregel._fault import fault
-from flowpregel.cache.base import BaseCache, FullKey
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import asyncio
-
-MOST_BEHIND: Final = 32
-"""The most waiting batches, which a crash can lose with ``durability="async"``."""
-LONGEST_BEHIND: Final = 0.05
-"""Seconds that a commit may take before the run waits for it, on a slow disk."""
-ENOUGH: Final = MOST_BEHIND // 2
-"""Batches that are worth a transaction; as many may arrive while it is committed."""
-_PAUSE: Final = 0.005
 
 
 class Committer:
@@ -150,131 +138,6 @@ class Committers:
             raise cancelled
 
 
-def finished(batches: Iterable[Batch]) -> str:
-    """Return the ids of tasks with results in *batches*, for the trace of a test."""
-    return " ".join(
-        writes.task_id
-        for batch in batches
-        for writes in batch.writes
-        if any(channel not in CONTROL_WRITES for channel, _ in writes.writes)
-    )
-
-
-# -------------------------------------------------------------------- in the background
-
-
-class BackgroundWriter:
-    """An OS thread that commits batches, all waiting ones in one transaction.
-
-    A transaction costs as much for one batch as for many. So a few batches wait a short
-    time for others.
-
-    Args:
-        saver: The saver to commit to.
-        pause: Seconds for which fewer than `ENOUGH` batches wait.
-    """
-
-    def __init__(self, saver: BaseCheckpointSaver, pause: float = _PAUSE) -> None:
-        self._saver = saver
-        self._pause = pause
-        self._waiting: deque[Batch] = deque()
-        self._changed = threading.Condition()
-        self._busy, self._began = 0, 0.0
-        """The number of batches in the current commit, and the monotonic seconds at
-        which it began.
-        """
-        self._error: BaseException | None = None
-        self._is_awaited = False
-        """True if the run waits until everything is committed."""
-        self._is_closing = False
-        self._thread = threading.Thread(
-            target=self._work, name="flowpregel-writer", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def is_full(self) -> bool:
-        """True if `put` would wait."""
-        if self._error is not None:
-            return False
-        is_late = self._busy > 0 and time.monotonic() - self._began > LONGEST_BEHIND
-        return is_late or len(self._waiting) + self._busy >= MOST_BEHIND
-
-    def put(self, batch: Batch) -> None:
-        """Hand over *batch*; first wait while too many batches are waiting.
-
-        Raises:
-            Exception: The error of an earlier commit; nothing was committed after it.
-        """
-        with self._changed:
-            while self.is_full:
-                self._changed.wait()
-            self._check()
-            self._waiting.append(batch)
-            if len(self._waiting) in (1, ENOUGH):
-                self._changed.notify_all()
-
-    def flush(self) -> None:
-        """Wait until everything that was handed over is committed.
-
-        Raises:
-            Exception: The error of a commit.
-        """
-        with self._changed:
-            self._is_awaited = True
-            self._changed.notify_all()
-            try:
-                while (self._waiting or self._busy) and self._error is None:
-                    self._changed.wait()
-            finally:
-                self._is_awaited = False
-            self._check()
-
-    def close(self) -> None:
-        """Commit the batches that wait, end the OS thread, and raise the error of a
-        commit.
-        """
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify_all()
-        self._thread.join()
-        self._check()
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def _work(self) -> None:
-        while batches := self._take():
-            error: BaseException | None = None
-            try:
-                fault("writer.commit.before")
-                self._saver.commit(batches)
-                fault("writer.commit.after", batches, finished)
-            except BaseException as raised:  # noqa: BLE001 - raised where the run waits
-                error = raised
-            with self._changed:
-                self._busy, self._error = 0, error
-                self._changed.notify_all()
-            if error is not None:
-                return
-
-    def _take(self) -> list[Batch]:
-        """Wait for batches, and take them; the list is empty once the writer closes."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._is_closing)
-            self._changed.wait_for(
-                lambda: (
-                    len(self._waiting) >= ENOUGH or self._is_awaited or self._is_closing
-                ),
-                self._pause,
-            )
-            batches = list(self._waiting)
-            self._waiting.clear()
-            self._busy, self._began = len(batches), time.monotonic()
-            return batches
-
-
 # -------------------------------------------------------------------- on an event loop
 
 Awaited: TypeAlias = "dict[asyncio.Future[None], Batch]"
@@ -355,76 +218,3 @@ def _commit_together(
         # are then stored.
         return [_commit_together(saver, (batch,))[0] for batch in batches]
     return [None] * len(batches)
-
-
-# results that runs share ---------------------------------------------------
-
-
-class SharedResults:
-    """The cache of a run, with claims: one run claims a missing key and computes the
-    result, and the others wait.
-
-    Args:
-        cache: The cache, or None if the run has none.
-    """
-
-    def __init__(self, cache: BaseCache | None) -> None:
-        self._cache, self._claims = cache, dict[FullKey, ExitStack]()
-
-    def look(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
-        """Return the values of *keys*, with `BUSY` for a key whose value another run
-        computes.
-
-        Raises:
-            ConfigurationError: There is no cache.
-        """
-        if self._cache is None:
-            raise ConfigurationError(
-                f"{keys[0][0][2]!r} shares its results, and the run has nowhere to "
-                "keep "
-                "them: give the entrypoint or the graph a checkpointer, or "
-                'cache="results.lmdb"'
-            )
-        values = self._cache.get(keys)
-        missing = [key for key in keys if key not in values]
-        unclaimed = [key for key in missing if key not in self._claims]
-        try:
-            busy = {key: BUSY for key in missing if not self._claim(key)}
-            if missing:
-                # Look again: another run may have shared a result before the claim.
-                values |= self._cache.get(missing)
-        except BaseException:
-            self._release(unclaimed)
-            raise
-        self._release([*values])
-        return busy | values
-
-    def share(self, entries: Mapping[FullKey, tuple[Any, float | None] | None]) -> None:
-        """Store values, each with the seconds for which it may be used, and release
-        their claims; an entry of None has no value.
-        """
-        results = {key: entry for key, entry in entries.items() if entry is not None}
-        try:
-            if self._cache is not None:
-                self._cache.set(results)
-        finally:
-            self._release([*entries])
-
-    def close(self) -> None:
-        """Release the claims of this run on shared results."""
-        self._release([*self._claims])
-
-    def _claim(self, key: FullKey) -> bool:
-        assert self._cache is not None
-        if key in self._claims:
-            return False
-        with ExitStack() as claim:
-            if claim.enter_context(self._cache.claim(key)):
-                self._claims[key] = claim.pop_all()
-                return True
-        return False
-
-    def _release(self, keys: Sequence[FullKey]) -> None:
-        for key in keys:
-            if key in self._claims:
-                self._claims.pop(key).close()

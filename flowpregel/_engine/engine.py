@@ -30,7 +30,6 @@ from flowpregel._core.commands import Command
 from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.records import Kind
 from flowpregel._core.run import Result
-from flowpregel._engine.commits import SharedResults
 from flowpregel._engine.inbox import LATE_READING_LIMIT, LoopInbox, RunInbox, now
 from flowpregel._engine.nested import (
     ActiveRun,
@@ -39,6 +38,7 @@ from flowpregel._engine.nested import (
     RunContext,
     nested_outcome,
 )
+from flowpregel._engine.shared_results import SharedResults
 from flowpregel._engine.tasks import RunExecutors, TaskStarter
 from flowpregel.cache.base import BaseCache
 from flowpregel.channels.context import Context

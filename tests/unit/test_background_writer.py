@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from flowpregel._core.records import Address, Batch, Durability
-from flowpregel._engine import commits
-from flowpregel._engine.commits import ENOUGH, MOST_BEHIND, BackgroundWriter, Committers
+from flowpregel._engine import background_writer
+from flowpregel._engine.background_writer import ENOUGH, MOST_BEHIND, BackgroundWriter
+from flowpregel._engine.commits import Committers
 from flowpregel.checkpoint.memory import InMemorySaver
 
 LONG = 3600.0
@@ -119,7 +120,7 @@ def test_the_run_is_not_far_ahead_of_a_slow_disk(
     saver: Gated, patient: BackgroundWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for a commit that takes long, however few wait behind that."""
-    monkeypatch.setattr(commits, "LONGEST_BEHIND", 0.0)
+    monkeypatch.setattr(background_writer, "LONGEST_BEHIND", 0.0)
     saver.gate.clear()
     put(patient, ENOUGH)
     assert saver.arrived.acquire(timeout=30)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import RETURN, Address
-from flowpregel._engine.commits import MOST_BEHIND
+from flowpregel._engine.background_writer import MOST_BEHIND
 from flowpregel.checkpoint.lmdb import LMDBSaver
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from flowpregel._engine.commits import SharedResults
+from flowpregel._engine.shared_results import SharedResults
 from flowpregel.cache.memory import InMemoryCache
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ValueEncodingError

@@ -1,0 +1,82 @@
+"""The results that runs share, and the claims of one run on those that it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from flowpregel._core.effects import BUSY
+from flowpregel.cache.base import BaseCache, FullKey
+from flowpregel.errors import ConfigurationError
+
+
+class SharedResults:
+    """The cache of a run, with claims: one run claims a missing key and computes the
+    result, and the others wait.
+
+    Args:
+        cache: The cache, or None if the run has none.
+    """
+
+    def __init__(self, cache: BaseCache | None) -> None:
+        self._cache = cache
+        self._claims: dict[FullKey, ExitStack] = {}
+        """The claims of the run, each with what releases it."""
+
+    def look(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
+        """Return the values of *keys*, with `BUSY` for a key whose value another run
+        computes.
+
+        Raises:
+            ConfigurationError: There is no cache.
+        """
+        if self._cache is None:
+            raise ConfigurationError(
+                f"{keys[0][0][2]!r} shares its results, and the run has nowhere to "
+                "keep them: give the entrypoint or the graph a checkpointer, or "
+                'cache="results.lmdb"'
+            )
+        values = self._cache.get(keys)
+        missing = [key for key in keys if key not in values]
+        unclaimed = [key for key in missing if key not in self._claims]
+        try:
+            busy = {key: BUSY for key in missing if not self._claim(key)}
+            if missing:
+                # Look again: another run may have shared a result before the claim.
+                values |= self._cache.get(missing)
+        except BaseException:
+            self._release(unclaimed)
+            raise
+        self._release([*values])
+        return busy | values
+
+    def share(self, entries: Mapping[FullKey, tuple[Any, float | None] | None]) -> None:
+        """Store values, each with the seconds for which it may be used, and release
+        their claims; an entry of None has no value.
+        """
+        results = {key: entry for key, entry in entries.items() if entry is not None}
+        try:
+            if self._cache is not None:
+                self._cache.set(results)
+        finally:
+            self._release([*entries])
+
+    def close(self) -> None:
+        """Release the claims of this run on shared results."""
+        self._release([*self._claims])
+
+    def _claim(self, key: FullKey) -> bool:
+        assert self._cache is not None
+        if key in self._claims:
+            return False
+        with ExitStack() as claim:
+            if claim.enter_context(self._cache.claim(key)):
+                self._claims[key] = claim.pop_all()
+                return True
+        return False
+
+    def _release(self, keys: Sequence[FullKey]) -> None:
+        for key in keys:
+            if key in self._claims:
+                self._claims.pop(key).close()
