@@ -1,4 +1,4 @@
-"""The supersteps of a thread, by the checkpoints at their ends."""
+"""The supersteps of a thread, described by the checkpoints at their ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StepRow(NamedTuple):
-    """A superstep, by the checkpoint at its end."""
+    """A superstep, described by the checkpoint at its end."""
 
     checkpoint_id: str
     step: int
@@ -31,8 +31,8 @@ class StepRow(NamedTuple):
 class StepValues(NamedTuple):
     """The values of the channels after a superstep, and before it.
 
-    The values were read inertly. A `DeltaChannel` has the value before the last
-    snapshot and the writes since, because only the flow can fold them.
+    The values were read inertly. The value of a `DeltaChannel` is shown as the last
+    snapshot and the later writes, because only the flow can fold them.
     """
 
     before: Mapping[str, Any]
@@ -53,7 +53,7 @@ class StepReader:
         self._reader = Reader(tables)
 
     def rows(self, namespace: NamespaceRecord, most: int) -> list[StepRow]:
-        """Return the newest supersteps, the newest first."""
+        """Return the *most* newest supersteps, the newest first."""
 
         def newest(transaction: Any) -> list[StepRow]:
             """Return the newest supersteps within *transaction*."""
@@ -73,7 +73,10 @@ class StepReader:
         return rows
 
     def values(self, address: Address) -> StepValues | None:
-        """Return the values at a checkpoint, or None if there is no such checkpoint."""
+        """Return the values before and after the superstep that ends at a checkpoint.
+
+        None is returned if there is no such checkpoint.
+        """
         saved = self._saved(address)
         if saved is None:
             return None

@@ -1,9 +1,9 @@
 """The insertion of a checkpoint into the tables of a store.
 
 A superstep changes few channels, and a graph may have thousands. So a checkpoint with
-many channels stores only what differs from a *keyframe*, which has the channels of an
-earlier checkpoint in full. All checkpoints name their keyframe themselves: no chain has
-to be followed, and any checkpoint may be deleted::
+many channels stores only the differences from a *keyframe*, which has all channels of
+an earlier checkpoint. Each checkpoint names its keyframe directly, so that no chain
+must be followed, and any checkpoint may be deleted::
 
     keyframe    all channels     ◄─┬─┬─┐
     checkpoint  1 channel         ─┘ │ │
@@ -35,18 +35,19 @@ LONGEST_INLINE = 128
 larger value is stored once for each version, in the table ``values``.
 """
 FEWEST = 32
-"""The fewest channels and nodes for which a keyframe is written. A checkpoint with
-fewer is complete: reading a second record would cost more than it saves.
+"""The number of channels and nodes from which a keyframe is written. A checkpoint with
+fewer is stored completely, because reading a second record would cost more than it
+saves.
 """
 
 
 class ChannelStates(NamedTuple):
-    """The channels of a stored checkpoint: a keyframe, and what differs from it."""
+    """The channels of a stored checkpoint: a keyframe, and the differences from it."""
 
     keyframe: Keyframe | CheckpointRecord
     keyframe_name: bytes | None
-    """The name of the stored keyframe. It is None if the checkpoint is complete; then
-    *keyframe* is the record of the checkpoint itself.
+    """The name of the stored keyframe, or None if the checkpoint is complete. In that
+    case, *keyframe* is the record of the checkpoint itself.
     """
     versions: Mapping[str, Version]
     places: Mapping[str, Place]
@@ -124,7 +125,7 @@ def _parent_states(
 
 
 class _Insertion(NamedTuple):
-    """A checkpoint that is being stored, and where."""
+    """A checkpoint that is being stored, with the transaction and the namespace."""
 
     tables: Tables
     transaction: Any
@@ -136,8 +137,8 @@ class _Insertion(NamedTuple):
         """Store the large values and the deltas of the checkpoint.
 
         Returns:
-            The values, or their locations, of the channels that may differ from those
-            of the parent's keyframe.
+            The values or locations of the channels that may differ from the parent's
+            keyframe.
         """
         values, deltas = self.checkpoint.values, self.checkpoint.deltas
         places: dict[str, Place] = {}
@@ -186,10 +187,10 @@ class _Insertion(NamedTuple):
 
 
 def _differing(checkpoint: Checkpoint, parent: ChannelStates) -> list[str]:
-    """Return the channels that may differ from those of the parent's keyframe."""
+    """Return the channels that may differ from the parent's keyframe."""
     versions = checkpoint.channel_versions
-    # A difference of sets, since a loop over thousands of channels would cost more than
-    # everything else here.
+    # The difference is computed with sets, since a loop over thousands of channels
+    # would take longer than everything else here.
     moved = dict(versions.items() - parent.keyframe.channel_versions.items())
     names = {*moved, *parent.versions, *checkpoint.values, *checkpoint.deltas}
     return sorted(names & versions.keys())
@@ -220,11 +221,12 @@ def _relative_record(
     newly_seen = {
         node: triggers
         for node, triggers in seen.items()
-        # Mostly they are the same object, and comparing two takes longer.
+        # In most cases they are the same object, which is found faster by identity.
         if (known := earlier.get(node)) is not triggers and known != triggers
     }
-    # Between two keyframes the differences grow to n, so a checkpoint costs n / 2 and
-    # its share of a keyframe, total / n: the least if n * n is twice the total.
+    # Between two keyframes the differences grow to n, so a checkpoint costs on average
+    # n / 2, and total / n for its share of a keyframe. The sum is smallest if n * n is
+    # twice the total.
     count = len(places) + len(newly_seen)
     if count * count > 2 * (len(versions) + len(seen)):
         return None
@@ -244,8 +246,8 @@ def _all_channels(
     Args:
         checkpoint: The checkpoint.
         parent: The channels of the parent.
-        places: The values and locations of the channels that differ from those of the
-            parent's keyframe.
+        places: The values and locations of the channels that differ from the parent's
+            keyframe.
     """
     versions = checkpoint.channel_versions
     known = {**parent.keyframe.places, **places}

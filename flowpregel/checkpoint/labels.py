@@ -1,7 +1,7 @@
-"""Labels of values: the names of values in error messages, formatted only in an error.
+"""Labels, which are the names of values in error messages.
 
 A batch has a label for each value in it, and a run commits thousands of batches. So a
-label is a plain tuple, whose text is made by `str`.
+label is a plain tuple, and its text is formatted by `str` only in an error.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
 
 
 def keyframe_key(prefix: bytes, name: bytes) -> bytes:
-    """Return the key of a keyframe in ``values``, which is no key of a channel.
+    """Return the key of a keyframe in ``values``, unlike any key of a channel.
 
     Args:
         prefix: The prefix of the namespace.
@@ -165,7 +165,7 @@ def keyframe_key(prefix: bytes, name: bytes) -> bytes:
 
 
 def is_keyframe(key: bytes) -> bool:
-    """Return whether a key in ``values`` is that of a keyframe."""
+    """Return whether a key in ``values`` is the key of a keyframe."""
     return key[8:9] == _KEYFRAME
 
 
@@ -201,8 +201,8 @@ class NamespaceRecord(NamedTuple):
 
 
 class Keyframe(NamedTuple):
-    """The channels of a checkpoint in full. Later checkpoints that name this keyframe
-    store only what differs from it. A stored keyframe never changes.
+    """All channels of a checkpoint. Later checkpoints that name this keyframe store
+    only their differences from it. A stored keyframe never changes.
     """
 
     channel_versions: Mapping[str, Version]
@@ -217,8 +217,8 @@ class CheckpointRecord(NamedTuple):
     """The fields of a `Checkpoint`, without the values that are stored once for each
     version.
 
-    If it names a keyframe, the three mappings of the stored record have only what
-    differs from that. Those of a record that `Tables.checkpoint` returned are complete.
+    If a stored record names a keyframe, its three mappings have only the differences
+    from that keyframe. `Tables.checkpoint` returns records with complete mappings.
     """
 
     parent_id: str | None
@@ -241,11 +241,14 @@ class CheckpointRecord(NamedTuple):
     follows: int = NOTHING_DUE
     """The continuation of the run, as in `Checkpoint`."""
     keyframe: bytes | None = None
-    """The name of the keyframe; None if the stored record is complete."""
+    """The name of the keyframe, or None if the stored record is complete."""
 
     def completed(self, keyframe: Keyframe) -> CheckpointRecord:
-        """Return this record with all channels, of which it has those that differ from
-        *keyframe*.
+        """Return this record with all channels.
+
+        Args:
+            keyframe: The keyframe that the record names. The channels that do not
+                differ from the keyframe are copied from it.
         """
         places = {**keyframe.places, **self.places}
         return self._replace(
@@ -512,7 +515,7 @@ class Tables:
     def put_keyframe(
         self, transaction: Any, prefix: bytes, keyframe: Keyframe
     ) -> bytes:
-        """Store a keyframe; return its name, which no other keyframe ever has."""
+        """Store a keyframe, and return its name, which no other keyframe ever has."""
         name = os.urandom(KEYFRAME_NAME)
         key = keyframe_key(prefix, name)
         self.values.put(transaction, key, self.record_of(tuple(keyframe)))

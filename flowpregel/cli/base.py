@@ -1,4 +1,4 @@
-"""The base of commands, for authors of a command in another package.
+"""Functions that commands have in common, for a command in another package.
 
 Importing this module requires the extra ``cli``.
 """

@@ -49,7 +49,7 @@ A machine abandons a coordinator that does not poll earlier than this.
 _CHECK_EVERY: Final = 0.5
 _ROOM: Final = 2048
 _TRIES: Final = 3
-"""The number of machines that a task may lose."""
+"""The number of lost machines after which a task is not started again."""
 
 
 class ClusterExecutor(PoolExecutor):
