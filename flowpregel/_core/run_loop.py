@@ -6,10 +6,10 @@ can be stopped at any ``yield``, and tests can feed it by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
+from flowpregel._core import tracing
 from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
 from flowpregel._core.effects import CacheStore, StepContext, Steps
 from flowpregel._core.program import Options, Program
@@ -28,18 +28,13 @@ from flowpregel.errors import (
 
 _NODE = attrgetter("node")
 
-observer: Callable[[Steps, Program, Options], Steps] | None = None
-"""A generator that receives the effects of each run, and their replies; None if there
-is no observer.
-"""
-
 
 def run_program(
     program: Program,
     options: Options,
     user_input: Any,
     *,
-    observed: bool = False,
+    traced: bool = False,
 ) -> Steps:
     """Run *program* until no task is due; return its `Result`.
 
@@ -49,7 +44,7 @@ def run_program(
             read.
         user_input: The input; None resumes; a `Command` answers, writes, or goes to a
             node.
-        observed: Whether the `observer` receives this run's effects already.
+        traced: Whether a tracer receives this run already.
 
     Raises:
         GraphRecursionError: The run used up its supersteps.
@@ -60,9 +55,9 @@ def run_program(
             parent graph that does not exist.
         Exception: A task raised the error, and is not tried again.
     """
-    if observer is not None and not observed:
-        steps = run_program(program, options, user_input, observed=True)
-        return (yield from observer(steps, program, options))
+    if tracing.make_tracer is not None and not traced:
+        steps = run_program(program, options, user_input, traced=True)
+        return (yield from tracing.traced_steps(steps, program, options))
     run = yield from start(program, options, user_input)
     try:
         result = yield from _repeat(run)

@@ -9,35 +9,30 @@
                └── call parse
           └── commit
 
-A run is a generator of effects. The spans are made from the effects and replies that
-pass between the run and the engine, so a program that does not import this module runs
-no code for them.
+The spans are made by a tracer (see `flowpregel.tracing`), so a program that does not
+call `instrument` runs no code for them.
 """
 
 from __future__ import annotations
 
 import time
-from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from opentelemetry import context, metrics, trace
 
-import flowpregel._core.run_loop as core
-from flowpregel._core.effects import Commit, Effect, Ended, Steps, Submit, Wakeup
-from flowpregel._core.program import Options, Program
-from flowpregel._core.records import (
-    Interrupted,
-    Raised,
-    Task,
-    TaskOrigin,
-    Withdrawn,
+from flowpregel.tracing import (
+    CallEnd,
+    RunTracer,
+    TracedCall,
+    TracedRun,
+    set_tracer,
 )
 
 __all__ = ["instrument", "uninstrument"]
 
 _KINDS = ("run", "superstep", "call", "commit")
-_OUTCOMES = {Withdrawn: "cancelled", Interrupted: "waiting"}
 
 
 def instrument(tracer_provider: Any = None, meter_provider: Any = None) -> None:
@@ -51,18 +46,23 @@ def instrument(tracer_provider: Any = None, meter_provider: Any = None) -> None:
         >>> instrument()
         >>> uninstrument()
     """
-    core.observer = RunObserver(tracer_provider, meter_provider).observe
+    recorder = SpanRecorder(tracer_provider, meter_provider)
+    set_tracer(partial(RunSpans, recorder))
 
 
 def uninstrument() -> None:
     """Record no spans and metrics of runs that start from now on."""
-    core.observer = None
+    set_tracer(None)
 
 
-class RunObserver:
+class SpanRecorder:
     """The recorder of spans and metrics; `instrument` documents the arguments."""
 
-    def __init__(self, tracer_provider: Any, meter_provider: Any) -> None:
+    def __init__(
+        self,
+        tracer_provider: Any,
+        meter_provider: Any,
+    ) -> None:
         self._tracer = trace.get_tracer("flowpregel", tracer_provider=tracer_provider)
         meter = metrics.get_meter("flowpregel", meter_provider=meter_provider)
         self._counts = {}
@@ -123,55 +123,6 @@ class RunObserver:
         self._counts[opened.kind].add(1, labels)
         self._seconds[opened.kind].record(seconds, labels)
 
-    def observe(
-        self,
-        steps: Steps,
-        program: Program,
-        options: Options,
-    ) -> Steps:
-        """Forward the steps of a run, and record its spans."""
-        spans = _RunSpans(
-            self,
-            program,
-            options,
-        )
-        reply = None
-        failure: Exception | None = None
-        try:
-            while True:
-                effect = _resume(
-                    steps,
-                    reply,
-                    failure,
-                )
-                spans.begin_effect(effect)
-                reply = None
-                failure = None
-                try:
-                    reply = yield effect
-                except Exception as error:  # noqa: BLE001 - it is raised inside the run
-                    failure = error
-                spans.end_effect(reply, failure)
-        except StopIteration as stop:
-            spans.end("waiting" if stop.value.paused else "done")
-            return stop.value
-        except BaseException as error:
-            spans.end(error=error)
-            raise
-        finally:
-            steps.close()
-
-
-def _resume(
-    steps: Steps,
-    reply: Any,
-    failure: Exception | None,
-) -> Effect:
-    """Send a run the reply to its last effect, or raise *failure* in it."""
-    if failure is not None:
-        return steps.throw(failure)
-    return steps.send(reply)
-
 
 @dataclass(eq=False)
 class OpenSpan:
@@ -185,129 +136,106 @@ class OpenSpan:
     began: float = field(default_factory=time.monotonic)
 
 
-class _RunSpans:
+class RunSpans(RunTracer):
     """The spans of one run, outermost or nested."""
 
     def __init__(
         self,
-        observer: RunObserver,
-        program: Program,
-        options: Options,
+        recorder: SpanRecorder,
+        run: TracedRun,
     ) -> None:
-        self._observer = observer
-        self._run_id = options.metadata.get("run_id")
-        self._variables = copy_context()
-        key = (self._run_id, options.namespace)
-        parent = observer.graphs.pop(key, context.get_current())
-        address = options.address
-        self._run = observer.begin(
+        self._recorder = recorder
+        self._run_id = run.run_id
+        key = (run.run_id, run.namespace)
+        parent = recorder.graphs.pop(
+            key,
+            context.get_current(),
+        )
+        self._run = recorder.begin(
             "run",
-            program.name,
+            run.name,
             parent,
-            thread_id=address and address.thread_id,
-            run_id=self._run_id,
+            thread_id=run.thread_id,
+            run_id=run.run_id,
         )
         self._step: OpenSpan | None = None
         self._commit: OpenSpan | None = None
         self._calls: dict[str, OpenSpan] = {}
 
-    def begin_effect(self, effect: Effect) -> None:
-        """Begin the spans of an effect."""
-        if isinstance(effect, Commit):
-            parent = self._step or self._run
-            self._commit = self._observer.begin(
-                "commit",
-                "",
-                parent.inside,
-            )
-        elif isinstance(effect, Submit):
-            step = self._step_span(str(effect.step.step))
-            for task in effect.tasks:
-                self._begin_call(task, step)
+    def call_began(self, call: TracedCall) -> None:
+        step = self._step_span(str(call.step))
+        caller = None
+        if call.parent_id is not None:
+            caller = self._calls.get(call.parent_id)
+        parent = caller or step
+        opened = self._recorder.begin(
+            "call",
+            call.name,
+            parent.inside,
+            task_id=call.task_id,
+            attempt=call.attempt,
+        )
+        self._calls[call.task_id] = opened
+        # The task's code finds the span as the current one, in a worker too.
+        call.variables.run(context.attach, opened.inside)
+        if call.graph_namespace is not None:
+            self._recorder.graphs[self._run_id, call.graph_namespace] = opened.inside
 
     def _step_span(self, number: str) -> OpenSpan:
         """Return the span of a superstep; end the one before it if that is new."""
         if self._step is None or self._step.name != number:
             self._end_step()
-            self._step = self._observer.begin(
+            self._step = self._recorder.begin(
                 "superstep",
                 number,
                 self._run.inside,
             )
         return self._step
 
-    def _begin_call(self, task: Task, step: OpenSpan) -> None:
-        caller = None
-        if task.parent is not None:
-            caller = self._calls.get(task.parent.id)
-        parent = caller or step
-        opened = self._observer.begin(
-            "call",
-            task.name,
-            parent.inside,
-            task_id=task.id,
-            attempt=task.attempt.number,
-        )
-        self._calls[task.id] = opened
-        # The task's code finds the span as the current one, in a worker too.
-        variables = self._variables if task.variables is None else task.variables
-        if task.origin is None:
-            task.origin = TaskOrigin()
-        task.origin.variables = variables.copy()
-        task.origin.variables.run(context.attach, opened.inside)
-        graph = task.node.graph
-        if graph is not None:
-            namespace = graph.namespace_at(task.namespace)
-            self._observer.graphs[self._run_id, namespace] = opened.inside
-
-    def end_effect(self, reply: Any, failure: BaseException | None) -> None:
-        """End the spans of a commit and of calls that the reply reports as done."""
-        if self._commit is not None:
-            self._observer.end(self._commit, error=failure)
-            self._commit = None
-        if not isinstance(reply, Wakeup):
-            return
-        for event in reply.events:
-            if isinstance(event, Ended):
-                self._end_call(event)
-
-    def _end_call(self, event: Ended) -> None:
-        opened = self._calls.pop(event.task_id, None)
-        if opened is None:
-            return
-        seconds = None
-        attempt = event.span
-        if attempt is not None:
-            seconds = attempt.seconds
-            opened.span.set_attributes(
-                {"flowpregel.executor": attempt.executor, "flowpregel.pid": attempt.pid}
-            )
-        error = None
-        if isinstance(event.outcome, Raised):
-            error = event.outcome.error
-        outcome = _OUTCOMES.get(type(event.outcome), "done")
-        self._observer.end(
-            opened,
-            outcome,
-            error,
-            seconds,
-        )
-
     def _end_step(self) -> None:
         if self._step is not None:
-            self._observer.end(self._step)
+            self._recorder.end(self._step)
 
-    def end(self, outcome: str = "done", error: BaseException | None = None) -> None:
+    def call_ended(self, task_id: str, end: CallEnd) -> None:
+        opened = self._calls.pop(task_id, None)
+        if opened is None:
+            return
+        if end.executor is not None and end.pid is not None:
+            attributes = {
+                "flowpregel.executor": end.executor,
+                "flowpregel.pid": end.pid,
+            }
+            opened.span.set_attributes(attributes)
+        self._recorder.end(
+            opened,
+            end.outcome,
+            end.error,
+            end.seconds,
+        )
+
+    def commit_began(self) -> None:
+        parent = self._step or self._run
+        self._commit = self._recorder.begin(
+            "commit",
+            "",
+            parent.inside,
+        )
+
+    def commit_ended(self, error: BaseException | None) -> None:
+        if self._commit is not None:
+            self._recorder.end(self._commit, error=error)
+            self._commit = None
+
+    def run_ended(self, outcome: str, error: BaseException | None) -> None:
         """End the run's span, after the open spans inside it."""
         if self._commit is not None:
-            self._observer.end(self._commit, "cancelled")
+            self._recorder.end(self._commit, "cancelled")
         for opened in self._calls.values():
-            self._observer.end(opened, "cancelled")
+            self._recorder.end(opened, "cancelled")
         self._end_step()
-        if error is not None and not isinstance(error, Exception):
-            outcome = "stopped"
+        if not isinstance(error, Exception):
             error = None
-        self._observer.end(
+        self._recorder.end(
             self._run,
             outcome,
             error,

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "flowpregel" / "plugins"
 FILES = sorted(set(PLUGINS.rglob("*.py")) - {PLUGINS / "__init__.py"})
 """The modules of plug-ins. `flowpregel.plugins` itself is the contract of stores."""
-KNOWN = Counter(langgraph=19, opentelemetry=14)
+KNOWN = Counter(langgraph=19)
 """The number of private names by plug-in. It may only shrink."""
 
 

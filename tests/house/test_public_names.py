@@ -50,6 +50,7 @@ PUBLIC = [
     "flowpregel.store.memory",
     "flowpregel.testing",
     "flowpregel.testing.crash",
+    "flowpregel.tracing",
     "flowpregel.types",
     "flowpregel.watching",
 ]

@@ -1,0 +1,213 @@
+"""Tracing of runs: a tracer receives the begin and the end of each part of a run.
+
+::
+
+    engine                        traced_steps                      tracer of one run
+    ------                        ------------                      -----------------
+    reply to an effect  ------>   calls that have ended  ------>    `call_ended`
+                                  the steps of the run
+    effect              <------   a commit, or tasks     ------>    `commit_began`, ...
+
+The steps pass through unchanged, so a program that sets no tracer runs no code for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from flowpregel._core.effects import Commit, Effect, Ended, Steps, Submit, Wakeup
+from flowpregel._core.program import Options, Program
+from flowpregel._core.records import Interrupted, Raised, Task, TaskOrigin, Withdrawn
+
+CallOutcome: TypeAlias = Literal["done", "failed", "cancelled", "waiting"]
+"""The way in which an attempt of a call has ended. A waiting one has interrupted."""
+RunOutcome: TypeAlias = Literal["done", "failed", "stopped", "waiting"]
+"""The way in which a run has ended. A stopped one can be resumed."""
+
+_OUTCOMES: dict[type[Any], CallOutcome] = {
+    Withdrawn: "cancelled",
+    Interrupted: "waiting",
+    Raised: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedRun:
+    """A run, outermost or nested, that begins."""
+
+    name: str
+    run_id: str | None
+    thread_id: str | None
+    """The thread; None if nothing of the run is stored."""
+    namespace: str
+    """The namespace of a nested run; empty for the outermost one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedCall:
+    """An attempt of a call, or of a node's task, that begins."""
+
+    task_id: str
+    name: str
+    attempt: int
+    """The number of the attempt; the first is 1."""
+    step: int
+    """The number of the superstep."""
+    parent_id: str | None
+    """The task whose code made the call; None for a node's task."""
+    graph_namespace: str | None
+    """The namespace of the nested run that the task starts, or None."""
+    variables: Context
+    """The context variables in which the task will run, in a worker too if they are
+    carried. The tracer may set some.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnd:
+    """The end of an attempt of a call."""
+
+    outcome: CallOutcome
+    error: BaseException | None
+    seconds: float | None
+    """The duration in its process; None if it did not run."""
+    executor: str | None
+    pid: int | None
+
+
+class RunTracer:
+    """A tracer of one run; derive from it, and override methods.
+
+    The methods are called in order on the OS thread that drives the run, which waits
+    for them. They should not raise.
+    """
+
+    def call_began(self, call: TracedCall) -> None:
+        """Trace the begin of a call."""
+
+    def call_ended(self, task_id: str, end: CallEnd) -> None:
+        """Trace the end of a call. A call that the run abandons has no end."""
+
+    def commit_began(self) -> None:
+        """Trace the begin of a commit."""
+
+    def commit_ended(self, error: BaseException | None) -> None:
+        """Trace the end of a commit, which has failed if there is an *error*."""
+
+    def run_ended(self, outcome: RunOutcome, error: BaseException | None) -> None:
+        """Trace the end of the run."""
+
+
+MakeTracer: TypeAlias = Callable[[TracedRun], RunTracer]
+make_tracer: MakeTracer | None = None
+"""The function that `set_tracer` got last."""
+
+
+def set_tracer(tracer: MakeTracer | None) -> None:
+    """Trace all runs that this program starts from now on.
+
+    Args:
+        tracer: A function that returns the tracer of a run that begins; None: runs
+            are not traced.
+    """
+    global make_tracer
+    make_tracer = tracer
+
+
+def traced_steps(steps: Steps, program: Program, options: Options) -> Steps:
+    """Forward the *steps* of a run, and report them to a new tracer."""
+    assert make_tracer is not None
+    address = options.address
+    run = TracedRun(
+        name=program.name,
+        run_id=options.metadata.get("run_id"),
+        thread_id=None if address is None else address.thread_id,
+        namespace=options.namespace,
+    )
+    trace = _Trace(make_tracer(run))
+    reply: Any = None
+    failure: Exception | None = None
+    try:
+        while True:
+            effect = steps.send(reply) if failure is None else steps.throw(failure)
+            trace.begin(effect)
+            reply = None
+            failure = None
+            try:
+                reply = yield effect
+            except Exception as error:  # noqa: BLE001 - it is raised inside the run
+                failure = error
+            trace.end(reply, failure)
+    except StopIteration as stop:
+        trace.tracer.run_ended("waiting" if stop.value.paused else "done", None)
+        return stop.value
+    except Exception as error:
+        trace.tracer.run_ended("failed", error)
+        raise
+    except BaseException as error:
+        trace.tracer.run_ended("stopped", error)
+        raise
+    finally:
+        steps.close()
+
+
+class _Trace:
+    """The translation of a run's effects and replies for its tracer."""
+
+    def __init__(self, tracer: RunTracer) -> None:
+        self.tracer = tracer
+        self._variables = copy_context()
+        self._is_committing = False
+
+    def begin(self, effect: Effect) -> None:
+        """Report the parts of the run that begin with an effect."""
+        if isinstance(effect, Commit):
+            self._is_committing = True
+            self.tracer.commit_began()
+        elif isinstance(effect, Submit):
+            for task in effect.tasks:
+                self._begin_call(task, effect.step.step)
+
+    def _begin_call(self, task: Task, step: int) -> None:
+        variables = self._variables if task.variables is None else task.variables
+        if task.origin is None:
+            task.origin = TaskOrigin()
+        task.origin.variables = variables.copy()
+        graph = task.node.graph
+        namespace = None if graph is None else graph.namespace_at(task.namespace)
+        call = TracedCall(
+            task_id=task.id,
+            name=task.name,
+            attempt=task.attempt.number,
+            step=step,
+            parent_id=None if task.parent is None else task.parent.id,
+            graph_namespace=namespace,
+            variables=task.origin.variables,
+        )
+        self.tracer.call_began(call)
+
+    def end(self, reply: Any, failure: Exception | None) -> None:
+        """Report the parts of the run that end with the reply to the last effect."""
+        if self._is_committing:
+            self._is_committing = False
+            self.tracer.commit_ended(failure)
+        if isinstance(reply, Wakeup):
+            for event in reply.events:
+                if isinstance(event, Ended):
+                    self.tracer.call_ended(event.task_id, _end_of(event))
+
+
+def _end_of(event: Ended) -> CallEnd:
+    """Return the public record of the end of a task."""
+    outcome = event.outcome
+    span = event.span
+    return CallEnd(
+        outcome=_OUTCOMES.get(type(outcome), "done"),
+        error=outcome.error if isinstance(outcome, Raised) else None,
+        seconds=None if span is None else span.seconds,
+        executor=None if span is None else span.executor,
+        pid=None if span is None else span.pid,
+    )
