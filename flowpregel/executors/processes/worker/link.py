@@ -1,4 +1,38 @@
-"""The worker's end of the link: its frames, and the answers to the task's requests."""
+"""The worker's end of the link: its frames, and the answers to the task's requests.
+
+Theory of operation. The link is one stream socket, and three kinds of OS threads use
+it::
+
+    any OS thread    send() ---- outbox ---- whole frames ------> coordinator
+    main thread      next() <--- orders <--+
+                                           +-- parser <---------- coordinator
+    threads of the   Answer <--------------+
+    task's code
+
+**Who receives.** A worker whose tasks make no calls needs one OS thread: between two
+tasks the main thread reads the socket itself, which saves a hand-over between OS
+threads for each task. A task that has made a request may wait for the answer on the
+main thread. So the first request starts a reader thread, which from then on reads for
+the rest of the worker's life; the main thread gets its frames from ``orders``.
+``_receiving`` lets one of the two read at a time, so a frame that the main thread has
+read in part is not continued by the reader.
+
+**Who sends.** Any OS thread may emit, print or make a call, so ``_sending`` is held for
+whole frames. Code of the user can also interrupt the sending OS thread itself: a
+finalizer or a signal handler that prints. It must not wait for the lock that its own
+OS thread holds, so it only appends to the outbox, and the interrupted loop sends its
+frame too.
+
+**A frame is never torn.** A signal handler that stops a task raises at any bytecode,
+also while a frame is half sent. The frame stays in the outbox, with the counts of bytes
+that ``send`` has returned, and the next call sends the rest. Calling ``send`` and
+storing its count are one step in C (``deque.extend`` of a ``map``), since an exception
+between the two would send some bytes twice.
+
+**Both ends end.** If the coordinator is gone, the socket is at its end: frames are
+dropped from then on, and ``next`` returns None. A task may make the socket
+non-blocking, because it inherits the descriptor; that is undone when it is noticed.
+"""
 
 from __future__ import annotations
 
