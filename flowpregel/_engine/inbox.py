@@ -117,8 +117,8 @@ class RunInbox:
     def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:
         """Read an event on this OS thread.
 
-        If a signal handler interrupts the reading, the events taken *before* are put
-        back, and only the unread value is lost.
+        If a signal handler interrupts the reading, the events taken *before* return to
+        the inbox, and only the unread value is lost.
         """
         if unread.is_plain:
             return unread.read()

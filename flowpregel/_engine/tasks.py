@@ -202,7 +202,7 @@ class TaskStarter:
             self._are_ranked |= resources.priority is not None
             limits = _limits_here(node, resources, executor, default)
         if node.contexts:
-            self._executors.enter_contexts(executor)
+            self._executors.note_contexts(executor)
         if node.role != "leaf":
             return Placement(executor, None, limits)
         if executor.room is None or None in self._limits:
@@ -244,7 +244,7 @@ class TaskStarter:
             role="leaf",
             graph=None,
             steps=(),
-            executor=self._executors.where_run_is,
+            executor=self._executors.driver_executor,
         )
         task = replace(task, node=node, input=value)
         self._start(graph_task.run, [task], graph_task.step)
@@ -448,8 +448,8 @@ class RunExecutors:
     """The executors of nodes that read `Context` channels."""
 
     @property
-    def where_run_is(self) -> str:
-        """The name of the executor for functions that run beside the driver."""
+    def driver_executor(self) -> str:
+        """The name of the executor for functions that run where the driver runs."""
         return "inline" if self.loop is None else "loop"
 
     def of_node(self, node: Node, default: Any) -> Executor:
@@ -517,7 +517,7 @@ class RunExecutors:
             self._made[key] = make()
         return self._made[key]
 
-    def enter_contexts(self, executor: Executor) -> None:
+    def note_contexts(self, executor: Executor) -> None:
         """Note that tasks on *executor* may enter contexts."""
         self._entered.add(executor)
 
