@@ -12,7 +12,7 @@ import pytest
 from flowpregel._core.commands import Command, Send
 from flowpregel._core.effects import Commit, Submit
 from flowpregel._core.program import Nested, Options, Program
-from flowpregel._core.records import Address, Durability, Raised
+from flowpregel._core.records import TASKS, Address, Durability, Raised
 from flowpregel.channels import BinaryOperatorAggregate, LastValue, UntrackedValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
@@ -246,6 +246,40 @@ def test_goto_sends_beside_what_is_due() -> None:
     driver.run(1)
 
     assert ["1", "x"] == driver.run(Command(goto=Send("m", "x"))).values
+
+
+def sent_question() -> CrashDriver:
+    """Return a driver of two tasks that were sent, of which the second asks."""
+    sends = [Send("m", 1), Send("ask", "a")]
+    sender = node("n", writers=(lambda _, __: [(TASKS, send) for send in sends],))
+    driver = driver_of(
+        sender,
+        node("m", triggers=(), channels=()),
+        node("ask", interrupt, triggers=(), channels=()),
+    )
+    driver.run("x")
+    return driver
+
+
+def test_an_answer_goes_to_what_its_command_sends_in_place_of_the_task_that_asked() -> (
+    None
+):
+    """As LangGraph has it."""
+    driver = sent_question()
+
+    assert ["yes"] == driver.run(Command(resume="yes", goto=Send("ask", "b"))).values
+
+
+def test_an_answer_by_id_does_not_go_to_what_its_command_sends() -> None:
+    """A notice says so."""
+    driver = sent_question()
+    (question,) = again(driver).run(None).interrupts
+
+    result = driver.run(Command(resume={question.id: "yes"}, goto=Send("ask", "b")))
+
+    assert ["b"] == [item.value for item in result.interrupts]
+    (text,) = [payload for mode, payload in driver.emitted if mode == "notices"]
+    assert question.id in text
 
 
 def test_updates_of_two_commands_on_one_checkpoint_are_both_kept() -> None:

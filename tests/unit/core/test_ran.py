@@ -9,6 +9,7 @@ from flowpregel._core.provenance import line_of
 from flowpregel._core.records import (
     ATTEMPT,
     RETURN,
+    MadeBy,
     PendingWrite,
     split_writes_and_attempts,
 )
@@ -63,3 +64,14 @@ def test_fields_that_an_attempt_was_stored_without_are_empty() -> None:
 def test_a_span_without_a_process_has_no_cost() -> None:
     """A result that another run has shared took none."""
     assert (0, 0.0, 0, "") == Span(5, 0.0, "cache")[3:]
+
+
+def test_of_a_node_whose_attempts_are_not_stored_the_code_is_known() -> None:
+    """And the results that it used; no time, process or cost is made up."""
+    used = (("work", "digest", 2),)
+    made_by = MadeBy(at_exit=True, is_whole=False, nodes=(("n", "code", used),))
+
+    (attempt,) = made_by.attempts()
+
+    expected = AttemptRecord("n", 0, 0.0, 1, "", 0, code="code", used=used)
+    assert expected == attempt

@@ -13,7 +13,18 @@ import pytest
 
 from flowpregel._core.barrier import PUSHED
 from flowpregel._core.commands import Command, Send, call_target_of
-from flowpregel._core.ids import Span, interrupt_id, is_interrupt_id, next_version
+from flowpregel._core.ids import (
+    Span,
+    call_path,
+    caller_of,
+    checkpoint_id,
+    interrupt_id,
+    is_interrupt_id,
+    next_version,
+    time_from_id,
+    timestamp,
+    without_ids,
+)
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
 from flowpregel._core.resume_commands import command_writes, update_writes
 from flowpregel._core.stream_events import StreamEvents
@@ -208,14 +219,59 @@ def test_what_is_filled_in_goes_by_name_and_annotation() -> None:
     assert () == call_target_of(len).injections
 
 
+PLANNED = "~__pregel_pull, flow"
+
+
+@pytest.mark.parametrize(
+    ("path", "caller"),
+    [
+        (call_path(PLANNED, 0), PLANNED),
+        (call_path(call_path(PLANNED, 3), 1_000), call_path(PLANNED, 3)),
+        (PLANNED, ""),
+        ("", ""),
+    ],
+)
+def test_the_path_of_a_call_has_that_of_its_caller(path: str, caller: str) -> None:
+    """A planned task has none."""
+    assert caller == caller_of(path)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "names"),
+    [("", ""), ("n", "n"), ("n:1", "n"), ("n:1|m:2:3|k", "n|m|k")],
+)
+def test_a_namespace_without_ids_has_the_names_alone(
+    namespace: str, names: str
+) -> None:
+    assert names == without_ids(namespace)
+
+
+@pytest.mark.parametrize("step", [-1, 0, 1_000])
+@pytest.mark.parametrize("now", [0, 99, 1_800_000_000_123_456_789])
+def test_the_id_of_a_checkpoint_has_its_time_and_its_step(now: int, step: int) -> None:
+    """Ids sort by time; a text that is no such id has none."""
+    made = checkpoint_id(now, step)
+
+    assert now == time_from_id(made)
+    assert step + 2 == int(made.rpartition("-")[2], 16)
+    assert made < checkpoint_id(now + 1, step) < checkpoint_id(now + 100, -1)
+    assert 0 == time_from_id(made[1:]) == time_from_id(made.replace("-6", "-4", 1))
+
+
+def test_a_time_is_shown_in_utc_to_the_microsecond() -> None:
+    assert "1970-01-01T00:00:01.500001+00:00" == timestamp(1_500_001_999)
+
+
 def test_a_text_version_of_another_saver_counts_on() -> None:
     """Its counter stays fixed-width, so that texts compare as the numbers do."""
     first = f"{1:032}.0.25"
+    newest = f"{1:032}.9.25"
 
     later = next_version(first, 7)
 
     assert isinstance(later, str)
-    assert first < later
+    assert first < newest < later
+    assert later == next_version(newest, 7)
     assert next_version(None, 7) == 7
     assert next_version(9, 7) == 10
 
