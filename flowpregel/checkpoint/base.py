@@ -17,6 +17,10 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import (
+    ASKED,
+    ATTEMPT,
+    INTERRUPT,
+    SAVED,
     Address,
     Batch,
     Checkpoint,
@@ -25,6 +29,7 @@ from flowpregel._core.records import (
     Saved,
     TaskWrites,
     Version,
+    split_writes_and_attempts,
 )
 from flowpregel._pickling.process_bound import ProcessBound
 from flowpregel.checkpoint.langgraph_methods import (
@@ -33,10 +38,16 @@ from flowpregel.checkpoint.langgraph_methods import (
     async_form,
 )
 from flowpregel.checkpoint.output import CallOutput
+from flowpregel.checkpoint.parents import node_results_by_parents
 
 __all__ = [
+    "ASKED",
+    "ATTEMPT",
+    "INTERRUPT",
+    "SAVED",
     "WRITES_IDX_MAP",
     "Address",
+    "AttemptRecord",
     "BaseCheckpointSaver",
     "Batch",
     "CallOutput",
@@ -48,8 +59,11 @@ __all__ = [
     "OnConflict",
     "PendingWrite",
     "Saved",
+    "Strategy",
     "TaskWrites",
     "Version",
+    "node_results_by_parents",
+    "split_writes_and_attempts",
 ]
 
 WRITES_IDX_MAP: dict[str, int] = {

@@ -15,7 +15,7 @@ from flowpregel.checkpoint.leases import LeaseFiles, LiveState
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.reader import Glance
-from flowpregel.checkpoint.records import RecordSaver
+from flowpregel.checkpoint.records import EncodedBatch, RecordSaver, encode_batch
 from flowpregel.checkpoint.retention import Retention, Sweeper, pin, undo_calls
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
@@ -27,6 +27,7 @@ from flowpregel.storage.stores import DurableStore
 
 __all__ = [
     "DurableSaver",
+    "EncodedBatch",
     "LeaseFiles",
     "LeaseRegistry",
     "LiveState",
@@ -36,6 +37,7 @@ __all__ = [
     "Tables",
     "ThreadInfo",
     "Verification",
+    "encode_batch",
 ]
 
 

@@ -31,6 +31,19 @@ from flowpregel._core.records import (
 )
 from flowpregel.errors import ConfigurationError
 
+__all__ = [
+    "CheckpointTuple",
+    "LangGraphMethods",
+    "address_of",
+    "async_form",
+    "checkpoint_id_of",
+    "checkpoint_of",
+    "dict_of",
+    "is_overridden",
+    "langgraph_config",
+    "metadata_of",
+]
+
 FORMAT = 4
 """The version of LangGraph's checkpoint dict that we write."""
 _FORMAT_KEY = "__format__"

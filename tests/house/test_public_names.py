@@ -23,6 +23,7 @@ PUBLIC = [
     "flowpregel.channels",
     "flowpregel.checkpoint.base",
     "flowpregel.checkpoint.durable",
+    "flowpregel.checkpoint.langgraph_methods",
     "flowpregel.checkpoint.lmdb",
     "flowpregel.checkpoint.memory",
     "flowpregel.cli.base",

@@ -9,30 +9,26 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
-from dataclasses import replace
 from importlib import import_module
-from itertools import repeat
 from typing import Any, ClassVar
 
-from flowpregel._core import records
-from flowpregel._core.ids import AttemptRecord
-from flowpregel._core.records import (
-    UNKNOWN_CODE,
+from flowpregel.checkpoint import base
+from flowpregel.checkpoint import langgraph_methods as shapes
+from flowpregel.checkpoint.base import (
     Address,
+    AttemptRecord,
+    BaseCheckpointSaver,
     Batch,
     Checkpoint,
-    MadeBy,
     PendingWrite,
     Saved,
     TaskWrites,
     Version,
+    node_results_by_parents,
     split_writes_and_attempts,
 )
-from flowpregel.checkpoint import base
-from flowpregel.checkpoint import langgraph_methods as shapes
-from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.durable import EncodedBatch, encode_batch
 from flowpregel.checkpoint.langgraph_methods import is_overridden
-from flowpregel.checkpoint.records import EncodedBatch, encode_batch
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.types import Interrupt, Overwrite, Send, TimeoutPolicy
 
@@ -220,17 +216,17 @@ class ForeignSaver(BaseCheckpointSaver):
     ) -> None:
         writes = []
         for channel, value in task.writes:
-            if channel == records.SAVED:
+            if channel == base.SAVED:
                 # The saver has one slot for each position: it is the result's.
                 return
             # It has no slot for questions either: they are matched by their order.
-            if channel != records.ASKED:
+            if channel != base.ASKED:
                 writes.append((channel, self._convert(value)))
         ran = task.ran
         has_code = ran is not None and bool(ran.code or ran.used)
         if ran is not None and has_code and self._convert is _to_foreign:
             # After the others, in the place of none; it is read back beside them.
-            writes.append((records.ATTEMPT, tuple(ran._replace(failed=()))))
+            writes.append((base.ATTEMPT, tuple(ran._replace(failed=()))))
         config = shapes.langgraph_config(address, task.checkpoint_id)
         self._call(
             "put_writes",
@@ -243,31 +239,7 @@ class ForeignSaver(BaseCheckpointSaver):
     def node_results(
         self, address: Address
     ) -> Iterator[tuple[str | None, AttemptRecord]]:
-        saved = self.load(address)
-        made_by = UNKNOWN_CODE
-        is_edit = False
-        while saved is not None:
-            checkpoint = saved.checkpoint
-            # An edit started again where the nodes of the parent had started.
-            if not is_edit:
-                yield from _ends_on(saved, made_by)
-            made_by = _code_digests_in(checkpoint)
-            is_first = checkpoint.source == "input" or made_by.is_whole
-            if made_by.at_exit:
-                yield from zip(repeat(None), made_by.attempts())
-                made_by = UNKNOWN_CODE
-            is_edit = checkpoint.source in ("update", "fork")
-            saved = None if is_first else self._parent_of(saved)
-
-    def _parent_of(self, saved: Saved) -> Saved | None:
-        parent = saved.checkpoint.parent_id
-        if parent is None:
-            return None
-        address = replace(
-            saved.address,
-            checkpoint_id=parent,
-        )
-        return self.load(address)
+        return node_results_by_parents(self.load, address)
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         config = None
@@ -359,35 +331,6 @@ class ForeignSaver(BaseCheckpointSaver):
             metadata,
             versions,
         )
-
-
-def _code_digests_in(checkpoint: Checkpoint) -> MadeBy:
-    """Return the code that made a checkpoint, if that is known."""
-    fields = checkpoint.metadata.get(
-        records.MADE_BY,
-        UNKNOWN_CODE,
-    )
-    return MadeBy(*fields)
-
-
-def _ends_on(
-    saved: Saved,
-    made_by: MadeBy,
-) -> Iterator[tuple[str, AttemptRecord]]:
-    """Yield how the nodes ran that started from a checkpoint, each with its id.
-
-    Args:
-        saved: The checkpoint. For a node that ran again it has the first attempt.
-        made_by: The nodes that made the next checkpoint.
-    """
-    attempts = made_by.attempts()
-    names = {ran.name for ran in attempts}
-    for _, _, ran in saved.ran:
-        if ran.name not in names:
-            attempts.append(ran)
-    checkpoint_id = saved.checkpoint.id
-    for ran in attempts:
-        yield checkpoint_id, ran
 
 
 def _saved_of(
@@ -508,6 +451,6 @@ def _with_items(
     kind = type(value)
     if kind in (list, tuple):
         return kind(convert(item) for item in value)
-    if kind is dict and records.INTERRUPT in value:
-        return {**value, records.INTERRUPT: convert(value[records.INTERRUPT])}
+    if kind is dict and base.INTERRUPT in value:
+        return {**value, base.INTERRUPT: convert(value[base.INTERRUPT])}
     return value

@@ -1,0 +1,68 @@
+"""The attempts of the nodes that led to a checkpoint, by its parents.
+
+For savers that have no records of their own for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import repeat
+
+from flowpregel._core.ids import AttemptRecord
+from flowpregel._core.records import (
+    MADE_BY,
+    UNKNOWN_CODE,
+    Address,
+    Checkpoint,
+    MadeBy,
+    Saved,
+)
+
+
+def node_results_by_parents(
+    load: Callable[[Address], Saved | None], address: Address
+) -> Iterator[tuple[str | None, AttemptRecord]]:
+    """Yield attempts as `BaseCheckpointSaver.node_results` does. They are read
+    backwards, from the checkpoint at *address* to the run's input.
+
+    Args:
+        load: A function that returns a checkpoint.
+        address: The checkpoint.
+    """
+    saved = load(address)
+    made_by = UNKNOWN_CODE
+    is_edit = False
+    while saved is not None:
+        checkpoint = saved.checkpoint
+        # An edit started again where the nodes of the parent had started.
+        if not is_edit:
+            yield from _ends_on(saved, made_by)
+        made_by = MadeBy(*checkpoint.metadata.get(MADE_BY, UNKNOWN_CODE))
+        is_first = checkpoint.source == "input" or made_by.is_whole
+        if made_by.at_exit:
+            yield from zip(repeat(None), made_by.attempts())
+            made_by = UNKNOWN_CODE
+        is_edit = checkpoint.source in ("update", "fork")
+        saved = None if is_first else _parent_of(load, saved.address, checkpoint)
+
+
+def _parent_of(
+    load: Callable[[Address], Saved | None], address: Address, checkpoint: Checkpoint
+) -> Saved | None:
+    parent = checkpoint.parent_id
+    return None if parent is None else load(replace(address, checkpoint_id=parent))
+
+
+def _ends_on(saved: Saved, made_by: MadeBy) -> Iterator[tuple[str, AttemptRecord]]:
+    """Yield the attempts of the nodes that started from a checkpoint, each with its id.
+
+    Args:
+        saved: The checkpoint. It has the first attempt of a node that ran again.
+        made_by: The nodes that made the next checkpoint.
+    """
+    attempts = made_by.attempts()
+    names = {attempt.name for attempt in attempts}
+    attempts += [attempt for _, _, attempt in saved.ran if attempt.name not in names]
+    for attempt in attempts:
+        yield saved.checkpoint.id, attempt
