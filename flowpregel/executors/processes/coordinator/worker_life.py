@@ -30,11 +30,12 @@ nothing; READY, STOP_SENT and a second EXITED are errors.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final
 
 
-class WorkerState(Enum):
+# Integers, whose hashes are computed in C: the table is read four times for each task.
+class WorkerState(IntEnum):
     """The state of a worker."""
 
     STARTING = auto()
@@ -47,7 +48,7 @@ class WorkerState(Enum):
     ENDED = auto()
 
 
-class WorkerEvent(Enum):
+class WorkerEvent(IntEnum):
     """An event in the life of a worker."""
 
     READY = auto()
