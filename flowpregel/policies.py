@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from flowpregel import errors
 from flowpregel.errors import ConfigurationError
@@ -158,6 +158,24 @@ def _says_what_to_retry(value: Any) -> bool:
     return callable(value)
 
 
+class TimeLimit(NamedTuple):
+    """A limit that a `TimeoutPolicy` sets to an attempt."""
+
+    at: float
+    """The time at which the attempt reaches the limit, in seconds on the clock that the
+    executor uses; infinity for no limit.
+    """
+    kind: Literal["run", "idle"]
+    seconds: float
+    """The seconds that the attempt may take, or may go without a sign of life."""
+
+    def error(self, task: str, elapsed: float) -> errors.NodeTimeoutError:
+        """Return the error of a *task* that has reached the limit after *elapsed*
+        seconds.
+        """
+        return errors.NodeTimeoutError(task, elapsed, self.kind, self.seconds)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TimeoutPolicy:
     """The time that a task may take, in seconds (numbers) or as a ``timedelta``."""
@@ -200,6 +218,24 @@ class TimeoutPolicy:
         raise ConfigurationError(
             f"a timeout is seconds, a timedelta or a TimeoutPolicy, not {value!r}"
         )
+
+    def next_limit(self, began: float, alive: float) -> TimeLimit:
+        """Return the limit that an attempt reaches first.
+
+        Args:
+            began: The time at which the attempt began, in seconds on any clock.
+            alive: The time of the attempt's last sign of life, on the same clock.
+        """
+        run_seconds = _seconds_of(self.run_timeout)
+        idle_seconds = _seconds_of(self.idle_timeout)
+        run_limit = TimeLimit(began + run_seconds, "run", run_seconds)
+        idle_limit = TimeLimit(alive + idle_seconds, "idle", idle_seconds)
+        return run_limit if run_limit.at <= idle_limit.at else idle_limit
+
+
+def _seconds_of(timeout: Any) -> float:
+    """Return a checked timeout in seconds: infinity for None."""
+    return math.inf if timeout is None else float(timeout)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,10 @@ import threading
 import time
 from collections.abc import Sequence
 from math import inf
-from typing import Any
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
-from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.calls import OpenCalls
@@ -116,12 +114,12 @@ async def _timed(job: Job, client: LocalRunClient) -> Outcome:
         client.open_calls.home = asyncio.current_task()
         return await aperform(job, client)
     began = client.last_activity
-    run_limit, idle_limit = _seconds(policy.run_timeout), _seconds(policy.idle_timeout)
     client.open_calls.home = attempt = asyncio.ensure_future(aperform(job, client))
     try:
         while True:
             now = time.monotonic()
-            remaining = min(began + run_limit, client.last_activity + idle_limit) - now
+            limit = policy.next_limit(began, client.last_activity)
+            remaining = limit.at - now
             if remaining <= 0:
                 break
             done, _ = await asyncio.wait(
@@ -133,11 +131,4 @@ async def _timed(job: Job, client: LocalRunClient) -> Outcome:
         if not attempt.done():
             attempt.cancel()
             await asyncio.wait({attempt})
-    elapsed = now - began
-    if elapsed >= run_limit:
-        return Raised(NodeTimeoutError(job.task.name, elapsed, "run", run_limit))
-    return Raised(NodeTimeoutError(job.task.name, elapsed, "idle", idle_limit))
-
-
-def _seconds(limit: Any) -> float:
-    return inf if limit is None else float(limit)
+    return Raised(limit.error(job.task.name, now - began))

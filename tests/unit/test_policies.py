@@ -213,6 +213,39 @@ class TestTimeoutPolicy:
         with pytest.raises(errors.ConfigurationError, match="a timeout is seconds"):
             TimeoutPolicy.coerce(value)
 
+    @pytest.mark.parametrize(
+        ("run", "idle", "limit"),
+        [
+            (5.0, None, (105.0, "run", 5.0)),
+            (None, 2.0, (103.0, "idle", 2.0)),
+            (5.0, 2.0, (103.0, "idle", 2.0)),
+            (2.0, 5.0, (102.0, "run", 2.0)),
+            (3.0, 2.0, (103.0, "run", 3.0)),
+            (None, None, (math.inf, "run", math.inf)),
+        ],
+    )
+    def test_the_limit_that_is_reached_first_counts(
+        self, run: float | None, idle: float | None, limit: tuple[float, str, float]
+    ) -> None:
+        """The attempt began at 100, and was alive at 101. If both are reached at once,
+        it is that of the whole attempt.
+        """
+        policy = TimeoutPolicy(run_timeout=run, idle_timeout=idle)
+
+        assert limit == policy.next_limit(100.0, 101.0)
+
+    def test_a_limit_says_which_timeout_was_exceeded(self) -> None:
+        limit = TimeoutPolicy(idle_timeout=2).next_limit(100.0, 101.0)
+
+        error = limit.error("n", 2.5)
+
+        assert ("n", 2.5, "idle", 2.0) == (
+            error.node,
+            error.elapsed,
+            error.kind,
+            error.limit,
+        )
+
 
 class TestCachePolicy:
     @pytest.mark.parametrize(

@@ -123,8 +123,7 @@ class UnreadEnd(UnreadEvent):
             ),
             task.job.task.name,
         )
-        is_of_run = task.ends_at("run") <= task.ends_at("idle")
-        task.execution.stopping = "run" if is_of_run else "idle"
+        task.execution.stopping = task.next_limit()
         return Ended(*task.job.key, task.stopped(), self.span, self.caught)
 
 

@@ -37,12 +37,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
-from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
 from flowpregel.executors.processes.wire.serialization import BufferRef
+from flowpregel.policies import TimeLimit
 
 if TYPE_CHECKING:
     from flowpregel.executors.processes.coordinator.io_loop import Timer
@@ -55,7 +55,8 @@ OLDEST_EVERY: Final = 4
 priorities differ.
 """
 _ROUNDING: Final = 1e-6
-StopReason: TypeAlias = Literal["cancel", "run", "idle"]
+StopReason: TypeAlias = TimeLimit | Literal["cancel"]
+"""The limit that a task has reached, or ``"cancel"`` if its run cancels it."""
 
 
 # ------------------------------------------------ tasks
@@ -164,29 +165,21 @@ class InFlight:
             return inf
         return self.code.seconds
 
-    def ends_at(self, reason: StopReason) -> float:
-        """Return the time at which a timeout of the task ends, in monotonic seconds."""
+    def next_limit(self) -> TimeLimit:
+        """Return the limit that the task, which has a timeout, reaches first, in
+        monotonic seconds.
+        """
         policy: Any = self.job.task.timeout
-        limit = policy.run_timeout if reason == "run" else policy.idle_timeout
-        if limit is None:
-            return inf
-        began = self.execution.sent if reason == "run" else self.execution.alive
-        return float(limit + began)
+        limit: TimeLimit = policy.next_limit(self.execution.sent, self.execution.alive)
+        return limit
 
     def stopped(self) -> Outcome:
         """Return the outcome of the task after the pool has stopped it."""
-        policy: Any = self.job.task.timeout
-        execution = self.execution
-        if execution.stopping == "run":
-            seconds = time.monotonic() - execution.sent
-            limit = policy.run_timeout
-        elif execution.stopping == "idle":
-            seconds = time.monotonic() - execution.alive
-            limit = policy.idle_timeout
-        else:
+        limit = self.execution.stopping
+        if not isinstance(limit, TimeLimit):
             return Withdrawn()
-        name = self.job.task.name
-        return Raised(NodeTimeoutError(name, seconds, execution.stopping, limit))
+        elapsed = time.monotonic() - (limit.at - limit.seconds)
+        return Raised(limit.error(self.job.task.name, elapsed))
 
 
 _Lines: TypeAlias = dict[tuple[Needs | None, int], list[InFlight]]

@@ -316,14 +316,12 @@ class Pool(TaskPool):
         if worker.link.is_paused():
             # While the link is left unread, no sign of life can arrive.
             task.execution.alive = now
-        run_end = task.ends_at("run")
-        idle_end = task.ends_at("idle")
-        end = min(run_end, idle_end)
-        if end <= now:
-            self._stop(task, "run" if run_end <= idle_end else "idle")
-        elif end < inf:
+        limit = task.next_limit()
+        if limit.at <= now:
+            self._stop(task, limit)
+        elif limit.at < inf:
             check = partial(self._check_timeout, worker, number)
-            task.execution.timer = self.loop.call_at(end, check)
+            task.execution.timer = self.loop.call_at(limit.at, check)
 
     def _stop(self, task: InFlight, reason: StopReason) -> None:
         """Stop *task*, which a worker has.

@@ -208,8 +208,8 @@ class TaskPool(ABC):
         end = UnreadEnd(task, outcome, span, caught, is_plain)
         worker = task.execution.worker
         if task.job.task.timeout is not None and worker is not None:
-            limit = min(task.ends_at("run"), task.ends_at("idle"))
-            end.seconds = max(0.0, limit - time.monotonic()) + self.settings.grace
+            remaining = task.next_limit().at - time.monotonic()
+            end.seconds = max(0.0, remaining) + self.settings.grace
         is_behind = False
         if worker is None:
             self._queue.remove((task,))
