@@ -14,12 +14,14 @@ from click.testing import CliRunner, Result
 
 from flowpregel._core.records import Address
 from flowpregel.cache.lmdb import LMDBCache
+from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver, PythonCodec, StoreOptions
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.context import interrupt
 from flowpregel.errors import ConfigurationError, InputMismatchError, ValueEncodingError
 from flowpregel.graph import END, START, StateGraph
+from flowpregel.plugins import store_plugin_at
 from flowpregel.store.lmdb import LMDBStore
 from flowpregel.types import Command
 
@@ -326,15 +328,24 @@ def test_an_unreadable_channel_of_a_graph_is_an_error_that_names_it(
     assert (2, new.Page) == (result["n"], type(result["page"]))
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a store in a database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/runs.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
 @pytest.mark.slow
-def test_a_class_is_renamed_in_a_store_of_postgres(
-    load: Load, tmp_path: Path, postgres_url: str
+def test_a_class_is_renamed_in_a_store_in_a_database(
+    load: Load, tmp_path: Path, database_url: str
 ) -> None:
     """By the command, for whoever opens the store from then on, and back again."""
-    from flowpregel.plugins.postgres import PostgresSaver
+    plugin = store_plugin_at(database_url)
 
     def run_there(flow: Any) -> Any:
-        with PostgresSaver(postgres_url) as saver:
+        with plugin.open_saver(database_url) as saver:
             return flow.copy({"checkpointer": saver}).run(["a.txt", "bad.txt"], id="1")
 
     (tmp_path / "bad").touch()
@@ -348,11 +359,12 @@ def test_a_class_is_renamed_in_a_store_of_postgres(
     (tmp_path / "bad").unlink()
     ran(tmp_path)
 
-    result = CliRunner().invoke(app, ["rename", "old.C", "new.Page", postgres_url])
+    result = CliRunner().invoke(app, ["rename", "old.C", "new.Page", database_url])
     assert (0, "renamed: old.C is new.Page\n") == (result.exit_code, result.stdout)
     assert ["a.txt", "bad.txt"] == run_there(program.study)
     assert "bad.txt" == ran(tmp_path)
-    with PostgresSaver(postgres_url) as saver:
+    with plugin.open_saver(database_url) as saver:
+        assert isinstance(saver, DurableSaver)
         saver.rename("new.Page", "old.C")
     assert ["a.txt", "bad.txt"] == run_there(load("old", "C").study)
     assert "" == ran(tmp_path)

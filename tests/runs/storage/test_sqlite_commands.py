@@ -1,0 +1,120 @@
+"""Commands and the page on a store that is named by the URL of a SQLite database."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from flowpregel.cli.app import app
+from flowpregel.errors import ConfigurationError
+from flowpregel.func import entrypoint, task
+from flowpregel.plugins.page.pages import Pages
+from flowpregel.plugins.sqlite import SQLiteSaver
+
+BROKEN = [False]
+
+
+@task
+def double(number: int) -> int:
+    """Return *number* twice, or fail."""
+    if BROKEN[0] and number == 2:
+        raise ValueError("broken")
+    return 2 * number
+
+
+@entrypoint(executor="inline")
+def study(numbers: list[int]) -> list[int]:
+    """Double each of *numbers*."""
+    return [double(number).result() for number in numbers]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The URL of a database with a run that is done, and one that failed."""
+    url = f"sqlite:///{tmp_path}/runs.db"
+    flow = study.copy({"checkpointer": url})
+    flow.run([1, 3], id="done")
+    BROKEN[0] = True
+    with pytest.raises(ValueError, match="broken"):
+        flow.run([1, 2], id="failed")
+    BROKEN[0] = False
+    return url
+
+
+def command(*words: str, exit_code: int = 0) -> str:
+    """Return the output of a command that ends with *exit_code*."""
+    result = CliRunner().invoke(app, [*words])
+    assert exit_code == result.exit_code, result.output
+    return result.output
+
+
+def test_ls_lists_the_runs_with_their_states(url: str) -> None:
+    rows = json.loads(command("ls", "--json", "--store", url))
+
+    assert {"done": "done", "failed": "failed"} == {
+        row["thread_id"]: row["status"] for row in rows
+    }
+
+
+def test_show_names_the_call_that_failed_with_its_arguments(url: str) -> None:
+    shown = command("show", "failed", "--store", url)
+
+    assert "double(2)" in shown
+    assert "ValueError: broken" in shown
+    assert "double" in command("show", "done", "--store", url)
+
+
+def test_check_replays_the_run_that_is_not_finished(url: str) -> None:
+    """It imports this module, and writes nothing."""
+    (row,) = json.loads(command("check", "--json", url))
+
+    assert ("failed", True) == (row["thread_id"], row["fits"])
+    assert (1, {"double": 1}) == (row["answered"], row["would_run"])
+
+
+def test_retry_makes_the_failed_call_again(url: str) -> None:
+    command("retry", "failed", "--failed", "--store", url)
+
+    assert "done" in command("show", "failed", "--store", url)
+
+
+def test_recover_says_that_wake_resumes_the_runs_of_this_machine(url: str) -> None:
+    shown = command("recover", "--store", url, exit_code=2)
+
+    assert "flowpregel wake" in shown
+
+
+def test_change_keys_says_that_the_store_has_none(url: str) -> None:
+    with SQLiteSaver(url) as saver, pytest.raises(ConfigurationError, match="SQLite"):
+        saver.change_keys(encryption_key=bytes(32))
+
+
+def test_the_report_is_one_page_of_the_run(url: str, tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    command("report", "failed", "--store", url, "--output", str(page))
+
+    text = page.read_text("utf-8")
+    assert "double(2)" in text
+    assert "ValueError" in text
+
+
+def test_the_page_shows_calls_steps_and_values(url: str) -> None:
+    """It reads the database beside the runs, without a class of the user's."""
+    with SQLiteSaver(url, readonly=True) as saver, closing(Pages(saver)) as pages:
+        rows = {row["thread_id"]: row for row in pages.runs()["runs"]}
+        calls = {row.text: row for row in pages.calls("failed")["rows"]}
+        failed = calls["double(2)"]
+        details = pages.call("failed", failed.id, failed.checkpoint_id)
+        newest, *_ = pages.steps("done")
+        step = pages.step("done", newest["id"])
+
+    assert {"done", "failed"} == set(rows)
+    assert {"double(1)": "done", "double(2)": "failed"} == {
+        text: row.state for text, row in calls.items() if row.name == "double"
+    }
+    assert "ValueError: broken" == details["attempts"][0]["error"]
+    assert [2, 6] in [channel.get("value") for channel in step["channels"]]
