@@ -5,13 +5,16 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from flowpregel._core.commands import Command
+from flowpregel._core.commands import Command, call_target_of
+from flowpregel._core.ids import CallKey
+from flowpregel._core.records import RETURN, Arguments, Node
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.context import interrupt
+from flowpregel.context import current_scope, interrupt
 from flowpregel.errors import ReplayMismatchError, RunNotice
 from flowpregel.graph import StateGraph
 from flowpregel.policies import RetryPolicy
@@ -201,3 +204,52 @@ def test_a_body_whose_input_is_too_deep_to_be_looked_at_goes_on() -> None:
     CrashDriver(program(node("n", body)), None).run(deep)
 
     assert ["one"] == world.runs
+
+
+def coded_call(function: Callable[[], str], code: str) -> Any:
+    """Make a call of *code*, which has the name and the arguments of all others."""
+    node = Node(
+        name="work",
+        steps=(call_target_of(function, takes_input=False),),
+        writers=(lambda output, _: [(RETURN, output)],),
+        is_task=True,
+    )
+    key = CallKey("work", "()", code, "work()")
+    return current_scope("work").ends.call(node, Arguments((), {}), key)
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("ABA", ["A1", "B1", "A2"]),
+        ("BAA", ["B1", "A1", "A2"]),
+        ("AAB", ["A1", "A2", "B1"]),
+    ],
+)
+def test_equal_calls_have_the_results_of_their_own_code(
+    order: str, expected: list[str]
+) -> None:
+    """In whichever order they are made again, and each result once."""
+    world, orders = World(), ["ABA"]
+    world.down.add("body")
+
+    def work(code: str) -> str:
+        world.note(code, None)
+        return f"{code}{world.runs.count(code)}"
+
+    def body(given: Any) -> Any:
+        results = [
+            coded_call(partial(work, code), code).result() for code in orders[-1]
+        ]
+        return world.note("body", tuple(results))
+
+    driver = driver_of(body)
+    with pytest.raises(ValueError, match="body"):
+        driver.run(1)
+    world.down.clear()
+    orders.append(order)
+
+    (results,) = driver.run(None).values
+
+    assert expected == [*results]
+    assert ["A", "B", "A", "body", "body"] == world.runs
