@@ -282,6 +282,21 @@ def test_an_answer_by_id_does_not_go_to_what_its_command_sends() -> None:
     assert question.id in text
 
 
+def test_an_answer_to_a_task_whose_place_was_taken_is_refused() -> None:
+    """A command has sent another task, which asks something else."""
+    driver = sent_question()
+    (old,) = again(driver).run(None).interrupts
+    (new,) = driver.run(Command(goto=Send("ask", "b"))).interrupts
+
+    with pytest.raises(UnknownInterruptError) as caught:
+        driver.run(Command(resume={old.id: "late"}))
+
+    assert ((old.id,), (new.id,)) == (
+        caught.value.interrupt_ids,
+        caught.value.pending_ids,
+    )
+
+
 def test_updates_of_two_commands_on_one_checkpoint_are_both_kept() -> None:
     """The second takes no place of the first."""
     driver = driver_of(

@@ -4,7 +4,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -253,3 +253,36 @@ def test_equal_calls_have_the_results_of_their_own_code(
 
     assert expected == [*results]
     assert ["A", "B", "A", "body", "body"] == world.runs
+
+
+def doubled(number: int) -> int:
+    """Return twice the *number*."""
+    return 2 * number
+
+
+def collecting(numbers: Iterator[int], downs: Iterator[bool]) -> Callable[[int], int]:
+    """Return a body that fills a list before it makes a call, and may fail then."""
+    collected: list[int] = []
+
+    def body(given: int) -> int:
+        collected.append(next(numbers))
+        result: int = call(doubled, given).result()
+        if next(downs):
+            raise OSError("down")
+        return result
+
+    return body
+
+
+def test_the_code_of_a_body_is_that_of_before_it_runs() -> None:
+    """What it does to the objects that it closes over is no edit."""
+    numbers, downs, saver = iter((1, 2)), iter((True, False)), InMemorySaver()
+    broken, repaired = (
+        driver_of(collecting(numbers, downs), saver, role="body") for _ in range(2)
+    )
+    with pytest.raises(OSError, match="down"):
+        broken.run(3)
+
+    assert [6] == repaired.run(None).values
+
+    assert [] == [text for mode, text in repaired.emitted if mode == "notices"]

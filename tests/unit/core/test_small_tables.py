@@ -21,6 +21,8 @@ from flowpregel._core.ids import (
     interrupt_id,
     is_interrupt_id,
     next_version,
+    task_id,
+    text_digest,
     time_from_id,
     timestamp,
     without_ids,
@@ -217,6 +219,13 @@ def test_what_is_filled_in_goes_by_name_and_annotation() -> None:
     assert (1, None) == (found["store"].index, found["writer"].index)
     assert () == call_target_of(rest).injections
     assert () == call_target_of(len).injections
+
+
+def test_ids_and_digests_are_the_same_in_every_version() -> None:
+    """Stored tasks, answers and results are found by them."""
+    assert "cbfffe3b-c7ac-333f-71cb-35e1fbdcae50" == task_id("a", 1)
+    assert "cbfffe3bc7ac333f71cb35e1fbdcae50" == text_digest("a", 1)
+    assert "5c51cde2080ba96844fe2d9135a33bc0" == interrupt_id("n:1", 2)
 
 
 PLANNED = "~__pregel_pull, flow"
