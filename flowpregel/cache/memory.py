@@ -160,7 +160,8 @@ class RecordCache(StoreUser, BaseCache):
                 counts,
             )
 
-        self._store.write(clear_all if namespaces is None else clear_namespaces)
+        clear = clear_all if namespaces is None else clear_namespaces
+        self._store.write(clear)
 
     # -------------------------------------------------------- inside a transaction
 

@@ -144,7 +144,9 @@ class LangGraphMethods:
         newest_first = merge(
             *histories, key=lambda saved: saved.checkpoint.id, reverse=True
         )
-        for saved in islice(newest_first, None if limit is None else max(limit, 0)):
+        if limit is not None:
+            limit = max(limit, 0)
+        for saved in islice(newest_first, limit):
             yield _tuple_of(saved)
 
     def put(
@@ -262,12 +264,14 @@ def is_overridden(saver: LangGraphMethods) -> bool:
 def _tuple_of(saved: Saved) -> CheckpointTuple:
     checkpoint = saved.checkpoint
     address = saved.address
-    parent = checkpoint.parent_id
+    parent_config = None
+    if checkpoint.parent_id:
+        parent_config = langgraph_config(address, checkpoint.parent_id)
     return CheckpointTuple(
         config=langgraph_config(address, checkpoint.id),
         checkpoint=dict_of(checkpoint),
         metadata=metadata_of(checkpoint),
-        parent_config=langgraph_config(address, parent) if parent else None,
+        parent_config=parent_config,
         pending_writes=[
             (write.task_id, write.channel, write.value)
             for write in saved.writes
@@ -391,6 +395,11 @@ def checkpoint_of(
     if checkpoint.get("v", FORMAT) != FORMAT:
         rest[_FORMAT_KEY] = checkpoint["v"]
     updated = checkpoint.get("updated_channels")
+    if updated is not None:
+        updated = tuple(updated)
+    follows = NOTHING_DUE
+    if has_due_tasks(checkpoint):
+        follows = TASKS_DUE
     return Checkpoint(
         id=checkpoint["id"],
         parent_id=parent_id,
@@ -400,10 +409,10 @@ def checkpoint_of(
         channel_versions=dict(checkpoint.get("channel_versions") or {}),
         versions_seen=_copied(checkpoint.get("versions_seen") or {}),
         changed=changed,
-        updated_channels=None if updated is None else tuple(updated),
+        updated_channels=updated,
         values=values,
         metadata=rest,
-        follows=TASKS_DUE if has_due_tasks(checkpoint) else NOTHING_DUE,
+        follows=follows,
     )
 
 

@@ -308,7 +308,7 @@ class Tables:
         self.writes = table(b"writes")
         self.of_namespace = self.checkpoints, self.values, self.deltas, self.writes
         """The tables whose keys begin with the prefix of a namespace."""
-        self.all = [*map(table, TABLE_NAMES)]
+        self.all = [table(name) for name in TABLE_NAMES]
         self._keyframes: dict[bytes, Keyframe] = {}
         """Keyframes that were read or written, by key."""
 

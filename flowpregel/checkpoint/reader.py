@@ -6,7 +6,7 @@ code runs, because LMDB cannot reuse freed pages as long as an old reader is ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -140,17 +140,20 @@ class Reader:
             limit: The greatest number of checkpoints to yield.
             bare: True to leave out the channel values.
         """
-        checkpoints = self._pages(address, before, limit, bare)
-        if address.checkpoint_id is not None:
+        if limit is not None:
+            limit = max(limit, 0)
+        checkpoints: Iterable[CopiedCheckpoint]
+        if address.checkpoint_id is None:
+            checkpoints = self._pages(address, before, limit, bare)
+        else:
             copied = self.read(partial(self.find, address=address, before=before))
-            checkpoints = iter(() if copied is None else (copied,))
-        if filter:
-            checkpoints = (
-                checkpoint
-                for checkpoint in checkpoints
-                if self._has(checkpoint, filter)
-            )
-        for checkpoint in islice(checkpoints, None if limit is None else max(limit, 0)):
+            checkpoints = [] if copied is None else [copied]
+        matching = (
+            checkpoint
+            for checkpoint in checkpoints
+            if not filter or self._has(checkpoint, filter)
+        )
+        for checkpoint in islice(matching, limit):
             yield self.decoded(checkpoint)
 
     def _pages(
@@ -410,7 +413,10 @@ class Reader:
         fields["metadata"] = {
             name: decode(data, METADATA) for name, data in fields["metadata"].items()
         }
-        prefix = layout.checkpoint_key(namespace.prefix, copied.id)
+        lazy_results = None
+        if copied.finished_calls:
+            prefix = layout.checkpoint_key(namespace.prefix, copied.id)
+            lazy_results = LeftCalls(self, prefix, copied.finished_calls, copied.held)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
             checkpoint=Checkpoint(id=copied.id, values=values, **fields),
@@ -422,9 +428,7 @@ class Reader:
             },
             is_latest=copied.id == namespace.newest,
             newest_id=namespace.newest,
-            lazy_results=LeftCalls(self, prefix, copied.finished_calls, copied.held)
-            if copied.finished_calls
-            else None,
+            lazy_results=lazy_results,
         )
 
     def _pending_writes(
@@ -463,10 +467,11 @@ class Reader:
         decode = self.codec.decode
         label = f"what was added to channel {channel!r}"
 
+        def decoded_delta(writes: tuple[bytes, ...]) -> tuple[Any, ...]:
+            return tuple(decode(data, label) for data in writes)
+
         def decoded(deltas: Sequence[tuple[bytes, ...]]) -> tuple[tuple[Any, ...], ...]:
-            return tuple(
-                tuple(decode(data, label) for data in writes) for writes in deltas
-            )
+            return tuple(decoded_delta(writes) for writes in deltas)
 
         seed = MISSING
         if chain.seed is not None:

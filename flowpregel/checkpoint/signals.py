@@ -36,16 +36,17 @@ def unreceived(
     If there is none, the first signal without a receiver is returned, or None.
     """
     namespace = tables.namespace(transaction, Address(thread_id))
-    free = None
-    if namespace is not None:
-        prefix = beside(SIGNALS, namespace.prefix) + digest(name)
-        for key, record in tables.writes.scan(transaction, prefix):
-            data, received_by = tables.fields_of(record)
-            if received_by == receiver:
-                return key, data
-            if received_by is None and free is None:
-                free = key, data
-    return free
+    if namespace is None:
+        return None
+    first_free = None
+    prefix = beside(SIGNALS, namespace.prefix) + digest(name)
+    for key, record in tables.writes.scan(transaction, prefix):
+        data, received_by = tables.fields_of(record)
+        if received_by == receiver:
+            return key, data
+        if received_by is None and first_free is None:
+            first_free = key, data
+    return first_free
 
 
 def receive(

@@ -153,12 +153,12 @@ def status_from(
         return "failed"
     if states:
         return "stopped"
+    if follows == records.PAUSED:
+        return "waiting"
+    if follows == records.LIMIT_REACHED:
+        return "failed"
     is_due = follows == records.TASKS_DUE or source == "input"
-    without_tasks: dict[int, Status] = {
-        records.PAUSED: "waiting",
-        records.LIMIT_REACHED: "failed",
-    }
-    return without_tasks.get(follows, "stopped" if is_due else "done")
+    return "stopped" if is_due else "done"
 
 
 def is_paused(saved: Saved) -> bool:

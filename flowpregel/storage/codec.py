@@ -161,7 +161,9 @@ class ValueCodec:
         try:
             if data[:1] == _ZSTD:
                 data = _decompressed(data)
-            return self._inner.decode(data[1:] if data[:1] == _CUSTOM else data)
+            if data[:1] == _CUSTOM:
+                data = data[1:]
+            return self._inner.decode(data)
         except StoreError:
             raise
         except MissingClass as missing:
@@ -238,10 +240,12 @@ class PythonCodec:
         at = start + size
         buffers = []
         for packed in sizes:
-            part = view[at : at + (packed >> 1)]
+            size_of_part = packed >> 1
+            is_readonly = packed & 1
+            part = view[at : at + size_of_part]
             # A writable array must come back writable, so it gets memory of its own.
-            buffers.append(part if packed & 1 else bytearray(part))
-            at += packed >> 1
+            buffers.append(part if is_readonly else bytearray(part))
+            at += size_of_part
         return self._load(view[start : start + size], main, buffers)
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
