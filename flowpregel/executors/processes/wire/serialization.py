@@ -83,19 +83,26 @@ def _joined(parts: Iterable[BufferRef | memoryview]) -> Message:
     for part in parts:
         if isinstance(part, memoryview):
             inside.append(part)
-        refs.append(
-            BufferRef(0, 0, part.nbytes) if isinstance(part, memoryview) else part
-        )
+            refs.append(BufferRef(0, 0, part.nbytes))
+        else:
+            refs.append(part)
     head = (_COUNT.pack(len(refs)), *(_REF.pack(*ref) for ref in refs))
     return Message(b"".join((*head, *inside)), [ref for ref in refs if ref.id])
 
 
-def _parted(view: memoryview, at: int, count: int) -> Iterator[BufferRef | memoryview]:
-    """Yield the *count* parts of a message, whose list begins *at*."""
+def _parts_in(
+    view: memoryview, at: int, count: int
+) -> Iterator[BufferRef | memoryview]:
+    """Yield the *count* parts of a message whose references begin at the offset *at*;
+    a part in shared memory is its reference.
+    """
     end = at + count * _REF.size
     for ref in map(BufferRef._make, _REF.iter_unpack(view[at:end])):
-        yield ref if ref.id else view[end : end + ref.size]
-        end += 0 if ref.id else ref.size
+        if ref.id:
+            yield ref
+        else:
+            yield view[end : end + ref.size]
+            end += ref.size
 
 
 def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) -> Any:
@@ -144,7 +151,7 @@ def read_message(
         text = bytes(pickled)
         return (text,), _NAMING.search(text) is None
     parts: list[Any] = []
-    for part in _parted(view, at, count):
+    for part in _parts_in(view, at, count):
         if isinstance(part, memoryview):
             # A task may write to a buffer.
             parts.append(bytearray(part) if parts else part)
@@ -177,7 +184,7 @@ def moved(
     (count,) = _COUNT.unpack_from(view, at)
     if not count:
         return Message(data[at:])
-    parts = _parted(view, at + _COUNT.size, count)
+    parts = _parts_in(view, at + _COUNT.size, count)
     return _joined(
         move(part) if isinstance(part, BufferRef) else part for part in parts
     )
