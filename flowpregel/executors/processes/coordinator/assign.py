@@ -390,20 +390,17 @@ class RemainingResources:
         self.amounts = dict(limits.amounts)
         self._gpus = [*limits.gpus]
         for worker in workers:
-            is_busy = worker.state is WorkerState.BUSY
-            for name, amount in worker.held.items():
-                if is_busy or name != "cpus":
-                    self.amounts[name] -= amount
-            if "gpus" in worker.held:
-                self._use(worker.kind)
+            if worker.held:
+                self._subtract(worker)
         states = [worker.state for worker in workers]
-        self._kinds = {
-            index: workers[index].kind
-            for state in (WorkerState.IDLE, WorkerState.STARTING)
-            for index in range(len(workers))
-            if states[index] is state
-        }
-        """The kinds of the workers that have no task, by index."""
+        self._kinds: dict[int, WorkerKind] = {}
+        """The kinds of the workers that have no task, by index; the idle workers come
+        before those that start.
+        """
+        for state in (WorkerState.IDLE, WorkerState.STARTING):
+            for index, worker in enumerate(workers):
+                if worker.state is state:
+                    self._kinds[index] = worker.kind
         self.slots = limits.size - states.count(WorkerState.BUSY)
         """The number of further workers that may run tasks now."""
         self.is_quiet = WorkerState.BUSY not in states
@@ -419,7 +416,17 @@ class RemainingResources:
         names of the resources that the task lacks.
         """
 
-    def _use(self, kind: WorkerKind) -> None:
+    def _subtract(self, worker: WorkerLoad) -> None:
+        """Subtract the amounts that the tasks of *worker* take. A worker whose task
+        waits for calls lends its CPUs.
+        """
+        for name, amount in worker.held.items():
+            if name != "cpus" or worker.state is WorkerState.BUSY:
+                self.amounts[name] -= amount
+        if "gpus" in worker.held:
+            self._use_gpus(worker.kind)
+
+    def _use_gpus(self, kind: WorkerKind) -> None:
         self._gpus = [gpu for gpu in self._gpus if gpu not in kind.gpus]
 
     def take(self, task: InFlight) -> bool:
@@ -453,24 +460,18 @@ class RemainingResources:
     def take_worker(self, needs: Needs) -> int | WorkerKind:
         """Return the index of the worker for a task, or the kind of worker to start."""
         count = int(needs.amounts.get("gpus", 0))
-        worker: int | WorkerKind
-        worker = kind = WorkerKind(
-            needs.threads, tuple(self._gpus[:count]), needs.is_fresh
-        )
-        for index, kind_of_worker in self._kinds.items():
-            is_free = len(kind_of_worker.gpus) == count and {*kind_of_worker.gpus} <= {
-                *self._gpus
-            }
-            is_alike = (kind_of_worker.threads, kind_of_worker.is_fresh) == (
-                needs.threads,
-                needs.is_fresh,
-            )
-            if is_alike and is_free:
-                worker, kind = index, self._kinds.pop(index)
-                break
+        for index, kind in self._kinds.items():
+            is_alike = kind.threads == needs.threads and kind.is_fresh == needs.is_fresh
+            has_gpus = len(kind.gpus) == count and {*kind.gpus} <= {*self._gpus}
+            if is_alike and has_gpus:
+                del self._kinds[index]
+                if count:
+                    self._use_gpus(kind)
+                return index
+        kind = WorkerKind(needs.threads, tuple(self._gpus[:count]), needs.is_fresh)
         if count:
-            self._use(kind)
-        return worker
+            self._use_gpus(kind)
+        return kind
 
     def most_ahead(
         self, worker: WorkerLoad, waiting: Mapping[Needs | None, int]
