@@ -259,7 +259,9 @@ class defer_interrupts:
             hold_of_main = _hold
             try:
                 _hold.take_places()
-            except BaseException:  # from a handler that was not yet replaced
+            except BaseException:
+                # A handler of the program that was not replaced yet has raised this
+                # error. The handlers that were replaced are restored first.
                 self.__exit__()
                 raise
 
@@ -423,13 +425,17 @@ def _end_program() -> None:
 
 @contextmanager
 def ending(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[None]:
-    """Call *end* when the program gets SIGTERM, and end the program only after the
-    ``with`` block.
+    """Call *end* if the program gets SIGTERM inside the ``with`` block.
+
+    The program then ends only after the block, unless *end* returns False or another
+    SIGTERM arrives. This has no effect on OS threads other than the main thread, or if
+    the program has a SIGTERM handler of its own.
 
     Args:
-        end: A function that is called in the signal handler, and returns whether the
-            program must wait for the end of the block.
-        dies: Whether the program ends after the block.
+        end: A function that the signal handler calls. It returns whether the program
+            must wait for the end of the block.
+        dies: True if SIGTERM ends the program after the block. If False, the program
+            continues after the block.
     """
     global _was_told
     is_main = threading.current_thread() is threading.main_thread()

@@ -172,7 +172,9 @@ class FolderStores(StorePlugin):
         return os.access(location, os.W_OK)
 
     def checks(self, location: str) -> Iterator[StoreCheck]:
-        """Check the folder, or the folder in which the store would be made."""
+        """Yield checks of the store's folder. If the store does not exist yet, check
+        the nearest existing folder above it, in which the store would be made.
+        """
         path = os.path.realpath(location)
         folder = path
         while not os.path.isdir(folder):

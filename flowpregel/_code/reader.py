@@ -75,7 +75,7 @@ class CodeDigest:
     refers to, by ``module:name``. If the content of a part could not be read, the
     meaning mentions that.
     """
-    # no mutant: it follows from the parts
+    # no mutant: The parts determine the source, so it cannot differ by itself.
     source: str = dataclasses.field(repr=False, compare=False)
     """The source of the parts, which users can compare."""
     unseen: tuple[str, ...] = ()
@@ -296,7 +296,9 @@ class CodeReader:
             self._bindings.note_attributes(class_, sorted(bound.keys() - state))
 
     def _attributes_rebound(self, class_: type) -> set[str]:
-        """Return the attributes of a class that functions set."""
+        """Return the names of those attributes of *class_* to which functions assign
+        values.
+        """
         names = set()
         for path in self._rebound:
             owner, _, name = path.rpartition(".")
@@ -350,7 +352,7 @@ class CodeReader:
         name = path[0]
         for position, attribute in enumerate(path[1:], 1):
             if not self._is_near_module(value):
-                break  # no mutant: it is the same value for the attributes that follow
+                break  # no mutant: `continue` would only test the same value again.
             prefix, name = f"{value.__name__}:", attribute
             variables = vars(value)
             if name not in self._modules.rebound(prefix):

@@ -81,7 +81,9 @@ def _take_answers(
             answers.append(by_id.pop(record.id))
         else:
             waiting.append(record)
-    # An interrupt that another library has stored has no record of the question.
+    # An interrupt that another library has stored comes without a record of the
+    # question, so it is not in *questions*. Its answer is found under the id that the
+    # task's next interrupt would have.
     next_id = ids.interrupt_id(task.namespace, len(answered) + len(waiting))
     while next_id in by_id:
         answered.append(QuestionRecord(next_id))

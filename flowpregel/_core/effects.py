@@ -178,7 +178,9 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class SaveState:
-    """A running task saves a value for its next attempt; a `Resolve` answers it."""
+    """A running task saves a value for its next attempt. The run answers with a
+    `Resolve` after the commit.
+    """
 
     task_id: str
     attempt: int

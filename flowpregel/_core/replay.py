@@ -75,9 +75,9 @@ class Replay:
     """
     calls_by_position: dict[tuple[str, int], CallRecord] | None = None
     """The calls in *pending* by caller and position; None until first needed."""
-    reuses_writes: bool = True  # no mutant: the start of a run sets it
+    reuses_writes: bool = True  # no mutant: The start of a run sets the field.
     """True if tasks with stored writes get these writes and need not run."""
-    is_resuming: bool = False  # no mutant: the start of a run sets it
+    is_resuming: bool = False  # no mutant: The start of a run sets the field.
     """True if the run continues the superstep at which the thread stands."""
     report: ReplayReport = field(default_factory=ReplayReport)
     known_files: set[tuple[Any, ...]] | None = None

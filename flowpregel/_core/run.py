@@ -76,7 +76,7 @@ class StepCursor:
     stored_id: str | None = None
     """The id of the newest checkpoint that is stored, or is about to be."""
     step: int = -1
-    stop: int = 0  # no mutant: the start of a run sets it
+    stop: int = 0  # no mutant: The start of a run sets the field.
     """The superstep at which the recursion limit ends the run."""
     source: records.Source = "input"
 

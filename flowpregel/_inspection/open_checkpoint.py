@@ -65,8 +65,9 @@ def open_checkpoint(
         version = next_version(state.newest, now)
         applied = apply(program, state, [TaskOutput(run_writes)], version)
     if sends:
-        # The tasks that a command sends replace the tasks that the last superstep
-        # sent, which are no longer due, nor are their interrupts. As in LangGraph's
-        # snapshots, a command's other writes do not make tasks due.
+        # If a command has sent tasks, these replace the tasks that the last superstep
+        # sent. The replaced tasks are no longer due, and their interrupts no longer
+        # wait for answers. A command's other writes do not make tasks due, as in
+        # LangGraph's snapshots.
         tasks = plan(program, state, None, step)
     return OpenCheckpoint(saved, state, tasks, pending, applied)

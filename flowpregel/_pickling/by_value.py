@@ -66,7 +66,15 @@ def code_of_file(
     make: Callable[..., CodeType],
     arguments: tuple[Any, ...],
 ) -> CodeType:
-    """Return the code that cloudpickle rebuilds, with *file* as the file name."""
+    """Rebuild a pickled code object, and return it with its file name.
+
+    cloudpickle leaves the file name out of its own pickle of the code.
+
+    Args:
+        file: The file name.
+        make: cloudpickle's function that rebuilds the code object.
+        arguments: The arguments of *make*.
+    """
     return make(*arguments).replace(co_filename=file)
 
 

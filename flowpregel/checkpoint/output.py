@@ -50,8 +50,10 @@ class CallOutput(NamedTuple):
 
         One half of the limit is for the beginning, the other for the end.
         """
-        # The parts can be joined although bytes between a head and a tail may be
-        # missing: in this case both are full, so neither new half crosses the gap.
+        # Bytes may be missing between a head and a tail. The four parts can be joined
+        # nevertheless: where bytes are missing, the head and the tail both fill their
+        # halves of the limit, so neither new half contains bytes from both sides of the
+        # gap.
         ends = self.head + self.tail + more.head + more.tail
         half = limit // 2
         tail = ends[half:][-half:] if half else b""

@@ -70,7 +70,7 @@ class Retention:
         """
         return (
             (self.keep_last is not None and newer >= self.keep_last)
-            # no mutant: a nanosecond more or less
+            # no mutant: With `>=`, the limit would differ by a nanosecond.
             or (self.max_age is not None and age > self.max_age)
             or (self.max_bytes is not None and size > self.max_bytes)
         )
@@ -87,7 +87,7 @@ class Sweeper:
     def __init__(self, tables: Tables, retention: Retention) -> None:
         self._tables = tables
         self._retention = retention
-        # no mutant: any interval of about this ratio will do
+        # no mutant: Any interval of about this ratio will do.
         self._interval = max(32, (retention.keep_last or 0) // 2)
         """The number of new checkpoints after which a namespace is swept again. It is
         proportional to the number of kept checkpoints, so that the cost of sweeping,

@@ -268,7 +268,10 @@ def wake_command(**options: Any) -> Code:
 
 
 def _due_runs(saver: DurableSaver) -> Iterator[Saved]:
-    """Yield the newest checkpoints of the runs that `wake` resumes."""
+    """Yield the newest checkpoint of each run that ``flowpregel wake`` resumes.
+
+    Such a run was stopped, or waits for a time that has come or for a signal.
+    """
     for thread in saver.threads():
         if thread.status not in ("stopped", "waiting"):
             continue

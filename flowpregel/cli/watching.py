@@ -242,8 +242,9 @@ class WatchView(ProgressView):
         self._live = live or _NO_ACTIVITY
         started = self._live.get("started", self.started)
         if started != self.started:
-            # Tasks that were done before the run began or resumed are counted
-            # separately. Since that time has changed, all tasks are read again.
+            # The view counts the tasks that were done before the run began or resumed
+            # apart from later tasks. The time of that beginning has changed, so all
+            # tasks are read and counted again.
             self.started = started
             self._began = started / 1e9
             self._mark = 0

@@ -323,8 +323,8 @@ class ThreadExecutor(Executor):
         self._changed.notify(needed)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a waiting job. If *kill*, also end the calls for which a running job
-        waits, with an error.
+        """Withdraw the job with *key* if it waits to run. If it runs already and *kill*
+        is true, the calls for which it waits end with an error.
         """
         with self._changed:
             if _withdrawn(self._waiting, key):

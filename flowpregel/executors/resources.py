@@ -1,4 +1,8 @@
-"""The state of limits and rates in this process, for tasks that no pool schedules."""
+"""The concurrency limits and the rates of tasks that run outside of a worker pool.
+
+`SharedLimits` tracks which tasks of this process hold a slot of a limit, and when the
+last calls of a task with a rate started. A worker pool does the same for its own tasks.
+"""
 
 from __future__ import annotations
 

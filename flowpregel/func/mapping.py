@@ -106,10 +106,11 @@ class ResultStream(Generic[R]):
         calls: An iterator that makes the calls.
         window: The maximum number of calls that run, wait to run, or have results that
             were not yet read.
-        scope: The scope of the body.
+        scope: The `Scope` of the body that reads the results: the objects that the
+            present attempt of the body can reach.
         unordered: The name of the task, if the results come in the order in which calls
-            end; the order is recorded under this name. None if the results come in the
-            order of the items.
+            end. This order is recorded under the name, for a replay. None if the
+            results come in the order of the items.
     """
 
     def __init__(

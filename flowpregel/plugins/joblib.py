@@ -108,8 +108,9 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         """Done when the body may end."""
         self._context: Context | None = None
         """The context of the body, in which calls are made."""
-        # Not on the run's own OS thread: a callback makes the next call, and may have
-        # to wait.
+        # Callbacks run on an OS thread of their own, and not on the run's OS thread: a
+        # callback makes joblib's next call, and may have to wait, which would block the
+        # run.
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="flowpregel-joblib")
 
     def open(self) -> None:

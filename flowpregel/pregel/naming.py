@@ -193,7 +193,8 @@ def labels_of_graph(graph: Any) -> dict[str, str]:
                 continue
             known, file = imported_as(module)
             if not file:
-                # No other program can import a graph from a notebook or a prompt.
+                # A graph that is defined in a notebook or at a prompt gets no labels,
+                # because no other program can import it.
                 return {}
             return flow_labels(f"{known}:{name}", folder_of(known, file))
     return {}

@@ -291,8 +291,9 @@ def _compared(
     stored = compare_stored_results(start.program, saver, saved)
     result_name = f"the results of thread {address.thread_id!r}"
     is_rerun = stored.is_rerun(options, result_name)
-    # A Command answers a question of the stored state, so the state must not change;
-    # and a run before the thread's last one is over.
+    # The run is not repeated if its input is a `Command`, because a `Command` answers a
+    # question of the stored state, so this state must not change. It is not repeated
+    # either if the thread has a later checkpoint, because the run is over then.
     may_rerun = saved.is_latest and not isinstance(start.input, Command)
     if is_rerun and may_rerun and stored.first_checkpoint is not None:
         first = replace(address, checkpoint_id=stored.first_checkpoint)
@@ -500,8 +501,9 @@ class _RunOnce:
         if not first.tasks:
             # The stored run has no recorded calls to resume from.
             return replace(start, run_id=None)
-        # The input is written by the run itself, on the checkpoint from which the run
-        # once started, because call ids depend on that checkpoint.
+        # The input is not written here but by the resumed run, as a command on the
+        # checkpoint from which the stored run started: call ids depend on that
+        # checkpoint, so the recorded calls are found only from there.
         channel = str(start.program.input_channels)
         begun = with_input(
             without_end(first),

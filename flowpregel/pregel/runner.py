@@ -1,10 +1,20 @@
-"""One outermost run of a graph, from the checked request to the output.
+"""One run of a graph that is not nested in another run, from request to output.
 
 ::
 
-    invoke(...) --> GraphRun --> plan_of: a RunPlan --> Engine --> items --> output
-                (the request,   (the thread's lease,
-                 checked)        the start)
+    the user calls `invoke` or `stream`
+      |
+      v
+    `GraphRun` checks the arguments
+      |
+      v
+    `plan_of` leases the thread, finds where the run starts, and returns a `RunPlan`
+      |
+      v
+    an `Engine` executes the plan, and yields the items of the stream
+      |
+      v
+    the output, which `invoke` returns
 """
 
 from __future__ import annotations

@@ -8,14 +8,19 @@ name refers to (lambdas, closures, local classes) are pickled by value, with
 cloudpickle. Exceptions are pickled in a form that can be decoded whatever arguments
 their classes take.
 
-The first byte of an encoded value is its format::
+The first byte of an encoded value is a letter that names the format of the rest. The
+numbers in parentheses are the sizes of fields in bytes::
 
-    i, an int        t, a text       (as a pickle they would take 4 and 16 bytes more)
-    p, pickle
-    m, size of the main module's description (2), number of large buffers (4),
-       size of the pickle (8), size of each buffer (8), description, pickle, buffers
-    z, size (8), frame compressed with zstd
-    c, data from the user's own codec
+    i   an int, in two's complement
+    t   a text, in UTF-8
+    p   a pickle
+    m   a pickle with a description of the main module, large buffers, or both: size of
+        the description (2), number of buffers (4), size of the pickle (8), size of each
+        buffer (8); then the description, the pickle and the buffers themselves
+    c   the bytes that the user's own codec has returned
+    z   a value in any of the formats above, compressed: its size (8) and a zstd frame
+
+An int or a text is not pickled, because its pickle would be 4 or 16 bytes longer.
 """
 
 from __future__ import annotations

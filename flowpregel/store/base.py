@@ -179,7 +179,8 @@ def _async_form(
 
         return await asyncio.to_thread(function, *args, **kwargs)
 
-    # Without the attributes of `batch`, which mark it as abstract.
+    # With `updated=()`, the attributes of *method* are left out: the attributes of
+    # `batch` mark it as abstract, and `abatch` must not be abstract too.
     wraps(method, updated=())(call).__name__ = f"a{method.__name__}"
     call.__doc__ = f"Call `{method.__name__}` without blocking the event loop."
     return call
@@ -358,5 +359,6 @@ class BaseStore(ProcessBound, ABC):
 
 
 def _labels(namespace: Any) -> Any:
-    # `check_op` refuses a bare text, so it must not become a tuple of letters.
+    # Only a list is converted. A namespace that is a bare text must reach `check_op`
+    # unchanged, which refuses it; `tuple` would split the text into letters.
     return tuple(namespace) if isinstance(namespace, list) else namespace

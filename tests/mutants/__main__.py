@@ -3,9 +3,9 @@
 ``python -m tests.mutants`` (``tox -e mutants``) copies the tree, draws a sample of
 mutants of each room at random, and runs the room's tests against each. Mutants are made
 by Cosmic Ray. A room of which more than a tenth of the mutants live fails the command.
-A line whose mutants all mean
-the same as the line itself is left out by a comment ``# no mutant: REASON`` there, or
-on the line above.
+A comment ``# no mutant: REASON`` on a line, or on the line above it, excludes the line.
+It is for lines that no test can protect, because every mutant of the line behaves like
+the line itself. REASON is a sentence that explains why.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ COPIED: Final = (
     "tox.ini",
 )
 NO_MUTANT: Final = "# no mutant:"
+"""The beginning of a comment that excludes a line. The comment is on the line itself or
+on the line above; after the colon it explains why no change of the line matters.
+"""
 OPERATORS: Final = frozenset(
     {
         "AddNot",

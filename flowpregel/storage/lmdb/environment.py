@@ -273,7 +273,8 @@ class Environment:
                     self.path, size, readonly=self.readonly, lock=self._registers
                 )
             except lmdb.MemoryError:
-                # The address space of a process may be limited (`ulimit -v`).
+                # A limit on the process's address space (`ulimit -v`) leaves no room
+                # for a map of this size, so half the size is tried next.
                 if size <= files.SMALLEST_MAP:
                     raise
                 size //= 2

@@ -100,7 +100,7 @@ class Execution:
     """The worker that has the task: a `WorkerProcess`, or the record of a worker on
     another machine. None if no worker has the task any more.
     """
-    number: int = 0  # no mutant: it has another when it is sent
+    number: int = 0  # no mutant: The task gets another number when it is sent.
     """The number of the task on the worker's link. Each execution has a new number."""
     sent: float = 0.0
     """The time at which the task was sent, in monotonic seconds."""

@@ -258,7 +258,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         )
         job = Job(
             called,
-            # no mutant: it is in no superstep
+            # no mutant: The call is in no superstep, so these values have no effect.
             StepContext("", "", 0, 0),
             key=(called.id, 1),
             variables=copy_context(),

@@ -122,7 +122,7 @@ class Pool(TaskPool):
     def _dispatch(self) -> None:
         """Send waiting tasks to workers, start missing workers, and post events."""
         now = time.monotonic()
-        # no mutant: checking a single task only takes time
+        # no mutant: With a single task, the call changes nothing and only takes time.
         if len(self._tasks) > 1 and not self._queue.count:
             self._rebalance()
         can_send = not self._is_closing
@@ -241,7 +241,7 @@ class Pool(TaskPool):
         more workers are started, and they become idle when that task continues.
         """
         most = 2 * self.settings.size + _SPARE
-        # no mutant: it saves the count, which decides
+        # no mutant: This line only saves the count below, which gives the same answer.
         if len(self.workers) <= most:
             return False
         states = [worker.state for worker in self.workers]
@@ -386,7 +386,7 @@ class Pool(TaskPool):
     def refuse(self, task: InFlight, worker: WorkerProcess) -> None:
         """Kill *worker* if it still has *task*, a message of which cannot be read."""
         if task.execution.worker is worker:
-            # no mutant: the error of the task is made from its own text, not from this
+            # no mutant: The message of the task's error does not contain this reason.
             worker.kill(task.execution.unreadable or "")
 
     # ------------------------------------------------ how workers come

@@ -159,7 +159,7 @@ class ProcessHandle:
             else:
                 os.kill(self.pid, number)
         except OSError:
-            # no mutant: a process is there until its end was noticed
+            # no mutant: A process exists until its end is noticed: this never happens.
             return False
         return True
 

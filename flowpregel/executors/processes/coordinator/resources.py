@@ -334,7 +334,7 @@ def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) ->
         priority = resources.priority
     if not callers:
         return 0 if priority is None else priority
-    # no mutant: that of the nearest is at least that of the others
+    # no mutant: Callers inherit too, so the nearest one has the highest priority.
     inherited = callers[0].priority
     return inherited if priority is None else max(inherited, priority)
 

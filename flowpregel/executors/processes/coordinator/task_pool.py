@@ -238,8 +238,10 @@ class TaskPool(ABC):
             if not task.refs:
                 due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
-        # no mutant: a task that no run drops is dropped when it is due
-        if task.mailbox.backlog is not None:  # a run, which reads each end
+        # Only the mailbox of a run has a backlog. The run reads each end, and drops the
+        # earlier tasks then.
+        # no mutant: The timer drops the tasks that no run drops, only a little later.
+        if task.mailbox.backlog is not None:
             end.earlier = self._ended.pop(task.mailbox, ())
         self._ended[task.mailbox].append(task)
 

@@ -172,6 +172,6 @@ class NodeCode:
         if self.seconds == inf:
             self.seconds = seconds
             return
-        # no mutant: what is equal changes nothing
+        # no mutant: An equal duration leaves the average unchanged with any weight.
         weight = 0.5 if seconds < self.seconds else 0.2
         self.seconds += weight * (min(seconds, 4 * self.seconds) - self.seconds)

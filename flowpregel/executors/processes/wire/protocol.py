@@ -218,7 +218,7 @@ RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
 STOP_SIGNAL: Final = (
-    # no mutant: either signal does
+    # no mutant: The stop works with either of these signals.
     signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 )
 """The signal to a worker whose task must stop. Hardly any other program uses it."""

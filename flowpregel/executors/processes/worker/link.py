@@ -126,7 +126,7 @@ class WorkerLink:
         self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._receiving = threading.Lock()
         self._receiver: threading.Thread | None = None
-        # no mutant: any number will do
+        # no mutant: Requests may be numbered from any number.
         self._requests = count(1)
         self.answers: dict[int, Answer] = {}
         """The open answers to requests of the running task, by request number."""
@@ -171,7 +171,7 @@ class WorkerLink:
                     and error.__traceback__.tb_next is not None
                 ):
                     raise  # by a handler
-                # no mutant: a frame that is sent once more fails once more
+                # no mutant: A frame that is kept and sent again would only fail again.
                 self._outbox = deque(maxlen=0)
             finally:
                 self._sender = None

@@ -59,10 +59,10 @@ def die_with_parent() -> None:
     """Ask the kernel to kill this process when the OS thread that started it ends
     (Linux).
     """
-    # no mutant: the watchdog does the same, a moment later
+    # no mutant: Otherwise `watch_coordinator` ends the process, a moment later.
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
-        # no mutant: the kernel does not read the last three
+        # no mutant: The kernel ignores the last three arguments of this operation.
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
@@ -70,15 +70,15 @@ def watch_coordinator(coordinator: int) -> None:
     """End this process and its process group when the coordinator has ended."""
     with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
         ended = os.pidfd_open(coordinator)
-        # no mutant: without this wait the loop below ends, a moment later
+        # no mutant: Without this wait, the loop below ends, a moment later.
         if os.getppid() == coordinator:
             select.select([ended], [], [])
     while os.getppid() == coordinator:
         time.sleep(_CHECK_EVERY)
     with contextlib.suppress(OSError):
-        # no mutant: group 1 would be all processes of the machine
+        # no mutant: A mutant with group 1 would kill all processes of the machine.
         os.killpg(0, signal.SIGKILL)
-    # no mutant: the parent is gone, so the exit code is not read
+    # no mutant: The parent is gone, so no process reads the exit code.
     os._exit(1)
 
 

@@ -376,7 +376,7 @@ class Worker:
             # An interrupted import would leave half a module behind, for all later
             # tasks.
             again = threading.Timer(_STOP_AGAIN, os.kill, (os.getpid(), STOP_SIGNAL))
-            # no mutant: it would keep the process for a hundredth of a second
+            # no mutant: Otherwise the process ends a hundredth of a second later.
             again.daemon = True
             again.start()
             return
