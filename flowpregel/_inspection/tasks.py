@@ -13,14 +13,14 @@ from flowpregel._core.ids import AttemptRecord, caller_of
 from flowpregel._core.provenance import line_of
 from flowpregel._core.records import Address
 from flowpregel._inspection.preview import question_to_json, to_json
-from flowpregel.checkpoint.arguments import KeptArguments, decoded
+from flowpregel.checkpoint.arguments import StoredArguments, decoded
 from flowpregel.checkpoint.layout import (
     ARGUMENTS,
     OUTPUT,
     Tables,
     WritesRecord,
-    beside,
     digest,
+    sidecar_key,
 )
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.work import Status, Work, work_from
@@ -265,11 +265,11 @@ class TaskRecords:
 
         None is returned if no arguments are stored.
         """
-        key = beside(ARGUMENTS, location.key) + digest(task_id)
+        key = sidecar_key(ARGUMENTS, location.key) + digest(task_id)
         (data,) = self._payloads([key])
         if data is None:
             return None
-        arguments: KeptArguments = decoded(data, self.codec)
+        arguments: StoredArguments = decoded(data, self.codec)
         by_name = {
             str(position): argument for position, argument in enumerate(arguments.args)
         }
@@ -282,7 +282,8 @@ class TaskRecords:
     ) -> str:
         """Return the text that a task has printed and logged."""
         keys = [
-            beside(OUTPUT, location.key) + digest(call_id) for location in locations
+            sidecar_key(OUTPUT, location.key) + digest(call_id)
+            for location in locations
         ]
         texts: list[str] = []
         for data in self._payloads(keys):

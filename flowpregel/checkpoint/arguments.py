@@ -15,21 +15,21 @@ from flowpregel._core.records import Address
 from flowpregel.checkpoint.layout import (
     ARGUMENTS,
     Tables,
-    beside,
     checkpoint_key,
     digest,
+    sidecar_key,
 )
 from flowpregel.errors import ValueEncodingError
 from flowpregel.storage.codec import ValueCodec
 
 
-class NotKept(NamedTuple):
+class ArgumentNotStored(NamedTuple):
     """A placeholder for an argument that was not stored."""
 
     why: str
 
 
-class KeptArguments(NamedTuple):
+class StoredArguments(NamedTuple):
     """The arguments of a call that failed."""
 
     function: str
@@ -46,7 +46,7 @@ class KeptArguments(NamedTuple):
         return {
             key: argument.why
             for key, argument in arguments.items()
-            if isinstance(argument, NotKept)
+            if isinstance(argument, ArgumentNotStored)
         }
 
 
@@ -110,10 +110,12 @@ def stored_arguments(
     if namespace is None or address.checkpoint_id is None:
         return None
     pending = checkpoint_key(namespace.prefix, address.checkpoint_id)
-    return tables.writes.get(transaction, beside(ARGUMENTS, pending) + digest(task_id))
+    return tables.writes.get(
+        transaction, sidecar_key(ARGUMENTS, pending) + digest(task_id)
+    )
 
 
-def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:
+def decoded(data: bytes, codec: ValueCodec) -> StoredArguments:
     """Decode the arguments of a call, which imports their classes.
 
     Raises:
@@ -122,11 +124,11 @@ def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:
 
     def decode(argument: bytes | str, key: int | str) -> Any:
         if isinstance(argument, str):
-            return NotKept(argument)
+            return ArgumentNotStored(argument)
         return codec.decode(argument, f"argument {key!r}")
 
     function, args, kwargs = codec.fields_of(data)
-    return KeptArguments(
+    return StoredArguments(
         function,
         tuple(decode(argument, index) for index, argument in enumerate(args)),
         {name: decode(argument, name) for name, argument in kwargs.items()},

@@ -16,7 +16,12 @@ from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.reader import Glance
 from flowpregel.checkpoint.records import EncodedBatch, RecordSaver, encode_batch
-from flowpregel.checkpoint.retention import Retention, Sweeper, pin, undo_calls
+from flowpregel.checkpoint.retention import (
+    Retention,
+    RetentionCollector,
+    pin,
+    undo_calls,
+)
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.codec import Codec
@@ -126,7 +131,7 @@ class DurableSaver(RecordSaver):
 
     def kept_arguments(
         self, address: Address, task_id: str
-    ) -> arguments.KeptArguments | None:
+    ) -> arguments.StoredArguments | None:
         """Return the arguments of a failed call, or None if they are not stored.
 
         Args:
@@ -229,9 +234,9 @@ class DurableSaver(RecordSaver):
             retention: The history to keep.
             thread_ids: The threads, or None for all threads.
         """
-        sweeper = Sweeper(self._tables, retention)
+        collector = RetentionCollector(self._tables, retention)
         return sum(
-            self._make_room(partial(sweeper.sweep, address=address))
+            self._make_room(partial(collector.sweep, address=address))
             for thread_id in ((None,) if thread_ids is None else thread_ids)
             for address in [*self.namespaces(thread_id)]
         )

@@ -126,7 +126,7 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
     return prefix + encoded.replace(b"\0", b"\0\xff") + _END
 
 
-def beside(kind: bytes, pending: bytes) -> bytes:
+def sidecar_key(kind: bytes, pending: bytes) -> bytes:
     """Return the prefix of the keys under which one kind of record is stored beside
     pending writes, in ``writes``.
 
@@ -377,7 +377,7 @@ class Tables:
         """
         key = checkpoint_key(namespace.prefix, checkpoint_id)
         name = self.writes.name
-        prefixes = key, beside(ARGUMENTS, key), beside(OUTPUT, key)
+        prefixes = key, sidecar_key(ARGUMENTS, key), sidecar_key(OUTPUT, key)
         return [
             (self.checkpoints.name, key + b"\0", after(namespace.prefix)),
             *((name, prefix, after(prefix)) for prefix in prefixes),
@@ -388,7 +388,9 @@ class Tables:
         records = self.threads.scan(transaction, digest(thread_id))
         return [NamespaceRecord(*self.fields_of(data)) for _, data in records]
 
-    def fence_off(self, transaction: Any, address: Address, fence: int) -> None:
+    def reject_leases_before(
+        self, transaction: Any, address: Address, fence: int
+    ) -> None:
         """Refuse leases with a fence below *fence*, in a namespace and in all
         namespaces nested inside it.
         """

@@ -17,7 +17,13 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.layout import OUTPUT, Tables, beside, checkpoint_key, digest
+from flowpregel.checkpoint.layout import (
+    OUTPUT,
+    Tables,
+    checkpoint_key,
+    digest,
+    sidecar_key,
+)
 from flowpregel.errors import StoreError
 
 PERIOD: Final = 1.0
@@ -176,7 +182,7 @@ class OutputBuffer:
         tables = self._tables
         namespace = tables.ensure_namespace(transaction, address)
         pending = checkpoint_key(namespace.prefix, output.checkpoint_id)
-        key = beside(OUTPUT, pending) + digest(output.task_id)
+        key = sidecar_key(OUTPUT, pending) + digest(output.task_id)
         if (known := tables.writes.get(transaction, key)) is not None:
             output = CallOutput(*tables.fields_of(known)).and_then(output, self._limit)
         tables.writes.put(transaction, key, tables.record_of(tuple(output)))
@@ -194,6 +200,6 @@ def stored_outputs(
     pending = namespace.prefix
     if address.checkpoint_id is not None:
         pending = checkpoint_key(pending, address.checkpoint_id)
-    records = tables.writes.scan(transaction, beside(OUTPUT, pending))
+    records = tables.writes.scan(transaction, sidecar_key(OUTPUT, pending))
     outputs = [CallOutput(*tables.fields_of(data)) for _, data in records]
     return sorted(outputs, key=lambda output: output.began)

@@ -416,7 +416,7 @@ class Reader:
         lazy_results = None
         if copied.finished_calls:
             prefix = layout.checkpoint_key(namespace.prefix, copied.id)
-            lazy_results = LeftCalls(self, prefix, copied.finished_calls, copied.held)
+            lazy_results = StoredCalls(self, prefix, copied.finished_calls, copied.held)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
             checkpoint=Checkpoint(id=copied.id, values=values, **fields),
@@ -480,7 +480,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LeftCalls:
+class StoredCalls:
     """The finished calls of one checkpoint, as `LazyResults`.
 
     A resumed run may have a hundred thousand finished calls, and its body needs one

@@ -50,7 +50,7 @@ from flowpregel.checkpoint.layout import (
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.retention import (
     Retention,
-    Sweeper,
+    RetentionCollector,
     copy_thread,
     forget_checkpoints,
     forget_thread,
@@ -95,7 +95,9 @@ class RecordSaver(BaseCheckpointSaver):
         self._sources: set[str] = set()
         """The digests of the code whose source is known to be in the store."""
         self._output = output.OutputBuffer(tables, output_limit)
-        self._sweeper = None if retention is None else Sweeper(tables, retention)
+        self._collector: RetentionCollector | None = None
+        if retention is not None:
+            self._collector = RetentionCollector(tables, retention)
 
     # -------------------------------------------------------- the contract
 
@@ -150,14 +152,14 @@ class RecordSaver(BaseCheckpointSaver):
         grown = write(partial(put_batches, self._tables, batches=prepared))
         for batch in prepared:
             self._sources.update(batch.sources)
-        sweeper = self._sweeper
+        collector = self._collector
         for namespace in grown:
-            if sweeper and sweeper.is_due(namespace):
+            if collector and collector.is_due(namespace):
                 address = Address(namespace.thread_id, namespace.namespace)
                 # The batches are already committed, so the error need not be raised. A
                 # later commit can sweep.
                 with suppress(StoreBusyError, StoreFullError):
-                    self._make_room(partial(sweeper.sweep, address=address))
+                    self._make_room(partial(collector.sweep, address=address))
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         for record in self._tables.used(thread_id):
@@ -254,7 +256,9 @@ class RecordSaver(BaseCheckpointSaver):
     def _fence(self, address: Address, fence: int) -> int:
         """Return the fence of *address*. If *fence* is not 0, store it there first."""
         if fence:
-            self._write(partial(self._tables.fence_off, address=address, fence=fence))
+            self._write(
+                partial(self._tables.reject_leases_before, address=address, fence=fence)
+            )
             return fence
         namespace = self._read(partial(self._tables.namespace, address=address))
         return 0 if namespace is None else namespace.fence
@@ -452,12 +456,14 @@ class BatchWriter:
             writes = dict(stored.writes)
             ran = _newer(stored.ran, task.ran)
             if not CONTROL_WRITES.issuperset(dict(task.writes)):
-                table.delete(transaction, layout.beside(layout.ARGUMENTS, key))
+                table.delete(transaction, layout.sidecar_key(layout.ARGUMENTS, key))
         _add_writes(writes, task.writes)
         fields = (task.task_id, task.path, writes, ran)
         table.put(transaction, key, self.tables.record_of(fields))
         if isinstance(task.failed, bytes):
-            table.put(transaction, layout.beside(layout.ARGUMENTS, key), task.failed)
+            table.put(
+                transaction, layout.sidecar_key(layout.ARGUMENTS, key), task.failed
+            )
 
 
 def _add_writes(

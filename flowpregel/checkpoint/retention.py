@@ -76,7 +76,7 @@ class Retention:
         )
 
 
-class Sweeper:
+class RetentionCollector:
     """The collector of the history that a `Retention` does not keep.
 
     Args:
@@ -131,12 +131,14 @@ class Sweeper:
                 beyond.add(identifier)
             else:
                 answered.add(record.parent_id)
-        pins = self._tables.writes.keys(transaction, layout.beside(layout.PIN, prefix))
+        pins = self._tables.writes.keys(
+            transaction, layout.sidecar_key(layout.PIN, prefix)
+        )
         pinned = {*pins}
         return {
             identifier
             for identifier in beyond
-            if layout.beside(layout.PIN, layout.checkpoint_key(prefix, identifier))
+            if layout.sidecar_key(layout.PIN, layout.checkpoint_key(prefix, identifier))
             not in pinned
             and (
                 identifier in answered
@@ -160,7 +162,7 @@ class Sweeper:
         tables = self._tables
         key = layout.checkpoint_key(prefix, identifier)
         records = [tables.checkpoints.get(transaction, key)]
-        for writes in (key, layout.beside(layout.ARGUMENTS, key)):
+        for writes in (key, layout.sidecar_key(layout.ARGUMENTS, key)):
             records += [data for _, data in tables.writes.scan(transaction, writes)]
         for name in record.changed:
             version = record.channel_versions.get(name)
@@ -193,7 +195,7 @@ def pin(tables: Tables, transaction: Any, address: Address, *, pinned: bool) -> 
     if namespace is None or address.checkpoint_id is None:
         return
     checkpoint = layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
-    key = layout.beside(layout.PIN, checkpoint)
+    key = layout.sidecar_key(layout.PIN, checkpoint)
     if pinned:
         tables.writes.put(transaction, key, b"")
     else:
@@ -231,7 +233,7 @@ def forget_checkpoints(
         tables.checkpoints.delete(transaction, key)
         tables.writes.drop(transaction, key)
         for kind in (layout.ARGUMENTS, layout.OUTPUT, layout.PIN):
-            tables.writes.drop(transaction, layout.beside(kind, key))
+            tables.writes.drop(transaction, layout.sidecar_key(kind, key))
     needed = _needed_keys(tables, transaction, namespace.prefix, remaining.values())
     for table in (tables.values, tables.deltas):
         for key in table.keys(transaction, namespace.prefix):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.layout import SIGNALS, Tables, beside, digest
+from flowpregel.checkpoint.layout import SIGNALS, Tables, digest, sidecar_key
 
 
 def send(
@@ -20,7 +20,7 @@ def send(
     The thread need not exist yet.
     """
     namespace = tables.ensure_namespace(transaction, Address(thread_id))
-    prefix = beside(SIGNALS, namespace.prefix) + digest(name)
+    prefix = sidecar_key(SIGNALS, namespace.prefix) + digest(name)
     signals = tables.writes.scan(transaction, prefix, backwards=True)
     last, _ = next(signals, (prefix + bytes(8), b""))
     number = 1 + int.from_bytes(last[len(prefix) :], "big")
@@ -39,7 +39,7 @@ def unreceived(
     if namespace is None:
         return None
     first_free = None
-    prefix = beside(SIGNALS, namespace.prefix) + digest(name)
+    prefix = sidecar_key(SIGNALS, namespace.prefix) + digest(name)
     for key, record in tables.writes.scan(transaction, prefix):
         data, received_by = tables.fields_of(record)
         if received_by == receiver:

@@ -28,7 +28,7 @@ from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flowpregel._inspection.dry_replay import DryRun
-    from flowpregel.checkpoint.arguments import KeptArguments
+    from flowpregel.checkpoint.arguments import StoredArguments
     from flowpregel.checkpoint.base import CallOutput
     from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.pregel.pregel import Pregel
@@ -163,7 +163,7 @@ def debug_command(
     )
 
 
-def _repeatable_function(arguments: KeptArguments) -> Callable[..., Any]:
+def _repeatable_function(arguments: StoredArguments) -> Callable[..., Any]:
     """Return the function with which to make a call again.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.arguments import KeptArguments, NotKept
+from flowpregel.checkpoint.arguments import ArgumentNotStored, StoredArguments
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.shared import shared
@@ -42,7 +42,7 @@ def failed(flow: Flow[Any, Any], saver: LMDBSaver, *given: Any) -> BaseException
     raise AssertionError("it did not fail")
 
 
-def kept(saver: LMDBSaver) -> list[KeptArguments]:
+def kept(saver: LMDBSaver) -> list[StoredArguments]:
     """Return what is kept of the arguments of all calls."""
     saved = saver.load(Address("x"))
     assert saved is not None
@@ -78,7 +78,7 @@ def test_a_failure_in_a_worker_names_the_worker(saver: LMDBSaver) -> None:
     assert isinstance(error, WorkerDiedError)
     assert "that ran die('x.bin') died: " in str(error)
     assert f"die('x.bin') (attempt 1, worker {error.pid})" in error.__notes__[0]
-    assert [KeptArguments("tests.runs.failing_calls:die", ("x.bin",), {})] == kept(
+    assert [StoredArguments("tests.runs.failing_calls:die", ("x.bin",), {})] == kept(
         saver
     )
 
@@ -114,7 +114,7 @@ def test_the_arguments_of_a_failure_are_kept_until_it_succeeds(
     flows.study.copy({"checkpointer": saver}).run(str(files), id="x")
 
     home = "tests.runs.failing_calls:parse"
-    assert [KeptArguments(home, (str(files), "c.txt"), {})] == before
+    assert [StoredArguments(home, (str(files), "c.txt"), {})] == before
     (finished,) = [
         each for each in saver.history(Address("x")) if each.checkpoint.step == -1
     ]
@@ -144,7 +144,7 @@ def test_what_is_redacted_is_nowhere_in_the_store(
     failed(flows.session, saver, 7)
 
     (call,) = kept(saver)
-    assert ("ann", NotKept("it is redacted")) == call.args
+    assert ("ann", ArgumentNotStored("it is redacted")) == call.args
     assert {"table": 7} == call.kwargs
     assert b"secret" not in (tmp_path / "store" / "data.mdb").read_bytes()
 

@@ -9,7 +9,7 @@ import pytest
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
-from flowpregel.checkpoint.retention import Sweeper
+from flowpregel.checkpoint.retention import RetentionCollector
 from flowpregel.errors import (
     ConfigurationError,
     StoreBusyError,
@@ -61,7 +61,7 @@ def test_a_sweep_that_finds_no_room_costs_no_run_its_superstep(path, monkeypatch
 
     with LMDBSaver(path, retention=Retention(keep_last=10)) as saver:
         with monkeypatch.context() as patched:
-            patched.setattr(Sweeper, "sweep", full)
+            patched.setattr(RetentionCollector, "sweep", full)
             for number in range(40):
                 commit(saver, number)
         assert len(steps(saver)) == 40
