@@ -228,14 +228,14 @@ def test_a_task_that_shows_no_sign_of_life_is_stopped(
     refresh_on: Any, kind: int, is_alive: bool, pool_of: PoolMaker
 ) -> None:
     """Its time begins again with each, of those that count."""
-    policy = TimeoutPolicy(idle_timeout=0.06, refresh_on=refresh_on)
+    policy = TimeoutPolicy(idle_timeout=0.2, refresh_on=refresh_on)
     pool, events = pool_of(1, grace=LONG), Events()
     job = job_of(timeout=policy)
     pool.start([job], events)
     worker = pool.worker().ready()
     order = worker.order()
     began = time.monotonic()
-    pool.elapse(0.03)
+    pool.elapse(0.02)
 
     signed = time.monotonic()
     worker.send(kind, order.number, serialization.pack("chunk").data)
