@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from flowpregel._interrupts import defer_interrupts
 from flowpregel.checkpoint.durable import DurableSaver
@@ -13,7 +11,8 @@ from flowpregel.checkpoint.layout import Tables
 from flowpregel.checkpoint.leases import LeaseFiles
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.retention import Retention
-from flowpregel.errors import StoreError, StoreFullError
+from flowpregel.errors import StoreError
+from flowpregel.storage.ballast import drop_ballast
 from flowpregel.storage.codec import Codec, PythonCodec
 from flowpregel.storage.lmdb import files
 from flowpregel.storage.lmdb.store import OpenStore, open_store
@@ -176,14 +175,5 @@ class LMDBSaver(DurableSaver):
         is_kept = key is None and same.is_kept
         self._store.seal_anew(Seal(key or same.key, encryption_key, is_kept=is_kept))
 
-    def _make_room(self, work: Callable[[Any], Any]) -> Any:
-        """Call *work*, which deletes records, in a write transaction.
-
-        If the disk is full, remove the ballast file to make room, and try again.
-        """
-        try:
-            return self._write(work)
-        except StoreFullError:
-            if not files.drop_ballast(self.path):
-                raise
-            return self._write(work)
+    def free_reserve(self) -> bool:
+        return drop_ballast(self.path)

@@ -250,8 +250,22 @@ class RecordSaver(BaseCheckpointSaver):
     # -------------------------------------------------------- inner
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
-        """Call *work*, which deletes records, in a write transaction."""
-        return self._write(work)
+        """Call *work*, which deletes records, in a write transaction.
+
+        If the disk is full, free the reserved space, and try again.
+        """
+        try:
+            return self._write(work)
+        except StoreFullError:
+            if not self.free_reserve():
+                raise
+            return self._write(work)
+
+    def free_reserve(self) -> bool:
+        """Free the space that this kind of store reserves for deletions on a full disk;
+        return whether there was any. The default reserves none.
+        """
+        return False
 
     def _fence(self, address: Address, fence: int) -> int:
         """Return the fence of *address*. If *fence* is not 0, store it there first."""

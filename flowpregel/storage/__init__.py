@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flowpregel._fault import fault
     from flowpregel._interrupts import defer_interrupts, raise_pending_interrupts
+    from flowpregel.storage.ballast import drop_ballast, make_ballast
     from flowpregel.storage.claims import ClaimFiles
     from flowpregel.storage.codec import Codec, PythonCodec, ValueCodec
     from flowpregel.storage.drafts import draft_in, sync_path
@@ -60,9 +61,11 @@ __all__ = [
     "after",
     "defer_interrupts",
     "draft_in",
+    "drop_ballast",
     "fault",
     "is_disk_full",
     "labels_digest",
+    "make_ballast",
     "raise_pending_interrupts",
     "refuse_foreign_files",
     "refuse_network_folder",
@@ -79,6 +82,7 @@ _HOMES = {
         "defer_interrupts",
         "raise_pending_interrupts",
     ),
+    "storage.ballast": ("drop_ballast", "make_ballast"),
     "storage.claims": ("ClaimFiles",),
     "storage.codec": (
         "Codec",

@@ -50,6 +50,7 @@ from flowpregel.storage import (
     ValueCodec,
     defer_interrupts,
     fault,
+    make_ballast,
     refuse_network_folder,
     seal_for,
     translate_os_errors,
@@ -227,6 +228,7 @@ class SQLiteDatabase:
             files.refuse_others_files(self.path)
         if not self.readonly:
             self._file_lock = files.write_lock(self.path)
+            make_ballast(files.locks_of(self.path))
         with our_errors(self.path, self._timeout):
             record = self._first_connection()
         header = Header.read(record, self.path, ENGINES)

@@ -14,7 +14,7 @@ from flowpregel.checkpoint.durable import (
 )
 from flowpregel.plugins.sqlite import files
 from flowpregel.plugins.sqlite.database import SQLiteDatabase
-from flowpregel.storage import Codec, StoreOptions
+from flowpregel.storage import Codec, StoreOptions, drop_ballast
 
 __all__ = ["SQLiteSaver"]
 
@@ -98,6 +98,9 @@ class SQLiteSaver(DurableSaver):
             StoreFullError: There is not enough space.
         """
         self._store.backup(files.path_in(path))
+
+    def free_reserve(self) -> bool:
+        return drop_ballast(files.locks_of(self.path))
 
     def compact(self) -> None:
         """Rewrite the file without free pages.

@@ -46,6 +46,7 @@ import lmdb
 from flowpregel._fault import fault
 from flowpregel._interrupts import defer_interrupts
 from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
+from flowpregel.storage.ballast import make_ballast
 from flowpregel.storage.drafts import draft_in, sync_path
 from flowpregel.storage.errors import translate_os_errors
 from flowpregel.storage.group_commit import CommitQueue, Work
@@ -124,7 +125,7 @@ class Environment:
         # it because LMDB's own lock has no timeout.
         with self.exclusively(options.lock_timeout):
             self._map(pages=options.check_pages)
-        files.make_ballast(self.path)
+        make_ballast(self.path)
         files.close_to_others(self.path)
 
     # ------------------------------------------------------------ transactions

@@ -33,8 +33,6 @@ SMALLEST_MAP = 1 << 20
 READERS = 1024
 _READER_TABLE_SIZE = (READERS + 2) * 64
 """The number of bytes of the reader table that LMDB maps."""
-_BALLAST = "ballast"
-_BALLAST_SIZE = 128 << 10
 DRAFT = ".compact."
 """The prefix of the name of a folder in which a new data file is built, inside the
 store's folder.
@@ -87,30 +85,6 @@ def close_to_others(folder: str) -> None:
         is_ours = status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode)
         if is_ours and stat.S_IMODE(status.st_mode) != mode:
             os.chmod(path, mode)
-
-
-def make_ballast(folder: str) -> None:
-    """Create a file that only reserves space, if there is space, beside the data file.
-
-    On a full disk even a deletion of records needs space, which `drop_ballast` frees.
-    """
-    path = os.path.join(folder, _BALLAST)
-    with suppress(OSError):  # it exists already, or this user may create no file here
-        file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with open(file, "wb", buffering=0) as ballast:
-            try:
-                # Random bytes, which a file system cannot compress.
-                ballast.write(os.urandom(_BALLAST_SIZE))
-            except OSError:  # the disk is full already
-                os.unlink(path)
-
-
-def drop_ballast(folder: str) -> bool:
-    """Remove the ballast file to free its space, and return True if there was one."""
-    with suppress(OSError):
-        os.unlink(os.path.join(folder, _BALLAST))
-        return True
-    return False
 
 
 # ---------------------------------------------------------------- drafts

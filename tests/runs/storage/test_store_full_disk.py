@@ -5,11 +5,13 @@ is room.
 import os
 import shutil
 import subprocess
+import textwrap
 
 import pytest
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.plugins.sqlite import SQLiteSaver
 from tests.runs.stores import commit, finish, newest, start
 
 pytestmark = pytest.mark.slow
@@ -162,6 +164,26 @@ def test_the_ballast_gives_a_deletion_its_room(small_disk):
 
 def test_without_the_ballast_the_deletion_fails(small_disk):
     assert finish(start(FULL, small_disk / "store", "ballast")) == "full\n"
+
+
+SQLITE_FULL = "from flowpregel.plugins.sqlite import SQLiteSaver\n" + textwrap.dedent(
+    FULL
+).replace("LMDBSaver(path)", "SQLiteSaver(path)").replace(
+    'os.path.join(path, "ballast")', 'path + "-locks/ballast"'
+).replace("os.path.join(path, name)", 'path + "-locks/" + name')
+
+
+def test_the_ballast_gives_a_deletion_its_room_in_sqlite(small_disk):
+    """Its log of commits has to grow even for a deletion."""
+    assert finish(start(SQLITE_FULL, small_disk / "store.db")) == "went on False\n"
+    with SQLiteSaver(small_disk / "store.db") as saver:
+        assert [info.thread_id for info in saver.threads()] == ["new"]
+
+
+def test_without_the_ballast_the_deletion_fails_in_sqlite(small_disk):
+    path = small_disk / "store.db"
+
+    assert finish(start(SQLITE_FULL, path, "ballast")) == "full\n"
 
 
 def test_the_ballast_is_made_anew_when_there_is_room(tmp_path):

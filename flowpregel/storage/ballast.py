@@ -1,0 +1,35 @@
+"""The ballast: a file that only reserves space, for deletions on a full disk."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from flowpregel.storage.locks import open_file
+
+_NAME = "ballast"
+_SIZE = 128 << 10
+
+
+def make_ballast(folder: str) -> None:
+    """Create the ballast in *folder*, if there is space.
+
+    On a full disk even a deletion of records needs space, which `drop_ballast` frees.
+    """
+    path = os.path.join(folder, _NAME)
+    with suppress(OSError):  # it exists already, or this user may create no file here
+        file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with open(file, "wb", buffering=0) as ballast:
+            try:
+                # Random bytes, which a file system cannot compress.
+                ballast.write(os.urandom(_SIZE))
+            except OSError:  # the disk is full already
+                os.unlink(path)
+
+
+def drop_ballast(folder: str) -> bool:
+    """Remove the ballast to free its space, and return True if there was one."""
+    with suppress(OSError):
+        os.unlink(os.path.join(folder, _NAME))
+        return True
+    return False
