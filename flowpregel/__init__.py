@@ -57,9 +57,10 @@ __all__ = [
     "task",
 ]
 
-# Left out is `map`, since `from flowpregel import *` would hide Python's own.
+# `map` is left out, since `from flowpregel import *` would hide Python's own `map`.
 
-# Imported when first asked for (PEP 562): a program pays for what it uses.
+# A name is imported on first use (PEP 562), so that a program loads only the modules
+# that it needs.
 _HOMES = {
     "_core.commands": ("Command", "Interrupt", "Send"),
     "carried": ("carry",),

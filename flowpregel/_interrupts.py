@@ -53,7 +53,8 @@ PATIENCE: Final = 5.0
 """The maximum number of seconds for which a signal waits for a safe point."""
 _MARK: Final = "_flowpregel_from_handler"
 _NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
-# The functions of `signal` convert numbers to enums, which takes ten times as long.
+# The functions of `signal` convert numbers to enums, which takes ten times as long as
+# these functions of the C module.
 _handler_of: Final[Callable[[int], Any]] = _signal.getsignal
 _set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
 
@@ -115,8 +116,10 @@ class _Hold:
             wake()
         if not self._is_reminding:
             self._is_reminding = True
-            with suppress(RuntimeError):  # no OS thread can be started
-                # Not with `threading`, whose locks the main thread may hold.
+            # If no OS thread can be started, the signal is not sent again.
+            with suppress(RuntimeError):
+                # `threading` cannot be used here, because the main thread, which this
+                # handler has interrupted, may hold the locks that `threading` needs.
                 _thread.start_new_thread(self._remind, (_thread.get_ident(),))
 
     def _keeps(self, number: int) -> bool:
@@ -137,7 +140,8 @@ class _Hold:
         try:
             self.handlers[number](number, frame)
         except BaseException as error:
-            with suppress(AttributeError):  # the error's class may have slots
+            # The mark cannot be set if the class of the error has only slots.
+            with suppress(AttributeError):
                 setattr(error, _MARK, True)
             raise
 
@@ -163,10 +167,12 @@ class _Hold:
         finally:
             self.owner = was
             if self.kept:
-                # A handler has raised. The others must still be called, as Python does.
+                # A handler has raised an error. The handlers of the other kept signals
+                # must still be called, as Python does.
                 self.deliver()
             elif hold_of_main is not None:
-                self.take_places()  # a handler may have set other handlers
+                # A handler may have set other handlers, which must be replaced too.
+                self.take_places()
 
     def take_places(self) -> None:
         """Replace each of the program's present handlers by this object."""
@@ -183,8 +189,8 @@ class _Hold:
                     inside.append(self)
                 else:
                     inside.append(handler)
-            # In one statement, because a signal handler that runs in between may call
-            # this method too.
+            # All three fields are set in one statement, because a signal handler that
+            # runs between two statements may call this method too.
             self._found, self._inside, self._outside = replaced, inside, handlers
         for number, handler in self._found:
             self.handlers[number] = handler
@@ -317,8 +323,8 @@ class held_on_loop:
         except BaseException:
             self.__exit__()
             raise
-        # Even if the code of a task has started this event loop: for the loop, that
-        # code is the program.
+        # The owner is PROGRAM even if the code of a task has started this event loop:
+        # for the loop, that code is the program.
         _hold.owner = _Owner.PROGRAM
 
     def __exit__(self, *_: object) -> None:
@@ -360,7 +366,8 @@ def interruptible(
         return call(*args, **kwargs)
     finally:
         hold.owner = was
-        hold.take_places()  # the call may have set handlers
+        # The call may have set other handlers, which must be replaced too.
+        hold.take_places()
 
 
 def raise_pending_interrupts() -> None:
@@ -404,7 +411,8 @@ program must wait for the end of the run.
 """
 _was_told = False
 """True once SIGTERM has asked the program to end after its runs."""
-os.register_at_fork(after_in_child=_ends.clear)  # the runs belong to the parent process
+# A child process must not end the runs, because they belong to the parent process.
+os.register_at_fork(after_in_child=_ends.clear)
 
 
 def _on_sigterm(number: int, frame: Any) -> None:
@@ -451,7 +459,8 @@ def ending(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[None]:
         yield
     finally:
         _ends.remove(end)
-        # A generator may be closed on another OS thread, where no handler can be set.
+        # If this generator is closed on another OS thread, the handler stays, because
+        # only the main thread can set handlers.
         if not _ends and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             was_told, _was_told = _was_told, False

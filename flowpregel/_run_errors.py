@@ -27,7 +27,8 @@ class _DetailedError(FlowPregelError):
         dataclass(eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        # Unpickling calls the constructor with `args`.
+        # Unpickling calls the constructor with `args`, so these must be the
+        # constructor's arguments.
         self.args = tuple(getattr(self, name) for name in self.__match_args__)
 
     def __str__(self) -> str:

@@ -132,7 +132,8 @@ class FolderStores(StorePlugin):
         return LMDBSaver(
             location,
             readonly=readonly,
-            # A reader registers in a file, which it cannot in a read-only folder.
+            # LMDB's lock file is used unless the folder is read-only, because a reader
+            # registers in that file.
             lock=not readonly or os.access(location, os.W_OK),
             codec=codec,
             options=options,

@@ -129,7 +129,8 @@ def no_such_attribute(
         >>> no_such_attribute(work, "task", "delay", {"delay": "write {name}(...)"})
         "task 'work' has no attribute 'delay': write work(...)"
     """
-    # The attribute may be requested before the owner has a name.
+    # The attribute may be requested before the owner has a name, so the name is read
+    # without an error if it is missing.
     attributes = vars(owner)
     name = attributes.get("name") or getattr(attributes.get("definition"), "name", "?")
     text = f"{kind} {name!r} has no attribute {attribute!r}"
@@ -182,9 +183,11 @@ def _shown(value: Any) -> str:
         return text if len(value) <= _LONGEST else f"{text[:-1]}...{text[-1]}"
     if kind in _SIZED:
         return f"<{kind.__name__} of {len(value)}>" if len(value) else repr(value)
-    # Of this library's own classes, a file is shown by its path.
+    # Some classes of this library have a text of their own. For example, a file is
+    # shown by its path.
     text_of = getattr(kind, "__flowpregel_text__", None)
     if text_of is not None:
         return str(text_of(value))
-    # A user's own __repr__ may take as long as it likes, and may raise.
+    # A user's own `__repr__` is not called, because it may take any time and may raise
+    # an error.
     return f"<{kind.__qualname__}>"

@@ -39,15 +39,16 @@ class UsersFrames:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        # The `with` statement raises the error again without adding the frame that it
-        # is in.
+        # The error is not raised here: the `with` statement raises it again, without
+        # adding the frame of this method.
         if error is not None:
             leave_out_ours(error)
 
 
 def leave_out_ours(error: BaseException) -> None:
     """Do what `UsersFrames` does, to *error* and to the exceptions that led to it."""
-    if os.environ.get("FLOWPREGEL_TRACEBACK"):  # to debug the library
+    # To debug the library, a developer needs the library's frames.
+    if os.environ.get("FLOWPREGEL_TRACEBACK"):
         return
     errors = [*linked(error)]
     if is_stop(error):

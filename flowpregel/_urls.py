@@ -9,7 +9,7 @@ from flowpregel._entry_points import STORES, load_plugin, plugin_hint, plugin_na
 from flowpregel.errors import ConfigurationError
 
 _CREDENTIALS: Final = re.compile(r"(?<=//)[^/@]*@")
-# At least two letters, because `C:\runs` is a folder on a drive.
+# A scheme has at least two letters, because `C:\runs` is a folder on a drive.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 

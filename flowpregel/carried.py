@@ -103,7 +103,8 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     headers = headers_in(config) if config.get("configurable") else {}
     values = {}
     for variable in tuple(_declared):
-        # Only then: a module that is still being imported has not bound its name yet.
+        # The location is searched only if the variable is set: a module that is still
+        # being imported has not bound the variable to a name yet.
         if variable in context and (location := variable_place(variable)) is not None:
             values[location] = context[variable]
     traced: Mapping[str, str] = {}
@@ -177,12 +178,14 @@ def _attach(headers: Mapping[str, str]) -> None:
     try:
         import opentelemetry.context as tracing  # noqa: PLC0415 - only where the caller uses it
     except ImportError:
-        # A machine of a cluster may lack OpenTelemetry; `_brought` has the headers.
+        # A machine of a cluster may lack OpenTelemetry. The headers are not lost,
+        # because `_brought` has them.
         return
     context = tracing.get_current()
     for propagator in _propagators():
         context = propagator.extract(headers, context)
-    # Never detached, because the contextvars context ends with the task.
+    # The context is never detached, because the surrounding contextvars context ends
+    # with the task.
     tracing.attach(context)
 
 
@@ -219,7 +222,8 @@ def variable_at(location: VariablePlace, *default: Any) -> ContextVar[Any]:
         stand_in: ContextVar[Any] = (
             ContextVar(name, default=default[0]) if default else ContextVar(name)
         )
-        # Never removed: there are only as many as the program has declared.
+        # Entries are never removed, because there are only as many as the program has
+        # declared variables.
         variable = _stand_ins.setdefault(location, stand_in)
     # Calls that the task makes must carry the variable too.
     _declared.setdefault(variable, location)

@@ -405,12 +405,14 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
             "to keep the question until it is answered: pass checkpointer="
         )
     if scope.question is not None:
-        raise scope.question  # the task caught it, and it still has no answer
+        # The task caught the interrupt, but its question still has no answer.
+        raise scope.question
     questions = scope.asked_questions()
     index = questions.find(value)
     scope.tell_notices()
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
-    # A copy, because the answers may be recorded again if a later one is refused.
+    # The task gets a copy, because the answers may be recorded again if a later answer
+    # is refused.
     if questions.is_answered(index) and adapter is None:
         return private_copy(task.attempt.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()

@@ -112,7 +112,7 @@ __all__ = [
 
 for _error in vars(_run_errors).values():
     if getattr(_error, "__module__", None) == _run_errors.__name__:
-        _error.__module__ = __name__  # the public module, which pickles name
+        _error.__module__ = __name__  # Pickles must refer to the public module.
 
 
 class GraphBubbleUp(BaseException):
@@ -157,7 +157,8 @@ class ConfigurationError(
     that catch them.
     """
 
-    __str__ = Exception.__str__  # KeyError.__str__ would show the message's repr
+    # `KeyError.__str__` would show the repr of the message.
+    __str__ = Exception.__str__
 
 
 class InvalidNamespaceError(ConfigurationError):

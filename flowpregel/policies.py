@@ -134,7 +134,7 @@ class RetryPolicy:
             return None
         try:
             grown = self.initial_interval * float(self.backoff_factor) ** (attempt - 1)
-        except OverflowError:  # after a thousand attempts or so
+        except OverflowError:  # A float overflows after about a thousand attempts.
             grown = self.max_interval if self.initial_interval else 0.0
         wait = min(self.max_interval, grown)
         return wait + jitter * min(1.0, wait) if self.jitter else wait

@@ -146,7 +146,8 @@ class AttemptFiles:
     def scratch(self) -> Path:
         """Return the scratch folder, which is created at the first call."""
         if self.folder is None:
-            # By this name, the guard finds folders that a killed worker has left.
+            # The name contains the worker's tag, by which the guard finds folders that
+            # a killed worker has left.
             owner = os.environ.get("FLOWPREGEL_WORKER", str(os.getpid()))
             self.folder = Path(tempfile.mkdtemp(prefix=f"flowpregel-{owner}-"))
         return self.folder

@@ -101,7 +101,8 @@ def _constant_of(expression: ast.expr | None) -> Any:
         SyntaxError,
         RecursionError,
     ):
-        # `literal_eval` rejects `60 * 60`, but the compiler folds it to a constant.
+        # `literal_eval` rejects an expression such as `60 * 60`, but the compiler folds
+        # it to a constant.
         tree = ast.Expression(expression)
         code = compile(tree, "<constant>", "eval")
         steps = list(dis.get_instructions(code))

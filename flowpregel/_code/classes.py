@@ -108,8 +108,9 @@ def _annotations(class_: type) -> list[Any]:
     try:
         annotations = inspect.get_annotations(class_)
     except NameError:
-        # Python 3.14 evaluates the annotations only here. They are not lost: the
-        # fields of the class contain them too.
+        # In Python 3.14, the annotations are evaluated only here, and a name in them
+        # may not be defined. They are not lost: the fields of the class contain them
+        # too.
         return []
     return [list(item) for item in annotations.items()]
 
@@ -134,7 +135,8 @@ def is_content(class_: type, name: str, value: Any) -> bool:
     if name.startswith("__") and name.endswith("__"):
         return name in _DATA_NAMES
     if issubclass(class_, enum.Enum):
-        # `_value2member_map_` and similar attributes are derived from the members.
+        # `_value2member_map_` and similar attributes are left out, because they are
+        # derived from the members.
         return not (name.startswith("_") and name.endswith("_"))
     return True
 

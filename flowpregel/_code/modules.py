@@ -52,7 +52,8 @@ class Modules:
             values.top_package(variables.get("__package__") or ""),
         }
         self._packages = packages - {"", values.LIBRARY} - sys.stdlib_module_names
-        # A notebook has no file. It imports modules from the working directory.
+        # A notebook has no file, but it imports modules from the working directory, so
+        # any file name in that directory will do.
         file = os.path.abspath(variables.get("__file__") or "notebook")
         self._folder = os.path.join(os.path.dirname(file), "")
 

@@ -141,7 +141,8 @@ class CodeReader:
     def read(self) -> CodeDigest:
         """Return the digest of the root and of all units that it refers to."""
         units = self._units.order
-        for unit in units:  # the list grows during the loop
+        # The list grows during the loop, because filling a unit may add units.
+        for unit in units:
             self._fill(unit)
             if unit is units[-1]:
                 self._write_attributes_set()
@@ -361,12 +362,14 @@ class CodeReader:
             value = variables.get(name, _MISSING)
         if name in self._modules.rebound(prefix):
             unit.tokens.append(f"{name} is rebound while running: by name only;")
-        elif value is not _MISSING:  # otherwise it is a builtin, or not defined yet
+        elif value is not _MISSING:
+            # A name without a value is a builtin, or not defined yet.
             self._writer.write_named(value, unit, prefix + name)
 
     def _is_near_module(self, value: Any) -> bool:
         """Return whether *value* is a near module, whose definitions are read."""
-        # `isinstance` could run code of the value's class.
+        # The type is checked with `type`, because `isinstance` could run code of the
+        # value's class.
         if not issubclass(type(value), types.ModuleType):
             return False
         return self._modules.is_near(value.__name__)

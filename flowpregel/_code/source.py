@@ -305,7 +305,8 @@ def _parsed(lines: Sequence[str]) -> ast.Module | None:
         try:
             return ast.parse("".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None  # part of a statement, or the file was edited since
+            # The lines are a part of a statement, or the file was edited since.
+            return None
 
 
 def _class_in(tree: ast.AST, name: str, outer: str = "") -> ast.ClassDef | None:
@@ -371,7 +372,8 @@ def _takes(arguments: ast.arguments, code: CodeType) -> bool:
     stars = bool(code.co_flags & 4) + bool(code.co_flags & 8)
     if len(names) != code.co_argcount + code.co_kwonlyargcount + stars:
         return False
-    # In a class, `__private` is `_Class__private`.
+    # Names are compared by their ends, because in a class the compiler turns
+    # `__private` into `_Class__private`.
     return all(map(str.endswith, code.co_varnames, names))
 
 
@@ -385,15 +387,17 @@ def _lambda_at(
         code: The code of a lambda.
         offset: The number of lines of the file before the tree.
     """
-    # Instructions that the compiler adds end at column 0. They are left out, which in
-    # Python 3.12 leaves no instruction of a lambda such as `lambda: 1`.
+    # Instructions that the compiler adds end at column 0. They are left out, because
+    # they have no source. In Python 3.12 this leaves no instruction of a lambda such as
+    # `lambda: 1`.
     positions: list[Any] = [position for position in code.co_positions() if position[3]]
     match = None
     for node in lambdas:
         if not _contains(node.body, positions, offset):
             continue
         if positions or _has_value(node.body, code):
-            match = node  # keep the last match: inner lambdas come after outer ones
+            # The last match is kept, because inner lambdas come after outer ones.
+            match = node
     return match
 
 

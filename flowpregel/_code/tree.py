@@ -41,8 +41,8 @@ def constant_text(value: Any) -> str:
     """Return a text for a number, a `str` or bytes, the same in every version of
     Python.
     """
-    # Which characters `repr` escapes depends on the version, and `repr` rejects very
-    # long ints.
+    # `repr` is not used, because the characters that it escapes depend on the Python
+    # version, and because it rejects very long ints.
     return hex(value) if type(value) is int else ascii(value)
 
 
@@ -253,7 +253,8 @@ class _TreeWriter:
     def visit_ListComp(self, node: Any, scope: _NameScope) -> None:
         self._parts.append(f"{type(node).__name__}(")
         inner = scope.inside(type(node))
-        iterable_scope = scope  # the first iterable is evaluated outside
+        # Python evaluates the first iterable outside of the new scope.
+        iterable_scope = scope
         for generator in node.generators:
             self._parts.append(f"for{generator.is_async} ")
             self._write(generator.target, inner)

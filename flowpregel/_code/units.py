@@ -77,7 +77,7 @@ class Units:
         """
         if not isinstance(value, type) or is_importable(value):
             return False
-        # Without a limit, a mock would never end: it creates a class for each
-        # attribute of a class.
+        # The number of such classes is limited: reading a mock would never end, because
+        # a mock creates a class for each attribute of a class.
         self._unnamed_classes.add(value)
         return len(self._unnamed_classes) <= _MOST_CLASSES

@@ -75,7 +75,8 @@ class ValueWriter:
             unit.tokens.append(f"{constant_text(value)};")
             return
         written = len(unit.tokens)
-        # A user's object may raise any error when its attributes are read.
+        # A user's object may raise any error when its attributes are read. The object
+        # is then written by its type alone.
         with suppress(Exception):
             self._write_value(self._unwrapped(value), unit)
             return
@@ -96,7 +97,8 @@ class ValueWriter:
         unit.tokens.append(f"|{name.rpartition(':')[2]}=")
         with suppress(Exception):
             value = self._unwrapped(value)
-        # `isinstance` could run code of the value's class.
+        # The type is checked with `type`, because `isinstance` could run code of the
+        # value's class.
         if issubclass(type(value), types.FunctionType | type | types.ModuleType):
             self.write(value, unit)
         else:
@@ -181,7 +183,7 @@ class ValueWriter:
         self.tasks.append(value)
         steps = values.steps_of(value) if self._through_tasks else []
         if value is unit.value:
-            unit.source = ""  # the code that calls it shows its name
+            unit.source = ""  # The code that calls the task shows the task's name.
         self.write([str(getattr(value, "name", "")), *steps], unit)
 
     def _is_outside_method(self, value: Any) -> bool:
@@ -225,7 +227,8 @@ class ValueWriter:
         """
         if values.changes_when_used(value) or values.is_too_large(value):
             return None
-        # Some objects return new objects each time they are read, without end.
+        # Some objects return new objects each time they are read, without end. So the
+        # number of objects is limited.
         self._reductions += 1 if len(self._open) < _DEEPEST else _MOST_REDUCTIONS
         if self._reductions > _MOST_REDUCTIONS:
             return None

@@ -236,7 +236,8 @@ def wrapped_by(value: Any) -> list[Any]:
         for candidate in candidates
         if isinstance(candidate, types.FunctionType)
     ]
-    # The registry of `functools.singledispatch`, by the type of the argument.
+    # A `functools.singledispatch` function has a registry of functions by the type of
+    # the argument.
     registry = attributes.get("registry")
     if isinstance(registry, Mapping):
         functions += _items(registry)
@@ -279,7 +280,8 @@ def first_content(name: str, value: Any) -> Any:
         content = value
         with suppress(Exception):
             content = deepcopy(value)
-        # The reference to the container keeps its id from being reused.
+        # The entry refers to the container too, so that no other object gets the
+        # container's id.
         known = _first_contents[key] = value, content
         while len(_first_contents) > _MOST_CONTENTS:
             _first_contents.popitem(last=False)
@@ -295,9 +297,11 @@ def reduced(value: Any) -> str | tuple[Any, ...]:
     """
     kind = type(value)
     if getattr(getattr(value, "flags", None), "c_contiguous", True) is False:
-        value = value.copy()  # the memory layout of an array is not its content
+        # The memory layout of an array does not belong to its content.
+        value = value.copy()
     if issubclass(kind, set | frozenset):
-        # Pickle writes a set as a list, in an order that depends on `hash`.
+        # The items are returned as a frozenset. Pickle would write a set as a list, in
+        # an order that depends on `hash`.
         return kind, (frozenset(value),), getattr(value, "__dict__", None)
     if isinstance(value, BaseException):
         return _reduced_error(value)
@@ -342,7 +346,8 @@ def is_record(value: Any) -> bool:
         and kind.__reduce__ is plain.__reduce__
         and kind.__getstate__ is plain.__getstate__
         and kind not in copyreg.dispatch_table
-        # A subclass of `dict` or `str` has a content in addition to its attributes.
+        # An instance of a subclass of `dict` or `str` has a content in addition to its
+        # attributes, so it is excluded.
         and all(
             base.__module__ != "builtins" or base is object for base in kind.__mro__
         )

@@ -71,7 +71,9 @@ def _take_answers(
     while len(known) < count:
         known.append(QuestionRecord(ids.interrupt_id(task.namespace, len(known))))
     if count and known[count - 1].id in by_id:
-        count -= 1  # the task failed with that answer, and gets another
+        # The task has failed with its last answer, so it gets another answer to that
+        # question.
+        count -= 1
     answers = list(task.attempt.answers[:count])
     answered = known[:count]
     waiting: list[QuestionRecord] = []
@@ -110,7 +112,8 @@ def _store_answers(
         rows = tuple(tuple(question) for question in questions)
         writes = (*writes, (records.ASKED, rows))
     run.store_writes(task.id, task.path, writes)
-    # If the body's next attempt makes the call again, the call has its answers too.
+    # The answers also count as stored from now on: if the body's next attempt makes the
+    # call again, the call gets them.
     run.replay.pending.setdefault(task.id, []).extend(writes)
 
 
@@ -153,7 +156,8 @@ def questions_of(
         for question in outcome.questions
     ]
     open_questions = questions
-    # The answered questions of a graph are stored with its own tasks.
+    # All questions of a graph's outcome are open, because its answered questions are
+    # stored with the graph's own tasks.
     if task.node.role != "graph":
         is_refused = outcome.refused is not None
         answers = outcome.answers if is_refused else task.attempt.answers

@@ -109,8 +109,9 @@ def barrier_of(tasks: Iterable[Task]) -> list[TaskOutput]:
     """Return the outputs of *tasks*, in the order in which they are applied."""
     outputs = []
     for task in tasks:
-        # A handler was not triggered, but the failed task was, and its triggers are
-        # seen. The handler's writes take the position of the failed task's writes.
+        # An error handler was not triggered by channels, but the failed task was, so
+        # the failed task's triggers are marked as seen. The handler's writes take the
+        # position of the failed task's writes.
         handled = task.parent if task.kind is Kind.HANDLER else None
         source = task if handled is None else handled
         triggers = task.triggers if handled is None else ()
@@ -171,7 +172,8 @@ def _mark_seen(state: RunState, outputs: Sequence[TaskOutput]) -> set[str]:
         triggers.update(output.triggers)
         seen = dict(state.seen.get(output.reader, ()))
         for name in output.triggers:
-            # A channel that has held a value from the start has no version.
+            # A channel that has held a value from the start has no version, so nothing
+            # is noted for it.
             if name in state.versions:
                 seen[name] = state.versions[name]
         state.seen[output.reader] = seen
@@ -290,7 +292,8 @@ def plan(
         path = f"{PULLED}{node.name}"
         tasks.append(_planned_task(node, Kind.PULL, value, path, step, node.triggers))
     for index, send in enumerate(_sends(state)):
-        # The node may no longer exist; then `start` refuses to continue the thread.
+        # The node may no longer exist. In this case, `start` refuses to continue the
+        # thread.
         if send.node in program.nodes:
             node = program.nodes[send.node]
             path = f"~__pregel_push, {index:010d}"
@@ -355,7 +358,7 @@ def _is_due(node: Node, state: RunState) -> bool:
             continue
         version = state.versions.get(trigger)
         if version is None and isinstance(channel, DeltaChannel):
-            continue  # the initial value does not trigger
+            continue  # The initial value of such a channel does not trigger its nodes.
         if seen is None:
             return True
         if version is not None and (trigger not in seen or version > seen[trigger]):

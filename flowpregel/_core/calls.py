@@ -187,11 +187,11 @@ def _recorded_outcome(
             run, caller, call, task_id, record
         )
     except recorded_calls.REFUSALS as error:
-        return task_id, Raised(error)  # the record is not changed
+        return task_id, Raised(error)  # The call fails, but its record is not changed.
     if isinstance(outcome, Raised):
         if not isinstance(outcome.error, errors.TaskCancelled):
-            # In the earlier run the body may not have seen this failure, which may fail
-            # the body only now.
+            # The body may not have observed this failure in the earlier run, and may
+            # fail with it only now. So it is noted as a failure of this run.
             task = call_task(caller, call, step, task_id, record)
             outcome = fail_call(task, outcome.error)
     elif isinstance(outcome, Returned) and "recorded" in run.options.modes:
@@ -217,7 +217,8 @@ def save_state(
     if record is not None:
         writes.append((records.CALLED, tuple(record)))
     run.store_writes(task.id, task.path, writes)
-    # The next attempt of a body makes the call again, and reads the value here.
+    # If the task is a call, the body's next attempt makes the call again, and the value
+    # is then read from `pending`.
     run.drop_saved_value(task)
     run.replay.pending[task.id].append(saved)
     run.outbox.effects.append(Resolve(request, Returned(())))
@@ -290,8 +291,8 @@ def fail_call(task: Task, error: BaseException) -> Raised:
     assert task.origin is not None
     parent = task.parent.attempt
     body: BodyCalls = parent.body
-    # If only an earlier attempt of the body made the call, this attempt must not raise
-    # its error.
+    # The error is kept only if the present attempt of the body made the call. If only
+    # an earlier attempt made it, this attempt must not raise its error.
     is_of_attempt = any(call.attempt == parent.number for call in task.origin.waiting)
     body.failures[task.id] = CallFailure(
         task, error if is_of_attempt else None, is_late=body.outcome is not None

@@ -60,7 +60,8 @@ def check_chance(
         changes = changed_files(recorded.files, record.files)
     if not changes:
         raise ReplayMismatchError(*_call_texts(recorded, record))
-    # The content of a file in the arguments is input, as the arguments are.
+    # The content of a file in the arguments counts as input, like the arguments
+    # themselves.
     run.replay.report.is_changed = True
     files = [file for file, _ in changes]
     if not (run.options.adopts_input or _has_adopted(run, files)):
@@ -80,7 +81,8 @@ def _is_explained(
     question = recorded[:2]
     if question == record[:2] or question in body.sequence.occurrences:
         return True
-    # Coroutines that run side by side may take turns in another order.
+    # Coroutines that run concurrently may make their calls in another order in each
+    # run.
     return any(step.func is None for step in caller.node.steps)
 
 

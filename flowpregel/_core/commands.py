@@ -139,7 +139,8 @@ def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:
     Raises:
         ConfigurationError: *target* cannot be called.
     """
-    # A Mock has every attribute, and is meant to be called.
+    # A `Mock` seems to have every attribute, and is called directly. `getattr_static`
+    # does not find the attributes that it invents.
     find = inspect.getattr_static if callable(target) else getattr
     func, coroutine = (
         find(target, name, None) and getattr(target, name) for name in _METHODS
@@ -177,7 +178,7 @@ def name_of(target: Any) -> str:
     """Return the name of a callable, as its author wrote it."""
     called = target_of_partial(target)
     names = (
-        # A partial has a name if its author has given it one.
+        # A partial has a name of its own only if its author has set one.
         getattr(target, "__name__", None),
         getattr(called, "__name__", None),
         getattr(called, "name", None),

@@ -204,13 +204,13 @@ def _may_have_gained_fields(
     replay = run.replay
     if not replay.reuses_writes or replay.is_empty():
         return False
-    # captured arguments are unpickled here, and their classes may raise
+    # Captured arguments are unpickled here, and their classes may raise any error.
     with suppress(Exception):
         if not has_plain_values(call.arguments.args, call.arguments.kwargs):
             if replay.report.is_changed or replay.lazy_results is None:
                 return True
-            # If nothing has changed so far, another call must be recorded at this
-            # position.
+            # So far the calls are the same as in the earlier run. So a record can be
+            # missing only if another call is recorded at this position.
             index = caller.attempt.body.sequence.call_count - 1
             path = ids.call_path(caller.path, index)
             return bool(replay.lazy_results.record_at(path))
@@ -225,5 +225,6 @@ def _digests_with_fewer_fields(call: Call) -> Iterator[str]:
     else:
         spelled = spelled_by_node(call.node, call.arguments)
     args, kwargs = spelled
-    with suppress(ConfigurationError):  # nested too deeply to be digested
+    # Values that are nested too deeply have no digest.
+    with suppress(ConfigurationError):
         yield from earlier_digests((args, dict(kwargs)), "the arguments")

@@ -45,7 +45,8 @@ def _unfinished(
     writes = dict(stored)
     is_handled = records.ERROR in writes and records.ERROR_SOURCE in writes
     if task.node.handler is None or not is_handled:
-        return task  # any other failure is forgotten
+        # A failure that no handler handles is forgotten, and the task runs again.
+        return task
     error = writes[records.ERROR]
     if not isinstance(error, BaseException):
         error = RuntimeError(f"node {task.name!r} failed in an earlier run: {error}")

@@ -65,7 +65,8 @@ def _read_code(node: Node) -> tuple[list[CodeDigest], str]:
     if not codes:
         return codes, ""
     code = ids.text_digest(*(code.digest for code in codes))[:CODE_DIGITS]
-    # The run of a graph gives the notices for its nodes.
+    # A task that runs a graph gives no notices about changed code: the graph's own run
+    # gives them, for its nodes.
     has_notices = node.role != "graph"
     note_code(
         code,
@@ -144,7 +145,8 @@ def note_failed(task: Task, error: BaseException) -> None:
     """Note the failure of the attempt of *task* that has ended."""
     attempt = task.attempt
     span = attempt.span or Span(attempt.first_started or 0, 0.0, "")
-    # The failure of a call is noted with that call.
+    # If the task failed because of a call, the text is left empty, because the failure
+    # is noted with that call.
     text = "" if records.failed_calls(error) else whole_text(error)
     failed = span.began, span.seconds, span.pid, line_of(error), text
     attempt.failed = (*attempt.failed[1 - _MOST_ATTEMPTS :], failed)

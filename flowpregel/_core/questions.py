@@ -115,7 +115,7 @@ class AskedQuestions:
         self._unused.remove(index)
         known = self.records[index]
         if not self.is_answered(index):
-            # The next answer belongs to the question that is shown now.
+            # The user sees this question now, so the next answer belongs to it.
             self.records[index] = question._replace(id=known.id)
         elif known.content:
             self.notices.append(
@@ -143,7 +143,7 @@ def _content_of(value: Any) -> str:
     """Return a digest of a question."""
     try:
         return digest_of(value, "a question", strict=False)
-    except ConfigurationError:  # nested too deeply for a digest
+    except ConfigurationError:  # A value that is nested too deeply has no digest.
         return f"a nested {type(value).__qualname__}"
 
 

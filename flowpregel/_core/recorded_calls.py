@@ -65,7 +65,7 @@ def digest_of_caller(caller: Task) -> str:
         return digest_of_call(record)
     try:
         content = digest_of(caller.input, "the input", strict=False)
-    except ConfigurationError:  # nested too deeply to be digested
+    except ConfigurationError:  # An input that is nested too deeply has no digest.
         content = ""
     input_digest = ids.text_digest(caller.path, content)[CODE_DIGITS:]
     return code_of_node(caller.node) + input_digest
@@ -106,8 +106,8 @@ def answer_from_record(
     if recorded is None:
         check_chance(run, caller, record)
         return task_id, None
-    # Nested calls are not counted: they are not made again if the call around them is
-    # answered from the record.
+    # Nested calls are not counted, because they are not repeated if the call around
+    # them is answered from its record.
     report.replayed += caller.record is None and record.code != ""
     run.replay.matched.add(record.name)
     note_change(run, caller, recorded, record)
@@ -118,7 +118,8 @@ def answer_from_record(
         )
     lost = lost_result(writes)
     if lost is not None:
-        # The record stays. The call that is made instead has its own id.
+        # The unreadable record is not overwritten, because the call that replaces it
+        # has an id of its own.
         task_id = ids.task_id(task_id, "in place of what cannot be read")
         writes = recorded_of(run, body, task_id)
         source = record_in(writes) or record
@@ -153,7 +154,8 @@ def _of_other_code(
         new_id = ids.task_id(task_id, record.code)
         return new_id, record, recorded_of(run, body, new_id)
     if not finished_writes(writes):
-        # The recorded call failed, and the code may have been changed to fix that.
+        # The recorded call failed, and the code may have been changed to fix the
+        # failure, so the call is made again.
         path = ids.call_path(caller.path, body.sequence.call_count - 1)
         forget(run, body, task_id, path)
         writes = ()
@@ -166,7 +168,8 @@ def _recorded_failure(writes: Sequence[Write], *, is_same: bool) -> Raised | Non
     if not isinstance(error, BaseException):
         return None
     if isinstance(error, errors.TaskCancelled) and not is_same:
-        return None  # a body that has changed may need it now
+        # The earlier run cancelled the call, but the changed body may need the result.
+        return None
     return Raised(error)
 
 
@@ -182,7 +185,8 @@ def note_use(
     used = body.sequence.used
     for path, digest, size in record.files:
         used[USED_FILE + path, digest] = size
-    if code:  # questions of the library itself have no code
+    # Questions that the library itself asks have no code, and are not counted.
+    if code:
         used[name, code] += 1
         report.used[name, code] += 1
     if code != record.code:
@@ -210,11 +214,13 @@ def forget(
 def count_unreplayed(run: Run) -> None:
     """Count the recorded calls that changed bodies did not make again."""
     recorded = list(run.replay.recorded_calls())
-    # The calls of a recorded call are not made again if that call is answered.
+    # Calls that a recorded call made are left out: they are not repeated if the
+    # recorded call is answered from its record.
     callers = {digest_of_call(record) for record in recorded}
     report = run.replay.report
     for record in recorded:
-        # Questions of the library itself, as those of `imap`, have no code.
+        # Questions that the library itself asks, such as those of `imap`, have no code.
+        # They are not counted.
         if record.code != "" and record.caller not in callers:
             report.unreplayed += 1
     report.unreplayed -= report.replayed

@@ -34,8 +34,8 @@ It is an int of nanoseconds, or the format of a foreign saver.
 Write: TypeAlias = tuple[str, Any]
 """The (channel, value) of one write of a task."""
 
-# Write keys, not channels. A task has finished when it has any write but control
-# writes.
+# These names take the position of a channel in a write, but are no channels. A task has
+# finished when it has any write other than the control writes among them.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
@@ -313,7 +313,7 @@ class Task:
         record = self.record
         if record is not None:
             return record.text
-        # captured arguments are unpickled here, and their classes may raise
+        # Captured arguments are unpickled here, and their classes may raise any error.
         with suppress(Exception):
             return described(
                 self.name, self.input.args, self.input.kwargs, self.node.redacted
@@ -373,7 +373,8 @@ _FAILED_CALLS = "__flowpregel_calls__"
 
 def add_failed_calls(error: BaseException, calls: Iterable[str]) -> None:
     """Note on *error* the ids of the calls that failed with it."""
-    # Not setattr, which the error's class may refuse.
+    # The attribute is set in `__dict__`, because the class of the error may refuse
+    # `setattr`.
     error.__dict__[_FAILED_CALLS] = {*error.__dict__.get(_FAILED_CALLS, ()), *calls}
 
 

@@ -51,8 +51,8 @@ def obey(
         raise errors.EmptyInputError(
             "Received empty Command input: give it update, resume or goto"
         )
-    # Positions continue after the stored writes, since a write's position never
-    # changes.
+    # The position of a stored write never changes, so the new writes get the positions
+    # after the stored ones.
     pending = run.replay.pending
     stored = [
         write
@@ -157,7 +157,8 @@ def _open_questions(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
             if task_id in replaced:
                 dropped.add(interrupt.id)
             questions[interrupt.id] = interrupt
-    # A call's question also counts as a question of the task that made the call.
+    # The question of a call also counts as a question of the task that made the call,
+    # under the same id. If either task is replaced, the question is dropped.
     return {id: item for id, item in questions.items() if id not in dropped}
 
 
@@ -255,7 +256,7 @@ def _answers_of(
         return {pending[0]: resume}
     is_at_rest = not run.replay.pending
     if is_at_rest and plan(run.program, run.state, None, run.step_context()):
-        return {}  # the thread is at a breakpoint, and continues
+        return {}  # The thread is only at a breakpoint, so it continues.
     raise errors.UnknownInterruptError(
         "there is nothing to resume: no interrupt of this thread waits for an answer; "
         "pass an input, or the thread_id of a run that asks"

@@ -195,8 +195,8 @@ class Run:
             self.drop_saved_value(task)
         record = None if task.origin is None else task.origin.record
         if record is not None:
-            # Appended last, so that the positions of the other writes do not depend on
-            # it.
+            # The record is appended last, so that the positions of the other writes do
+            # not depend on it.
             writes = (*writes, (records.CALLED, tuple(record)))
         if task.kind is Kind.CALL:
             assert task.parent is not None
@@ -221,7 +221,8 @@ class Run:
         change.
         """
         if self.outbox.is_deferred:
-            # The batch is encoded after the body has received the result.
+            # The body receives the result, and may change it, before the batch is
+            # encoded.
             writes = private_copy(tuple(writes))
         if body.may_repeat:
             body.recorded[task.id] = private_copy(tuple(writes))
@@ -296,8 +297,8 @@ class Run:
             else:
                 other_writes.append((channel, value))
         if answers is not None:
-            # Appended last, wherever it was read, so that the positions of the other
-            # writes stay the same.
+            # The answers are appended last, wherever they were before, so that the
+            # positions of the other writes do not change.
             writes = [*other_writes, (records.RESUME, answers)]
             self.replay.pending[records.RUN_TASK_ID] = writes
             self.store_writes(records.RUN_TASK_ID, "", writes)
@@ -333,7 +334,8 @@ class Run:
             ended: The nodes whose superstep has made the state.
         """
         if self.options.address is None or self.outbox.is_deferred:
-            return records.NOTHING_DUE  # no checkpoint is made of the state
+            # No checkpoint of this state is stored, so the continuation is not needed.
+            return records.NOTHING_DUE
         nodes = due_nodes(self.program, self.state, self.state.updated)
         first = next(nodes, None)
         if first is None:
@@ -373,7 +375,8 @@ class Run:
             self.now += 1
             cursor.checkpoint_id = ids.checkpoint_id(self.now, cursor.step)
             if outbox.is_deferred:
-                # The barrier consumed the pending writes before they were stored.
+                # The barrier has consumed the pending writes before they were stored,
+                # so they are dropped.
                 outbox.has_unstored_input |= source == "input"
                 outbox.writes.clear()
             else:

@@ -77,11 +77,12 @@ def run_program(
 
 def _fail(run: Run, error: BaseException) -> Steps:
     """Release the claims of a run that ends with *error*, and store its results."""
-    # Effects whose causes are not stored by now are dropped.
+    # An effect may be performed only after its cause was stored, so the effects that
+    # are left are dropped.
     run.outbox.effects.clear()
     if run.outbox.claims:
-        # The outermost run may continue and try again: no other task may wait for the
-        # results of this run.
+        # The claims are released, because the outermost run may continue and try again.
+        # Until then, no other task may wait for the results of this run.
         yield CacheStore(dict.fromkeys(run.outbox.claims))
     is_over_limit = isinstance(error, GraphRecursionError)
     yield from run.store_rest(LIMIT_REACHED if is_over_limit else TASKS_DUE)
@@ -161,13 +162,14 @@ def _end_step(run: Run, tasks: list[Task]) -> Steps:
     outputs = barrier_of(tasks)
     before = run.state
     if run.outbox.is_deferred:
-        # The one checkpoint of the run is made at its end, and must not contain a
-        # barrier that failed.
+        # The only checkpoint of the run is made at its end. It must not contain changes
+        # by a barrier that failed, so the barrier works on a copy.
         before = run.state.copy(changing(run.program, run.state, outputs))
     try:
         update = run.apply(outputs)
     except BaseException:
-        # The tasks have finished nevertheless, and their writes are stored.
+        # The barrier has failed, but the tasks have finished, so their writes are
+        # stored.
         run.state = before
         yield from run.flush()
         raise
@@ -179,8 +181,8 @@ def _end_step(run: Run, tasks: list[Task]) -> Steps:
 def _pause(run: Run) -> Steps:
     """Stop at a breakpoint or an interrupt."""
     answers = run.answers
-    # A run that stops and asks nothing is shown once, also if a graph inside of it
-    # stopped.
+    # If a run stops at a breakpoint, here or in a nested graph, and asks no question,
+    # the stream shows that once: in the outermost run.
     if not answers.interrupts and run.options.nested is None:
         run.outbox.effects.extend(run.stream_events.breakpoint())
     yield from run.store_rest(PAUSED)

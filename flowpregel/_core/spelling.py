@@ -44,12 +44,15 @@ class Spelling:
             return args, kwargs
         try:
             arguments = self.signature.bind_partial(*args, **kwargs).arguments
-        except TypeError:  # the call will fail; its spelling is recorded unchanged
+        except TypeError:
+            # The arguments do not fit, so the call will fail. They are recorded
+            # unchanged.
             return args, kwargs
         positional, named, has_gap = list[Any](), dict[str, Any](), False
         for name, parameter in self.signature.parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
-                if name in arguments:  # all before them are positional, too
+                # All parameters before ``*args`` are positional too.
+                if name in arguments:
                     positional, named = [*args], {}
             elif parameter.kind is parameter.VAR_KEYWORD:
                 named.update(arguments.get(name, {}))

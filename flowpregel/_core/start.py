@@ -228,9 +228,9 @@ def _choose_branch(
     replay.reuses_writes = not (is_replaying or is_superseded)
     if not is_replaying:
         return False
-    # A checkpoint made by an edit is a branch already, until tasks have stored
-    # something on it: the first results stay, so the results of another try need their
-    # own checkpoint.
+    # An edit's checkpoint is a branch already, and needs no other branch until tasks
+    # have stored results on it. From then on, the results of another try need a
+    # checkpoint of their own, because the first results are never replaced.
     has_results = replay.lazy_results is not None or _has_stored_results(run)
     for task_id, writes in replay.pending.items():
         without_answers = [write for write in writes if write[0] != records.RESUME]
@@ -282,7 +282,7 @@ def _check_next(run: Run, saved: Saved) -> None:
         InvalidUpdateError: A node that is due is gone from the program.
     """
     checkpoint = saved.checkpoint
-    # see `ids.checkpoint_id`
+    # The end of the id shows whether `ids.checkpoint_id` has made it.
     is_ours = checkpoint.id.endswith(f"-{checkpoint.step + 2:012x}")
     is_foreign = not is_ours and bool(ids.time_from_id(checkpoint.id))
     has_tasks = bool(run.replay.pending.keys() - {records.RUN_TASK_ID})
@@ -293,9 +293,9 @@ def _check_next(run: Run, saved: Saved) -> None:
             "rest move over; finish it there, or start anew with an input"
         )
     if own_writes(run):
-        return  # a command sent it elsewhere
-    # A channel that the program does not have stays in the state: it is due only at
-    # first.
+        return  # A command has chosen the next nodes.
+    # A channel that the program does not have stays in the state. Its node is due only
+    # at the first superstep after an update, so only updated channels are checked.
     due: list[Write] = [
         (name, None)
         for name in checkpoint.updated_channels or ()

@@ -161,7 +161,8 @@ class Superstep:
         except GeneratorExit:
             raise
         except BaseException:
-            # The time limit has passed, or a commit failed: stop the running tasks.
+            # The time limit has passed, or a commit has failed. The superstep ends in
+            # both cases, so the running tasks are stopped.
             self._cancel(list(self._open), kill=True)
             yield from self._effects
             raise
@@ -253,8 +254,8 @@ class Superstep:
 
     def _start_clock(self, seconds: float) -> Steps:
         """Set the deadline of the superstep."""
-        # The time of the last wake-up is too old, since a reader of the stream may have
-        # paused after it.
+        # A reader of the stream may have paused the run since the last wake-up, so the
+        # time of that wake-up is too old for the deadline.
         wakeup = yield effects.Wait(0)
         self.run.now = max(wakeup.now, self.run.now)
         self._deadline = wakeup.monotonic + int(seconds * 1e9)
@@ -392,8 +393,9 @@ class Superstep:
         if run.stopped is not None:
             self._settle(task, Withdrawn())
         elif record is not None and unmatched(run, caller, record) is not None:
-            # Other calls of the same task may follow at once and have records. Then
-            # this call is simply new.
+            # Recorded calls exist that no call has matched yet. So this call waits:
+            # other calls of the same task may follow at once and match these records,
+            # and then this call is simply new.
             self._waiting.add(task.id, wakeup.monotonic + effects.HOLD)
         else:
             self._start_call(task)
@@ -434,7 +436,8 @@ class Superstep:
             for call in (task, *held):
                 self._refuse(call, error)
             return
-        run.replay.unmatched[name] = None  # the user gets one notice
+        # The user gets only one notice for all calls of this name.
+        run.replay.unmatched[name] = None
         self._effects.append(effects.Emit("notices", notice_of(error, name)))
         self._start_call(task)
 
@@ -573,8 +576,8 @@ class Superstep:
                 self._end.is_paused = self._end.is_paused or not is_call
                 answering.store_questions(self.run, task, outcome)
             case records.Escaped(command) if not is_call:
-                # If a called graph commands its caller's graph, the caller handles the
-                # command.
+                # Only the command of a planned task acts here. If a called graph
+                # commands its caller's graph, the caller handles the command.
                 self._end.command = command
                 self._cancel(list(self._open), kill=False)
             case Withdrawn() if not is_call and self._ending_error() is None:
@@ -605,7 +608,8 @@ class Superstep:
         if is_handled and not run.stopped:
             run.store_end(task, (failure, (records.ERROR_SOURCE, task.name)))
             if self._end.failure is None:
-                # Otherwise the handler runs when the failing run is resumed.
+                # If another task has failed the run, the handler runs when the run is
+                # resumed.
                 self._start_handler(task, error)
             return
         run.store_end(task, (failure,))

@@ -64,7 +64,8 @@ def _size_of_value(value: Any) -> int:
     if isinstance(value, str | bytes | bytearray):
         return len(value)
     # The attribute is looked up on the type, because a user's `__getattr__` may run any
-    # code. The value of a `Shared` handle is in shared memory already.
+    # code. A `Shared` handle counts as empty, because its value is in shared memory
+    # already.
     if not hasattr(type(value), "nbytes") or isinstance(value, Shared):
         return 0
     try:
@@ -259,8 +260,8 @@ class AdmissionQueue:
                 continue
             again_at = self._start_group(group)
             if again_at is not None:
-                # The free slots are reserved for this task, or tasks that need fewer
-                # would starve it.
+                # The free slots are reserved for this task. Otherwise tasks that need
+                # fewer slots could take them again and again, and starve it.
                 lacking |= names
                 earliest = min(earliest, again_at)
             if not group.jobs:
@@ -295,8 +296,8 @@ class AdmissionQueue:
         """
         if key.concurrency is not None and not key.concurrency.has_room:
             return False
-        # A task may hold a slot while it waits for an OS thread. But a start that
-        # counts for a rate must happen now.
+        # A task without a rate may hold its slots while it waits for an OS thread. But
+        # a start that counts for a rate must happen at once.
         return key.demand.rate is None or self._free(key.executor) >= 1
 
     def _refuse_stuck(self) -> None:

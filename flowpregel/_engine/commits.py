@@ -63,7 +63,8 @@ class Committer:
                 self.commit(batch)
             return
         fault("committer.commit.before")
-        # Bodies on this loop continue while another OS thread commits.
+        # Another OS thread commits, so that bodies on this loop continue during the
+        # commit.
         batch = self.saver.prepare(batch)
         await _commit_with_others(self.saver, batch)
         fault("committer.commit.after", (batch,), finished)
@@ -199,7 +200,8 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
                     done.set_exception(error)
     finally:
         del _QUEUES[asyncio.get_running_loop(), saver]
-        # Futures are left only if the loop is ending, and this task with it.
+        # Futures remain here only if the loop is ending, and this task with it. They
+        # are cancelled, so that no coroutine waits for them.
         for done in (*group, *waiting):
             done.cancel()
 
@@ -214,7 +216,7 @@ def _commit_together(
     except Exception as error:  # noqa: BLE001 - it is raised in the run that asked
         if len(batches) == 1:
             return [error]
-        # A single batch may be the cause, so commit each batch on its own: the others
-        # are then stored.
+        # A single batch may be the cause of the error. So each batch is committed on
+        # its own, and the others are stored.
         return [_commit_together(saver, (batch,))[0] for batch in batches]
     return [None] * len(batches)

@@ -183,7 +183,8 @@ class Engine:
             raise
         if self._request is None and self.result is None:
             if self._tasks.stopping is not None:
-                # Some of the waiting runs may not know yet.
+                # Runs that began to wait after the request to stop have not received it
+                # yet.
                 self._stop_all(self._tasks.stopping)
             deadlines = [run.deadline for run in self._waiting]
             deadlines.append(self._tasks.deadline)
@@ -198,7 +199,8 @@ class Engine:
         if isinstance(request, Wait):
             events = self._inbox.take(0 if self._inline.waiting else request.deadline)
             if not events and self._inline.waiting and request.deadline != 0:
-                # There are no events, so this OS thread runs its own tasks.
+                # While there are no events, this OS thread runs the tasks that wait for
+                # it.
                 self._inline.work()
                 events = self._inbox.take(0)
             self._deliver(events)
@@ -235,8 +237,8 @@ class Engine:
                 assert committer is not None
                 await committer.commit_on_loop(effect.batch)
             else:
-                # If this is cancelled, the OS thread continues, so it must not change
-                # the engine.
+                # A cancellation of this coroutine does not stop the OS thread, so the
+                # thread must not change the engine: it only returns the reply.
                 run.reply = await asyncio.to_thread(self._reply_to, request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
@@ -250,7 +252,8 @@ class Engine:
         assert isinstance(inbox, LoopInbox)
         if not self._inline.waiting:
             return await inbox.take_on_loop(request.deadline)
-        # Bodies on this loop receive results before further tasks begin.
+        # Control passes to the loop once, so that its bodies receive their results
+        # before further tasks begin.
         await asyncio.sleep(0)
         events = await inbox.take_on_loop(0)
         if not events and self._inline.waiting and request.deadline != 0:
@@ -362,7 +365,8 @@ class Engine:
     def _deliver(self, events: list[Event]) -> None:
         """Give each run its events, and make runs ready that have events or are due."""
         stopped = self._take_stop(events) if self._is_asked_to_stop else None
-        task_events: list[Any] = events  # none is `Stopped`
+        # No event is a `Stopped` any more, because `_take_stop` has removed it.
+        task_events: list[Any] = events
         self._tasks.deliver(task_events, self._root)
         if stopped is not None:
             self._begin_to_stop(stopped)
@@ -393,8 +397,8 @@ class Engine:
         if self._tasks.stopping is None and not stopped.kill:
             grace = self._plan.stop_grace
             self._post_later(grace, Stopped(stopped.reason))
-            # An OS thread cannot be stopped: a second later the run stops waiting for
-            # it.
+            # An OS thread cannot be stopped, so a second later the run no longer waits
+            # for its task.
             self._post_later(grace + 1, Stopped(stopped.reason, leave=True))
         self._stop_all(stopped)
 
@@ -446,7 +450,8 @@ class Engine:
         driver.
         """
         if isinstance(end, StopIteration):
-            run.end = end = end.value  # the steps have returned the result
+            # A StopIteration carries the result that the steps have returned.
+            run.end = end = end.value
         if run.failure is not None:
             run.end = end = run.failure
         elif contexts := self._contexts_of(run):

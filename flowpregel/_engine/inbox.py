@@ -153,7 +153,8 @@ class LoopInbox(RunInbox):
     def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread."""
         super().post(*events)
-        # A closed loop has no waiting run: a step timeout has left this task behind.
+        # If the loop is closed, no run waits for the event: it comes from a task that a
+        # step timeout has left behind.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._is_awake.set)
 
@@ -184,9 +185,9 @@ class LoopInbox(RunInbox):
             self._is_awake.set()
 
         if deadline is not None:
-            # An event loop's clock is the monotonic one. `asyncio.timeout` takes its
-            # end for a cancellation where the task was cancelled before, in early
-            # versions of Python 3.11.
+            # The timer is set directly, because the loop's clock is the monotonic clock
+            # too. `asyncio.timeout` is not used: in early versions of Python 3.11 it
+            # takes its own end for a cancellation if the task was cancelled before.
             timer = self._loop.call_at(deadline / 1e9, end)
         try:
             while not (self.has_events or is_over):
@@ -221,8 +222,11 @@ class LoopInbox(RunInbox):
             is_read = done.done()
         finally:
             if not is_read:
-                done.cancel()  # the other OS thread reads no further value
-                self._give_up_reading(unread, [*events])  # the thread may still append
+                # The cancelled future makes the other OS thread read no further value.
+                done.cancel()
+                # The events are copied, because the thread may still append to the
+                # list.
+                self._give_up_reading(unread, [*events])
         if not is_read:
             return []
         return [event for event in events if event is not None]
@@ -252,7 +256,7 @@ def _read_all(
             events.append(event.read_in_time())
         else:
             events.append(event)
-    # The loop may have been closed.
+    # If the loop has been closed, no coroutine waits for the events.
     with suppress(RuntimeError):
         done.get_loop().call_soon_threadsafe(_set_done, done)
 

@@ -36,7 +36,7 @@ def live_state(
     begun = [(job.task, *running[job.key]) for job in jobs if job.key in running]
     begun += [(task, 0, 0) for task in graphs]
     visible = [entry for entry in begun if not entry[0].node.hidden]
-    # The list may be cut, so the tasks that do the work come first.
+    # The tasks that do the work come first, because the list may be cut.
     visible.sort(key=lambda entry: entry[0].node.role != "leaf")
     return {
         "running": [_running_task(*entry) for entry in visible[:MOST_TASKS]],
@@ -56,8 +56,8 @@ def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
     return {
         "id": task.id,
         "name": task.name,
-        # Not `task.call`, which may run code of the arguments' classes if there is no
-        # record.
+        # `task.call` is not used: without a record it may run code of the classes of
+        # the arguments.
         "text": "" if task.record is None else task.record.text,
         "role": task.node.role,
         "caller": "" if task.parent is None else task.parent.id,

@@ -43,7 +43,8 @@ class SharedResults:
         try:
             busy = {key: BUSY for key in missing if not self._claim(key)}
             if missing:
-                # Look again: another run may have shared a result before the claim.
+                # The cache is read again, because another run may have shared a result
+                # before the claim.
                 values |= self._cache.get(missing)
         except BaseException:
             self._release(unclaimed)

@@ -172,8 +172,8 @@ class TaskStarter:
             self._admit(jobs, placement.limits, placement.concurrency)
             return
         if placement.concurrency is not None:
-            # Jobs below a task go before those that wait: the task, which holds a slot,
-            # waits for them.
+            # A task holds a slot while it waits for the jobs below it, so these jobs go
+            # before the other waiting jobs.
             jobs = placement.concurrency.acquire(jobs, first=is_below)
         self._due += jobs
 
@@ -209,8 +209,8 @@ class TaskStarter:
             return Placement(executor, self._limits.get(None), limits)
         if is_below:
             return Placement(executor, None, limits)
-        # One limit for each kind of resources: a task that waits for a resource does
-        # not block others.
+        # Each kind of resources has a limit of its own, so that a task that waits for a
+        # resource does not block tasks that do not need it.
         concurrency = self._limits.setdefault(
             (executor, resources), ConcurrencyLimit(executor.room, places_of)
         )
@@ -366,8 +366,8 @@ class TaskStarter:
         for it.
         """
         if failure is not None:
-            # The run may have failed without a chance to end its tasks, and then bodies
-            # would never return.
+            # The run may have failed before it could end its tasks. They are cancelled
+            # here, because otherwise their bodies would never return.
             for job in [*self._jobs.values()]:
                 job.executor.cancel(job.key, kill=True)
         self._executors.close(failure)
@@ -463,7 +463,8 @@ class RunExecutors:
         if self._is_awaited(node):
             return self._event_loop(node)
         if node.role == "body":
-            # Bodies orchestrate and wait, so any number of them may run.
+            # Bodies only make calls and wait for them, so any number of them may run at
+            # once.
             return self._once(
                 "body", lambda: ThreadExecutor(1_000_000, name="flowpregel-body")
             )
@@ -543,7 +544,8 @@ class RunExecutors:
     def close(self, failure: BaseException | None) -> None:
         """End the executors made for the run, which ended with *failure*."""
         for executor in self._made.values():
-            # After a step timeout, tasks on OS threads are not waited for.
+            # After a step timeout, tasks on OS threads are abandoned, and not waited
+            # for.
             is_left = isinstance(failure, TimeoutError) or executor in self._left_behind
             if isinstance(executor, ThreadExecutor) and is_left:
                 executor.abandon()
