@@ -5,13 +5,15 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from flowpregel._core.commands import Command, call_target_of
-from flowpregel._core.ids import CallKey
+from flowpregel._core.effects import Commit, Ended
+from flowpregel._core.ids import CallKey, Span
 from flowpregel._core.records import RETURN, Arguments, Node
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import current_scope, interrupt
@@ -286,3 +288,50 @@ def test_the_code_of_a_body_is_that_of_before_it_runs() -> None:
     assert [6] == repaired.run(None).values
 
     assert [] == [text for mode, text in repaired.emitted if mode == "notices"]
+
+
+class MeasuringDriver(CrashDriver):
+    """A driver that knows when each attempt began, so that attempts are stored."""
+
+    def post(self, *events: Any) -> None:
+        """Let the next wake-up bring *events*, the ends with a span."""
+        span = Span(5, 1.0, "inline", 7)
+        super().post(
+            *(
+                replace(event, span=span) if isinstance(event, Ended) else event
+                for event in events
+            )
+        )
+
+
+def test_the_record_of_a_body_counts_the_results_that_it_used() -> None:
+    """By the names and the code of the tasks, over all attempts once."""
+    world = World()
+    world.down.add("body")
+
+    def body(given: Any) -> Any:
+        results = [call(world.one, given + index).result() for index in range(2)]
+        results.append(call(world.two, given).result())
+        if len(world.runs) > 3:
+            world.down.clear()
+        return world.note("body", sum(results))
+
+    driver = MeasuringDriver(
+        program(node("n", body, retry=(AT_ONCE,))), InMemorySaver()
+    )
+    assert [4] == driver.run(1).values
+
+    records = [
+        task.ran
+        for effect in driver.effects
+        if isinstance(effect, Commit)
+        for task in effect.batch.writes
+        if task.ran is not None
+    ]
+    assert [("one", 1), ("one", 1), ("two", 1), ("n", 2)] == [
+        (record.name, record.attempts) for record in records
+    ]
+    assert [(), (), (), (("one", "one", 2), ("two", "two", 1))] == [
+        record.used for record in records
+    ]
+    assert {(5, 1.0, "inline", 7)} == {record[1:3] + record[4:6] for record in records}

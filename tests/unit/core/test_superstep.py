@@ -204,6 +204,27 @@ def test_the_depth_of_a_call_is_the_number_of_its_callers() -> None:
     steps.close()
 
 
+def test_the_graphs_that_a_body_calls_have_namespaces_by_their_order() -> None:
+    """Their checkpoints are found there again; the first has that of the body."""
+    steps, (_, body) = fed(CrashDriver(program(node("body")), None), 1)
+    graph = node("graph", role="graph")
+    made = [
+        Call(body.id, 1, target, Arguments((1,), {}))
+        for target in (graph, node("leaf"), graph, graph)
+    ]
+
+    tasks = steps.send(Wakeup(made, 2, 0)).tasks
+
+    space = body.namespace
+    assert [space, f"{space}|1", f"{space}|2"] == [
+        task.namespace for task in tasks if task.name == "graph"
+    ]
+    assert [f"leaf:{tasks[1].id}"] == [
+        task.namespace for task in tasks if task.name == "leaf"
+    ]
+    steps.close()
+
+
 # -------------------------------------------------------------------- handlers
 
 
