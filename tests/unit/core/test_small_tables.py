@@ -290,6 +290,7 @@ def test_a_text_version_of_another_saver_counts_on() -> None:
     [
         (interrupt_id("flow:1", 0), True),
         ("0" * 32, True),
+        ("0123456789abcdef" * 2, True),
         ("face", False),
         ("g" * 32, False),
         ("0" * 33, False),
