@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, RunNotice, UnmatchedCallsError
 from flowpregel.func import Flow, entrypoint, task
 
@@ -187,11 +189,24 @@ def test_a_new_call_in_front_of_the_others_waits_for_them_to_fit(
     assert [9] == [each for each in seen if isinstance(each, int)]
 
 
+class EagerSaver(InMemorySaver):
+    """A saver that reads the results of all calls at once, as others' savers do."""
+
+    def load(
+        self, address: Address, *, before: str | None = None, lazy_results: bool = False
+    ) -> Saved | None:
+        """Return a checkpoint with all its results."""
+        return super().load(address, before=before)
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
 def test_other_arguments_for_the_same_task_are_told_of(
-    saver: BaseCheckpointSaver,
+    is_eager: bool, saver: BaseCheckpointSaver
 ) -> None:
     """The body was edited; neither its input nor the code of the task was."""
     ran: list[int] = []
+    if is_eager:
+        saver = EagerSaver()
 
     @task
     def work(x: int) -> int:

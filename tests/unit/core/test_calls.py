@@ -14,7 +14,17 @@ import pytest
 from flowpregel._core.commands import Command, call_target_of
 from flowpregel._core.effects import Commit, Ended
 from flowpregel._core.ids import CallKey, Span
-from flowpregel._core.records import RETURN, Arguments, Node
+from flowpregel._core.program import Options
+from flowpregel._core.records import (
+    MADE_BY,
+    RETURN,
+    Address,
+    Arguments,
+    Durability,
+    MadeBy,
+    Node,
+)
+from flowpregel.channels import LastValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import current_scope, interrupt
 from flowpregel.errors import ReplayMismatchError, RunNotice
@@ -335,3 +345,24 @@ def test_the_record_of_a_body_counts_the_results_that_it_used() -> None:
         record.used for record in records
     ]
     assert {(5, 1.0, "inline", 7)} == {record[1:3] + record[4:6] for record in records}
+
+
+def test_a_checkpoint_of_the_exit_has_the_code_of_all_nodes_of_its_run() -> None:
+    """The attempts themselves are not stored, because their writes are not."""
+    first = node("first", writers=(lambda out, _: [("b", out)],))
+    second = node("second", triggers=("b",), channels="b")
+    driver = MeasuringDriver(
+        program(first, second, b=LastValue(str)),
+        InMemorySaver(),
+        Options(durability=Durability.EXIT),
+    )
+
+    driver.run(1)
+
+    assert driver.saver is not None
+    stored = driver.saver.load(Address("t"))
+    assert stored is not None
+    made_by = MadeBy(*stored.checkpoint.metadata[MADE_BY])
+    assert (True, True) == made_by[:2]
+    assert ["first", "second"] == [name for name, _, _ in made_by.nodes]
+    assert all(code for _, code, _ in made_by.nodes)

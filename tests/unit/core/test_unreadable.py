@@ -81,8 +81,11 @@ def test_a_call_with_a_lost_result_stays_until_its_body_makes_it_again(
 @pytest.mark.parametrize("policy", ["error", "rerun"])
 def test_an_error_that_is_lost_leaves_its_text(policy: Any) -> None:
     """Its task is tried again in any case."""
-    (write,) = readable(saved(PendingWrite("1", ERROR, LOST)), policy).writes
+    before = saved(PendingWrite("1", ERROR, LOST), *KEPT)
 
+    (write, *others) = readable(before, policy).writes
+
+    assert [*KEPT] == others
     assert ("1", ERROR) == (write.task_id, write.channel)
     assert isinstance(write.value, RecordedError)
     assert "its class is gone" in str(write.value)
