@@ -344,6 +344,7 @@ def test_the_record_of_a_body_counts_the_results_that_it_used() -> None:
     assert [(), (), (), (("one", "one", 2), ("two", "two", 1))] == [
         record.used for record in records
     ]
+    assert all(driver.clock >= record.planned > record.began for record in records)
     assert {(5, 1.0, "inline", 7)} == {record[1:3] + record[4:6] for record in records}
 
 
@@ -366,3 +367,80 @@ def test_a_checkpoint_of_the_exit_has_the_code_of_all_nodes_of_its_run() -> None
     assert (True, True) == made_by[:2]
     assert ["first", "second"] == [name for name, _, _ in made_by.nodes]
     assert all(code for _, code, _ in made_by.nodes)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_new_input_names_the_calls_of_the_run_that_it_leaves_behind(count: int) -> None:
+    """If any has finished; `run` would go on with them."""
+    world = World()
+    world.down.add("body")
+
+    def body(given: Any) -> Any:
+        for number in range(count):
+            call(world.one, number).result()
+        return world.note("body", given)
+
+    driver = driver_of(body, role="body")
+    with pytest.raises(ValueError, match="body"):
+        driver.run(1)
+    world.down.clear()
+
+    driver.run(2)
+
+    notices = [text for mode, text in driver.emitted if mode == "notices"]
+    plural = "call" if count == 1 else "calls"
+    assert [f"an unfinished run with {count} finished {plural} "] * bool(count) == [
+        text.partition("is left behind")[0] for text in notices
+    ]
+
+
+def key_of(name: str, arguments: str, code: str, text: str) -> CallKey:
+    """Return the key of a call, with digests of twelve equal digits."""
+    return CallKey(name, arguments * 12, code * 12, text)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "texts"),
+    [
+        (
+            key_of("one", "a", "c", "one(1)"),
+            key_of("two", "b", "d", "two(2)"),
+            (
+                "one(1)   [code cccccccc, arguments aaaaaaaa]",
+                "two(2)   [code dddddddd, arguments bbbbbbbb]",
+            ),
+        ),
+        (
+            key_of("one", "a", "c", "one(x)"),
+            key_of("one", "b", "c", "one(x)"),
+            ("arguments bbbbbbbb] (what differs is a part that is not shown)",),
+        ),
+        (
+            key_of("one", "a", "c", "one(<Big>, <List>)"),
+            key_of("one", "b", "c", "one(<Big>, <List>)"),
+            ("(what differs is the content of <Big>, <List>)",),
+        ),
+    ],
+    ids=["another task", "same text", "types alone"],
+)
+def test_a_call_that_differs_by_chance_is_shown_beside_the_recorded_one(
+    first: CallKey, second: CallKey, texts: tuple[str, ...]
+) -> None:
+    """With the beginnings of both digests, and what the texts do not show."""
+    keys = [first]
+
+    def body(given: Any) -> Any:
+        target = Node(name="work", steps=(call_target_of(len),), is_task=True)
+        scope = current_scope("work")
+        result = scope.ends.call(target, Arguments(("",), {}), keys[-1]).result()
+        return result, interrupt(given)
+
+    driver = driver_of(body)
+    driver.run("q")
+    keys.append(second)
+
+    with pytest.raises(ReplayMismatchError) as caught:
+        driver.run(Command(resume="yes"))
+
+    for text in texts:
+        assert text in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from flowpregel._core.effects import (
     Call,
     Cancel,
     Commit,
+    Emit,
     Ended,
     Resolve,
     Stopped,
@@ -223,6 +225,62 @@ def test_the_graphs_that_a_body_calls_have_namespaces_by_their_order() -> None:
         task.namespace for task in tasks if task.name == "leaf"
     ]
     steps.close()
+
+
+def test_the_start_of_a_call_is_shown_to_those_who_watch_tasks() -> None:
+    """And to no others."""
+    for modes in ({"tasks"}, {"values"}):
+        driver = CrashDriver(
+            program(node("body")), None, Options(modes=frozenset(modes))
+        )
+        steps, (_, body) = fed(driver, 1)
+        effect = steps.send(Wakeup([call_of(body)], 2, 0))
+        shown = []
+        while not isinstance(effect, Wait):
+            if isinstance(effect, Emit):
+                shown.append((effect.mode, effect.payload["name"]))
+            effect = steps.send(None)
+
+        assert ([("tasks", "one")] if modes == {"tasks"} else []) == shown
+        steps.close()
+
+
+# -------------------------------------------------------------------- commits
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_task_wrote_is_stored_before_anything_of_it_is_shown(
+    fails: bool,
+) -> None:
+    """Nobody sees what a crash would take back."""
+    modes = frozenset({"values", "updates", "tasks", "debug"})
+    outcome = Raised(ValueError("boom")) if fails else None
+    driver = CrashDriver(
+        program(node("n")),
+        InMemorySaver(),
+        Options(modes=modes),
+        schedule=Schedule(ends(n=outcome)),
+    )
+    with suppress(ValueError):
+        driver.run(1)
+
+    (ended,) = driver.seen.attempts
+    stored = [
+        index
+        for index, effect in enumerate(driver.effects)
+        if isinstance(effect, Commit)
+        and any(task.task_id == ended for task in effect.batch.writes)
+    ]
+    last_wait = max(
+        index for index, effect in enumerate(driver.effects) if isinstance(effect, Wait)
+    )
+    shown = [
+        index
+        for index, effect in enumerate(driver.effects)
+        if isinstance(effect, Emit) and index > last_wait
+    ]
+    assert len(shown) > 1
+    assert stored[0] < shown[0]
 
 
 # -------------------------------------------------------------------- handlers
