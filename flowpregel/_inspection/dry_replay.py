@@ -137,7 +137,7 @@ def dry_superstep(
         setting,
     )
     for task in tasks:
-        # A failure is reported at once, without retries.
+        # The nodes get no retry policies, because a failure must be reported at once.
         task.node = replace(task.node, retry=())
     superstep = Superstep(run, tasks, setting)
     withheld: Counter[str] = Counter()
@@ -260,8 +260,8 @@ class _BodyGate:
                     return (yield effects.Submit(bodies, setting))
                 return None
             case effects.CacheLookup():
-                # Results that other runs share may no longer exist when the run
-                # resumes.
+                # A dry replay finds no shared results, because the results that other
+                # runs share may no longer exist when the run resumes.
                 return {}
             case effects.Wait() if self._ends:
                 deadline = time.monotonic_ns() + _PATIENCE

@@ -96,7 +96,7 @@ def _harmless() -> re.Pattern[bytes]:
         rb"\x95.{8}",
     )
     opcode = b"|".join(opcodes)
-    # Possessive, so that the pattern reads each byte only once.
+    # The quantifier is possessive, so that the pattern reads each byte only once.
     return re.compile(rb"\x80.(?:" + opcode + rb")*+\.", re.DOTALL)
 
 
@@ -323,7 +323,8 @@ class OpaqueObject:
 
     def _add_state(self, state: Any) -> None:
         if isinstance(state, dict):
-            model_fields = state.get("__dict__")  # of a pydantic model
+            # The state of a pydantic model contains its fields under ``__dict__``.
+            model_fields = state.get("__dict__")
             if isinstance(model_fields, dict):
                 self.fields |= model_fields
             else:

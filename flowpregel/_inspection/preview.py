@@ -166,8 +166,8 @@ class _Preview:
     def of(self, value: Any, depth: int) -> Any:
         """Return the preview of *value*, which is nested in *depth* containers."""
         self._items_left -= 1
-        # Patterns match subclasses too, so that a subclass of `str`, for example, is
-        # shown as a text.
+        # The patterns match subclasses too, so that an instance of a subclass of `str`,
+        # for example, is shown as a text.
         match value:
             case None | bool():
                 return value
@@ -180,7 +180,8 @@ class _Preview:
             case int():
                 return _of_int(value)
         items = None
-        with suppress(Exception):  # a user's container may raise anything
+        # A user's container may raise any error when its items are read.
+        with suppress(Exception):
             items = _container_parts(value, full=self._is_full)
         if items is None:
             text = _text_of(value)
@@ -379,7 +380,8 @@ named channels."""
 def channel_values(saved: Saved) -> dict[str, Any]:
     """Return the values of channels by the engine's names for them."""
     values = dict(saved.checkpoint.values)
-    # Deltas are not folded here, because only the flow has the reducer for them.
+    # A delta channel is shown by its seed and its writes, and not by its value, because
+    # only the flow has the reducer that folds them.
     for name, history in saved.deltas.items():
         values[name] = {
             "seed": history.seed,
@@ -407,7 +409,8 @@ def by_public_name(
         if name.startswith(_INTERNAL_PREFIXES):
             continue
         alias = _PUBLIC_NAMES.get(name, name)
-        # A user's channel may already have the public name.
+        # A user's channel may already have the public name. In this case, the engine's
+        # name is shown.
         is_free = alias == name or alias not in in_order
         public[alias if is_free else name] = value
     return public

@@ -255,8 +255,8 @@ class StoreReader:
         """Return the number of a checkpoint's tasks in each state."""
         tasks = checkpoint.tasks
         was_read = tasks.advance(self._most, is_held=is_held)
-        # For a run in progress some tasks are enough, because its status is known
-        # without them.
+        # The status of a run in progress is known without its tasks, so only some of
+        # them are read now. The tasks of other runs are read to the end.
         while was_read and tasks.is_behind and not is_held:
             was_read = tasks.advance(self._most, is_held=is_held)
         if thread_id not in self._runs:
@@ -333,7 +333,8 @@ class StoreReader:
         """Return the updated cursor of a thread's last run."""
         run = self._runs.pop(thread_id, None)
         if run is None or not self._update(run, thread_id):
-            # A result was undone, or another run has begun: read everything again.
+            # A result was undone, or another run has begun, so all that was read is
+            # forgotten, and read again.
             namespaces = self._namespaces(thread_id)
             for namespace in namespaces.values():
                 self._newest.pop(namespace.prefix, None)
@@ -360,8 +361,8 @@ class StoreReader:
                 is_held=run.is_held,
                 is_last=is_last,
             ):
-                # It was too early to read. The next update must read even if nothing
-                # was committed in between.
+                # The tasks could not be read yet. The next update must read them even
+                # if nothing is committed in between.
                 run.store_mark = -1
             if tasks.is_taken_back:
                 return False

@@ -197,7 +197,8 @@ def _details(task: TaskRecord) -> str:
         parts.append("shared by another run")
     elif task.attempt != 1:
         parts.append(f"attempt {task.attempt}")
-    # The first line of an error is its message. Further lines would break the table.
+    # Only the first line of an error is shown, which is its message. Further lines
+    # would break the table.
     first_line, _, _ = task.detail.strip().partition("\n")
     if first_line:
         parts.append(first_line)

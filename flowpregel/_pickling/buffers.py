@@ -18,7 +18,8 @@ def stays_inside(
     """
     try:
         view = buffer.raw()
-    except BufferError:  # not contiguous
+    except BufferError:
+        # A buffer that is not contiguous has no raw view, so it stays in the pickle.
         return True
     if views is None or view.nbytes < size:
         return True

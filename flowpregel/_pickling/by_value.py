@@ -32,9 +32,10 @@ def by_value_pickler() -> Any:
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType):
-                # Since 3.1.3 cloudpickle leaves the file's name out. It is passed as a
-                # new str object each time. Otherwise the pickle would depend on whether
-                # the value has other references to the same object.
+                # cloudpickle leaves the file name out since version 3.1.3, so the name
+                # is added here. It is a new str object each time: otherwise the pickle
+                # would depend on whether the value has other references to the same
+                # object.
                 return code_of_file, (
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
@@ -43,7 +44,8 @@ def by_value_pickler() -> Any:
                 sys.stdout,
                 sys.stderr,
             ):
-                # cloudpickle would read the file, and pickle a `StringIO` in its place.
+                # cloudpickle would read the file, and pickle a `StringIO` in place of
+                # it.
                 raise TypeError("cannot pickle an open file: pass its path")
             reduced = super().reducer_override(obj)
             if (
@@ -53,8 +55,8 @@ def by_value_pickler() -> Any:
             ):
                 reduced[2][0].pop("__pydantic_parent_namespace__", None)
                 if is_importable(obj):
-                    # Marked as a class of the main module: the reading process cannot
-                    # import it, but its digests must be equal.
+                    # The class is marked as a class of the main module. The reading
+                    # process cannot import it, but must compute equal digests.
                     reduced = (class_of_main, reduced[:2], *reduced[2:])
             return reduced
 

@@ -48,7 +48,8 @@ def snapshot_value(value: Any, description: object) -> Any:
     try:
         data = pickle.dumps(value, PROTOCOL)
         if isinstance(value, BaseException):
-            # An exception can be pickled although its pickle cannot be loaded.
+            # Some exceptions can be pickled although their pickles cannot be loaded, so
+            # the pickle is loaded once as a test.
             pickle.loads(data)
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
         data = _dumps_by_value(value, description)
@@ -150,7 +151,8 @@ class ReplayedWrites(Sequence[tuple[Any, ...]]):
         return tuple(self) == tuple(other)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, here or in another process, is a plain tuple of the decoded writes.
+        # A copy of this object, in this process or in another one, is a plain tuple of
+        # the decoded writes.
         return tuple, (tuple(self),)
 
     def __repr__(self) -> str:

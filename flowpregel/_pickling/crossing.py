@@ -48,7 +48,9 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
 
     stays = partial(stays_inside, large, SHARE_FROM)
     cloudpickle = sys.modules.get("cloudpickle")
-    # The user may have registered modules with `cloudpickle.register_pickle_by_value`.
+    # Plain pickle is only tried if no module is registered with
+    # `cloudpickle.register_pickle_by_value`, because it does not know the registered
+    # modules.
     if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
         try:  # `suppress` would cost more than the pickle of a small value
             data = pickle.dumps(value, PROTOCOL, buffer_callback=stays)
@@ -118,7 +120,8 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
     if is_typeddict(kind) and bases == (dict,):
         bases = (TypedDict,)
     slots = vars(kind).get("__slots__")
-    # A NamedTuple, or another metaclass, makes its slots itself, and may refuse them.
+    # Slots are passed on only for plain classes, because the metaclass of a
+    # `NamedTuple` and other metaclasses make the slots themselves, and may refuse them.
     makes_none = type(kind) in (type, ABCMeta) and not issubclass(kind, tuple)
     if makes_none and isinstance(slots, str | tuple | list | dict):
         namespace = {**namespace, "__slots__": slots}
@@ -168,7 +171,7 @@ def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
         return None
     try:
         target = resolve_name(name)
-    # ValueError: the function is local, or a lambda.
+    # A ValueError means that the function is local, or a lambda.
     except (ImportError, AttributeError, ValueError):
         return None
     for depth in range(1, 8):

@@ -27,8 +27,8 @@ def culprit_in(value: Any, encode: Callable[[Any], object]) -> tuple[str, Any]:
     """
     path = ""
     seen = {id(value)}
-    # An object may raise an error when its parts are read. Then the object itself is
-    # the culprit.
+    # If an object raises an error when its parts are read, the search ends, and the
+    # object itself is the culprit.
     with suppress(Exception):
         while len(seen) < _DEEPEST:
             refused = _first_refused(value, encode, seen)

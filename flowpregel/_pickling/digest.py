@@ -156,7 +156,8 @@ def _reduced(value: Any) -> str | tuple[Any, ...]:
             rest &= ~member.value
         return type(value), ([member.name for member in members], rest)
     if isinstance(value, enum.Enum):
-        # Reduced to its name, since a member with another value is the same member.
+        # A member is reduced to its name, since it remains the same member if its value
+        # changes.
         return type(value), (value.name,)
     return reduced(value)
 
@@ -319,7 +320,9 @@ class _Feeder:
             return
         depth = len(self._open)
         if (first := self._open.setdefault(id(value), depth)) != depth:
-            self._update(b"^%d" % (depth - first))  # the value contains itself
+            # The value contains itself, so only the distance to the outer value is
+            # written.
+            self._update(b"^%d" % (depth - first))
             return
         _WRITERS.get(kind, _Feeder._feed_object)(self, value)
         del self._open[id(value)]
@@ -357,8 +360,8 @@ class _Feeder:
         with memoryview(value) as view:
             self._update(b"b%d:" % view.nbytes)
             data = view if view.c_contiguous else view.tobytes()
-            # With the processor's instructions for it, SHA-256 takes about a third of
-            # the time.
+            # Large buffers are hashed with SHA-256 first. With the processor's
+            # instructions for SHA-256, this takes about a third of the time.
             self._update(
                 data if view.nbytes < _LARGE else hashlib.sha256(data).digest()
             )
@@ -376,13 +379,15 @@ class _Feeder:
             self._feed_class(value, is_value=True)
             return
         if (known := getattr(kind, "__flowpregel_digest__", None)) is not None:
-            # The object has stored its own digest, and does not change.
+            # The object has stored its own digest, and never changes, so its content is
+            # not read again.
             self._update(b"h")
             self.feed(known(value))
             return
         if kind.__module__.partition(".")[0] == "pathlib":
-            # Since Python 3.12 the pickle of a path has the segments that the path was
-            # built from, which differ between equal paths.
+            # Paths are written as text. Since Python 3.12, the pickle of a path
+            # contains the segments from which the path was built, and these differ
+            # between equal paths.
             self._update(b"p")
             self.feed((kind.__qualname__, str(value)))
             return
@@ -421,7 +426,8 @@ class _Feeder:
             self.feed(arguments)
         for part in rest:
             if isinstance(part, dict) and _FIELDS_SET in part:
-                # Which fields of a pydantic model were set does not affect equality.
+                # Two pydantic models are equal regardless of which fields were set
+                # explicitly, so this information is left out.
                 part = {key: item for key, item in part.items() if key != _FIELDS_SET}
             self.feed(list(part) if hasattr(part, "__next__") else part)
 

@@ -135,7 +135,8 @@ def choices(
     """
     options = []
     for kind, fields in with_defaults.items():
-        # Limited, because twenty fields have a million subsets.
+        # The number of subsets is limited, because twenty fields have a million
+        # subsets.
         subsets = islice(_subsets(fields), MOST_DIGESTS)
         options.append([(kind, names) for names in (frozenset[str](), *subsets)])
     combined = (dict(choice) for choice in product(*options))
@@ -175,7 +176,7 @@ def _without(
         state = _without_last(state, fields, names)
     elif isinstance(state, tuple):
         state = tuple(_without_keys(part, names) for part in state)
-    # the state of a pydantic model
+    # The state of a pydantic model contains the fields in an inner dict.
     elif isinstance(state, dict) and isinstance(state.get("__dict__"), dict):
         state = {**state, "__dict__": _without_keys(state["__dict__"], names)}
     else:

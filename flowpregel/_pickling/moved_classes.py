@@ -56,7 +56,8 @@ def _renamed_home(class_: type) -> Home | None:
             rest = name.removeprefix(new)
         else:
             continue
-        # A nested class keeps its depth in the module.
+        # The depth of a nested class is the same in the new module, so the old class
+        # shows how many names belong to the class.
         depth = class_.__qualname__.count(".") + 1
         module, *qualname = (old + rest).rsplit(".", depth)
         return module, ".".join(qualname)

@@ -84,7 +84,8 @@ class BaseCache(ProcessBound, ABC):
         """Run *function* where it does not block the event loop."""
         if self.answers_at_once:
             return function()
-        # Its import takes 44 ms; a caller with an event loop has it loaded.
+        # asyncio is imported only here, because its import takes 44 ms. If the caller
+        # has an event loop, it is loaded already.
         import asyncio  # noqa: PLC0415
 
         return await asyncio.to_thread(function)

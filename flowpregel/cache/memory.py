@@ -93,7 +93,8 @@ class RecordCache(StoreUser, BaseCache):
             _, expires_at = _HEAD.unpack_from(record)
             if expires_at <= now:
                 continue
-            # A value whose class is gone is a miss: it is computed and stored again.
+            # If the class of a value no longer exists, the value counts as missing. It
+            # is computed and stored again.
             with suppress(ValueEncodingError):
                 data = record[_HEAD.size :]
                 values[key] = self._store.codec.decode(data, f"the cached {key!r}")
@@ -180,7 +181,7 @@ class RecordCache(StoreUser, BaseCache):
         prefix = b"v" + labels_digest(namespace)
         for key in self._table.keys(transaction, prefix):
             if len(key) != 1 + _DIGEST_SIZE:
-                continue  # the key of a chunk of a large value
+                continue  # This is the key of a chunk of a large value.
             if self._pop(transaction, key[1:]) is not None:
                 count += 1
         return count

@@ -142,7 +142,8 @@ class Context(BaseChannel[Value, NoReturn]):
             loop, held.entered_by = asyncio.get_running_loop(), threading.get_ident()
             held.on_loop = partial(asyncio.run_coroutine_threadsafe, loop=loop)
         try:
-            # Shielded, because other tasks may wait for the same future.
+            # The future is shielded, because other tasks may wait for it too, and must
+            # not be cancelled with this one.
             return await asyncio.shield(held.entering)
         except Exception as error:
             held.manager = held.entering = None

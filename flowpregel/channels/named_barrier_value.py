@@ -69,7 +69,7 @@ class NamedBarrierValue(BaseChannel[None, Name]):
     def _is_name(self, value: Any) -> bool:
         try:
             return value in self.names
-        except TypeError:  # not hashable
+        except TypeError:  # A value that is not hashable is no name.
             return False
 
     def get(self) -> None:
@@ -143,7 +143,8 @@ class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
         if saved is not MISSING:
             seen, finished = saved
         new = super().from_checkpoint(seen)
-        # The channel must still wait for names that were added since the checkpoint.
+        # The program may have added names since the checkpoint. The channel must still
+        # wait for these.
         new.finished = finished and new.seen == new.names
         return new
 

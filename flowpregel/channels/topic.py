@@ -76,7 +76,8 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that contains the items *saved*."""
         if isinstance(saved, tuple):
-            # LangGraph once saved a pair: all items ever written, and the current ones.
+            # Earlier versions of LangGraph saved a pair: all items ever written, and
+            # the current items.
             _, saved = saved
         if saved is not MISSING:
             saved = [*saved] or MISSING
@@ -97,7 +98,7 @@ def _unseen(items: list[Value], known: list[Value]) -> list[Value]:
         try:
             is_new = item not in hashed
             hashed.add(item)
-        except TypeError:  # not hashable
+        except TypeError:  # Items that are not hashable are compared one by one.
             is_new = is_known or not _is_among(item, unhashable)
             unhashable.append(item)
         if is_new and not is_known:
@@ -115,7 +116,7 @@ def _is_equal(item: Any, other: Any) -> bool:
     try:
         return bool(item == other)
     except ValueError:
-        # Comparing arrays or data frames does not give a bool, so their pickles are
+        # Comparing arrays or data frames does not return a bool, so their pickles are
         # compared.
         if type(item) is not type(other):
             return False

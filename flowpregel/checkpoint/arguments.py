@@ -67,7 +67,7 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
         if key in call.redacted:
             return "it is redacted"
         size = 0
-        # The size is checked before the encoding, which would copy a large array.
+        # The size is checked first, because the encoding would copy a large array.
         with suppress(Exception):
             size = int(value.nbytes)
         try:
@@ -85,7 +85,8 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
 
     if limit <= 0:
         return None
-    # Reading `call.given` may unpickle the arguments, which runs code of their classes.
+    # Reading `call.given` may unpickle the arguments. This runs code of their classes,
+    # which may raise any error.
     with suppress(Exception):
         args = [encode(index, value) for index, value in enumerate(call.given.args)]
         kwargs = {

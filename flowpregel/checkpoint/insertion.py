@@ -221,7 +221,8 @@ def _relative_record(
     newly_seen = {
         node: triggers
         for node, triggers in seen.items()
-        # In most cases they are the same object, which is found faster by identity.
+        # Triggers that have not changed are nearly always the same object, and `is` is
+        # faster than a comparison.
         if (known := earlier.get(node)) is not triggers and known != triggers
     }
     # Between two keyframes the differences grow to n, so a checkpoint costs on average

@@ -78,10 +78,11 @@ def async_form(method: Callable[..., Any]) -> Any:
     event loop.
     """
 
-    # Without `updated`, the async form of an abstract method would be abstract too.
+    # Without ``updated=()``, the async form would get the mark of an abstract method
+    # from *method*, and would be abstract too.
     @wraps(method, updated=())
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Looked up by name, because a subclass may override the method.
+        # The method is looked up by name, because a subclass may override it.
         done = partial(getattr(self, method.__name__), *args, **kwargs)
         if self.commits_at_once:
             return done()
@@ -161,7 +162,8 @@ class LangGraphMethods:
         """
         address = address_of(config)
         values = checkpoint["channel_values"]
-        # A value whose version is not in the checkpoint could never be read.
+        # A value whose version is not in the checkpoint could never be read, so it is
+        # not stored.
         changed = tuple(
             name for name in new_versions if name in checkpoint["channel_versions"]
         )
@@ -275,7 +277,9 @@ def _tuple_of(saved: Saved) -> CheckpointTuple:
         pending_writes=[
             (write.task_id, write.channel, write.value)
             for write in saved.writes
-            if write.channel != ASKED  # LangGraph would take it for a task's output
+            # LangGraph would mistake a record of questions for a task's output, so it
+            # is left out.
+            if write.channel != ASKED
         ],
     )
 
@@ -461,7 +465,8 @@ def _is_trigger(name: str, value: Any) -> bool:
         value: The value of the channel.
     """
     if name.startswith(_JOIN):
-        # The name lists the awaited nodes. The value has those that have ended.
+        # The channel's name lists the awaited nodes, and its value lists the nodes that
+        # have ended.
         awaited = name.removeprefix(_JOIN).rpartition(":")[0]
         ended = value if isinstance(value, set | frozenset) else ()
         return sorted("+".join(map(str, ended)).split("+")) == sorted(

@@ -130,7 +130,7 @@ class LeaseFiles:
                 fence = _mark(file, max(replaced or 0, fences(address, 0)))
                 while not file.is_current():
                     # A takeover unlinked the file before the fence was written, so the
-                    # other run does not know this fence.
+                    # other run does not know this fence. The lease is acquired again.
                     file.close()
                     file = None
                     file, replaced = self._acquire(address, on_conflict, fences)
@@ -183,8 +183,8 @@ class LeaseFiles:
         owner, data = holder_and_state(path)
         if owner is None:
             return None
-        # A process that may not write to the file can still read the states that other
-        # watchers request.
+        # A process that may not write to the file cannot request the state, but can
+        # read the states that other watchers request.
         with suppress(PermissionError), closing(FileLock(path)) as file:
             file.write(WATCHED_UNTIL, time.time_ns() + WATCHED_FOR * 10**9)
         state = LiveState.read(self._table, os.path.basename(path).encode(), data)
@@ -202,7 +202,9 @@ class LeaseFiles:
             # If the file cannot be unlinked, fence 0 shows the next run that this
             # owner has released the lease and did not die.
             file.write(FENCE, 0)
-            with suppress(StoreBusyError):  # the holder of `leases.lock` is stopped
+            # If the process that holds `leases.lock` is stopped, the file is not
+            # unlinked.
+            with suppress(StoreBusyError):
                 self._remove(file, _RELEASE_TIMEOUT)
 
     def _remove(
@@ -247,7 +249,8 @@ class LeaseFiles:
         try:
             with suppress(FileExistsError):
                 os.mkdir(self._path, 0o700)
-                os.chmod(self._path, 0o700)  # the umask may have cleared some bits
+                # The umask may have removed bits of the mode.
+                os.chmod(self._path, 0o700)
             while (file := self._try_to_acquire(request)) is None:
                 raise_pending_interrupts()
                 time.sleep(pause)
@@ -265,7 +268,9 @@ class LeaseFiles:
                 self._resolve_conflict(file, request)
                 return None
             if not file.is_current():
-                return None  # the last owner unlinked the file after it was opened here
+                # The last owner unlinked the file after it was opened here, so the lock
+                # is worthless.
+                return None
             resources.pop_all()
             return file
 
@@ -277,7 +282,9 @@ class LeaseFiles:
         """
         owner = file.holder()
         if owner is None:
-            return  # the owner has the lock, and has not written its name yet
+            # The owner has the lock, but has not written its name yet, so the caller
+            # tries again.
+            return
         if request.on_conflict == "takeover":
             request.replaced = max(request.replaced or 0, file.read(FENCE))
             reject = partial(_reject_owner, file, request.address, request.fences)
@@ -367,7 +374,8 @@ class LiveState:
         """
         with suppress(StoreCorruptError):
             _, text = table.opened(key, data)
-            # JSON has no infinite numbers, though Python writes them.
+            # Python writes infinite numbers, which JSON does not have, so they are read
+            # as None.
             state: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
             return state
         return None
@@ -394,7 +402,9 @@ class LeaseWatch:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                thread.start()  # it sleeps first, and then waits for the lock
+                # The new thread sleeps first, and then waits for the lock that is held
+                # here.
+                thread.start()
                 self._thread = thread
             self._held[file] = live
 
@@ -419,8 +429,8 @@ class LeaseWatch:
         for lease in requested:
             lease.request_stop()
         for file, live in held:
-            # A run may have ended, or may change its state while the state is read. In
-            # this case the state is written in the next round.
+            # A run may end or change its state while the state is read. In this case,
+            # the state is written in the next round.
             with suppress(Exception):
                 if (
                     file.read(WATCHED_UNTIL) > time.time_ns()

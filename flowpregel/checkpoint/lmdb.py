@@ -169,7 +169,8 @@ class LMDBSaver(DurableSaver):
             ...     saver = LMDBSaver(folder + "/runs.lmdb")
             ...     saver.change_keys(encryption_key=os.urandom(32))
         """
-        # Constructed only for its checks of both keys, before anything is closed.
+        # The options are constructed only because this checks both keys, before
+        # anything is closed.
         StoreOptions(encryption_key=encryption_key, trust=key)
         same = self._store.seal
         is_kept = key is None and same.is_kept

@@ -149,7 +149,7 @@ def _sizes(
     def page(start: bytes, transaction: Any) -> list[tuple[bytes, int]]:
         keys = table.keys(transaction, prefix, start, _AT_ONCE)
         table.expect(transaction, keys)
-        # A damaged record with an empty key is counted, but cannot be read.
+        # A record with an empty key is damaged. It cannot be read, but it is counted.
         records = [
             (key, table.record(transaction, key) if key else None) for key in keys
         ]
@@ -193,7 +193,8 @@ class _Verifier:
     def verify_table(self, table: Table) -> None:
         """Read all records of a table, and the checkpoints of each namespace in it."""
         read = self.tables.read
-        with self._noting():  # the keys of a damaged table may be out of order
+        # The keys of a damaged table may be out of order, which raises an error.
+        with self._noting():
             for key, _ in _sizes(self.tables, table):
                 self.records += 1
                 with self._noting():

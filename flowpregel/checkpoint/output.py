@@ -124,15 +124,15 @@ class OutputBuffer:
             if self._timer is None:
                 self._timer = threading.Timer(PERIOD, self.flush)
                 self._timer.daemon = True
-                # While the program ends, no thread can be started. The output is still
-                # written, when the store is closed.
+                # While the program ends, no thread can be started. In this case, the
+                # output is written when the store is closed.
                 with suppress(RuntimeError):
                     self._timer.start()
 
     def flush(self) -> None:
         """Write the pending output in a transaction of its own."""
         if self.pending:
-            # The run's next commit raises the error again.
+            # The error is not lost, because the run's next commit raises it again.
             with suppress(StoreError):
                 self.write(lambda transaction: None)
 
@@ -146,9 +146,10 @@ class OutputBuffer:
         outputs: Pending = {}
 
         def both(transaction: Any) -> Any:
-            # The output is taken inside the transaction, when no other transaction can
-            # be writing, so that it is written in order. This function may be called
-            # again after more output has arrived, so the new output is appended.
+            # The pending output is taken inside the transaction, when no other
+            # transaction can be writing, so that it is written in the order of arrival.
+            # If this function is called again, more output may have arrived, so it is
+            # appended.
             with self._lock:
                 self._append(outputs, self.pending)
                 self.pending = {}
@@ -162,8 +163,8 @@ class OutputBuffer:
 
         try:
             return self._tables.write(both)
-        # KeyboardInterrupt need not be caught, because it is raised only before the
-        # transaction begins, or after the transaction is committed.
+        # `KeyboardInterrupt` need not be caught here, because it is raised only before
+        # the transaction begins, or after the commit.
         except Exception:
             with self._lock:
                 self._append(outputs, self.pending)

@@ -160,7 +160,8 @@ class Reader:
         self, address: Address, before: str | None, limit: int | None, bare: bool
     ) -> Iterator[CopiedCheckpoint]:
         size = _PAGE if limit is None else min(max(limit, 1), _PAGE)
-        # Shared, because neighbouring checkpoints have most of their deltas in common.
+        # All pages use the same chains, because neighbouring checkpoints have most of
+        # their deltas in common.
         chains: dict[str, DeltaChain] = {}
 
         def page_of(transaction: Any) -> list[CopiedCheckpoint]:
@@ -183,7 +184,8 @@ class Reader:
             yield from page
             before = page[-1].id
         if is_whole:
-            # This call raises an error if a checkpoint is missing.
+            # The call returns ids that are not needed, but raises an error if a
+            # checkpoint is missing.
             self.read(partial(self.tables.ids, address=address))
 
     def glance(self, address: Address) -> Glance | None:
@@ -219,8 +221,9 @@ class Reader:
             ends, source, parent, made_by = self.read(
                 partial(self._ends, address, identifier)
             )
-            # An edit or a replay starts again from the checkpoint from which its
-            # parent's nodes had started, so it does not contain their writes.
+            # An edit or a replay starts again from the checkpoint from which the nodes
+            # of the parent had started. So the edit does not contain their writes, and
+            # the parent's tasks are left out.
             for ran in () if is_edit else ends:
                 yield identifier, ran
             is_edit = source in ("update", "fork")
@@ -249,7 +252,8 @@ class Reader:
         )
         data = self.tables.checkpoints.get(transaction, key) if key else None
         if data is None:
-            return [], "input", None, UNKNOWN_CODE  # the checkpoint was deleted
+            # The checkpoint was deleted, so its tasks are unknown.
+            return [], "input", None, UNKNOWN_CODE
         ends = []
         for _, task_data in self.tables.writes.scan(transaction, key):
             task = WritesRecord(*self.tables.fields_of(task_data))
@@ -331,7 +335,7 @@ class Reader:
         for name, location in record.places.items():
             version = versions.get(name)
             if isinstance(location, bytes):
-                copied.values[name] = location  # the value itself, stored inline
+                copied.values[name] = location  # The value itself is stored inline.
             elif location == layout.STORED:
                 value = self.tables.value(transaction, namespace.prefix, name, version)
                 copied.values[name] = value
@@ -405,7 +409,8 @@ class Reader:
         writes, ran = split_writes_and_attempts(self._pending_writes(copied, maybe))
         fields = copied.record._asdict()
         del fields["places"], fields["keyframe"]
-        # The dicts are copied, because an in-memory store returns the stored record.
+        # The caller may change the dicts, and an in-memory store returns its stored
+        # record, so they are copied.
         fields["channel_versions"] = dict(fields["channel_versions"])
         fields["versions_seen"] = {
             node: {**seen} for node, seen in fields["versions_seen"].items()

@@ -141,7 +141,8 @@ class RecordSaver(BaseCheckpointSaver):
 
     @defer_interrupts()
     def commit(self, batches: Sequence[Batch]) -> None:
-        # A subclass's `prepare` may return a batch that is not encoded.
+        # A subclass's `prepare` may return a batch that is not encoded, so the batches
+        # are prepared here too.
         prepared = [RecordSaver.prepare(self, batch) for batch in batches]
         for batch in prepared:
             thread = batch.address.thread_id
@@ -156,8 +157,8 @@ class RecordSaver(BaseCheckpointSaver):
         for namespace in grown:
             if collector and collector.is_due(namespace):
                 address = Address(namespace.thread_id, namespace.namespace)
-                # The batches are already committed, so the error need not be raised. A
-                # later commit can sweep.
+                # The batches are already committed, so the run need not fail with this
+                # error. A later commit sweeps again.
                 with suppress(StoreBusyError, StoreFullError):
                     self._make_room(partial(collector.sweep, address=address))
 
@@ -195,8 +196,8 @@ class RecordSaver(BaseCheckpointSaver):
         self, thread_id: str, name: str, receiver: str
     ) -> tuple[Any] | None:
         request = {"thread_id": thread_id, "name": name, "receiver": receiver}
-        # A read comes first, because runs poll for signals, and most polls need no
-        # write.
+        # Runs poll for signals, and most polls find none. So a read comes first, which
+        # needs no write transaction.
         if self._read(partial(signals.unreceived, self._tables, **request)) is None:
             return None
         data = self._write(partial(signals.receive, self._tables, **request))
@@ -308,7 +309,8 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
     Raises:
         ValueEncodingError: A value cannot be encoded.
     """
-    # Ids are unique here, because *batch* keeps the objects alive.
+    # Values are recognized by their ids, which are unique because *batch* keeps the
+    # objects alive.
     encoded: dict[int, Any] = {}
 
     def encode_once(value: Any, label: object) -> Any:
@@ -346,8 +348,8 @@ def _encode_checkpoint(checkpoint: Checkpoint, encode: Encode) -> Checkpoint:
     metadata = {
         name: encode(value, METADATA) for name, value in checkpoint.metadata.items()
     }
-    # Without `dataclasses.replace`, which takes three times as long: this is done for
-    # every stored superstep.
+    # `dataclasses.replace` is not used, because it takes three times as long, and this
+    # is done for every stored superstep.
     return Checkpoint(
         id=checkpoint.id,
         parent_id=checkpoint.parent_id,
@@ -355,8 +357,8 @@ def _encode_checkpoint(checkpoint: Checkpoint, encode: Encode) -> Checkpoint:
         step=step,
         source=checkpoint.source,
         channel_versions=dict(checkpoint.channel_versions),
-        # A run replaces a node's inner mapping and never changes it, so a shallow copy
-        # is enough.
+        # A shallow copy is enough, because a run replaces the inner mapping of a node
+        # and never changes it.
         versions_seen=dict(checkpoint.versions_seen),
         changed=checkpoint.changed,
         updated_channels=checkpoint.updated_channels,
@@ -374,7 +376,7 @@ def _codes_in(batch: Batch) -> list[str]:
     for task in batch.writes:
         if task.ran is not None:
             attempts.append(task.ran)
-        # The record of a call is the last write of the call.
+        # The record of a call is always the last of the call's writes.
         fields = dict(task.writes[-1:]).get(CALLED)
         if fields:
             call = CallRecord(*fields)

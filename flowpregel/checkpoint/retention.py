@@ -237,7 +237,8 @@ def forget_checkpoints(
     needed = _needed_keys(tables, transaction, namespace.prefix, remaining.values())
     for table in (tables.values, tables.deltas):
         for key in table.keys(transaction, namespace.prefix):
-            # The key of a large value's chunk begins with the key of the value.
+            # The key of a chunk of a large value begins with the key of the value, so
+            # only the beginning is compared.
             if table.name + key[: layout.VALUE_LENGTH] not in needed:
                 table.discard(transaction, key)
     newest = max(remaining, default=None)
@@ -374,7 +375,7 @@ def undo_calls(
     tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
     chosen = {task.path for task in tasks.values() if task.task_id in calls}
     undone = _with_callers(chosen)
-    # For each caller, the path after which the next run may make other calls.
+    # This is, for each caller, the path after which the next run may make other calls.
     first = {caller_of(path): path for path in sorted(undone, reverse=True)}
     first.update(dict.fromkeys(chosen, ""))
     for key, task in tasks.items():

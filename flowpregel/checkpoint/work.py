@@ -60,7 +60,8 @@ def work_of(saved: Saved) -> list[Work]:
     of_task: dict[str, dict[str, Any]] = {}
     for write in saved.writes:
         if write.task_id != records.RUN_TASK_ID:
-            # A later write of None replaces, and so revokes, an earlier control write.
+            # If a later write of None follows a control write, it revokes the control
+            # write.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
     ran = {task_id: (path, ran) for task_id, path, ran in saved.ran}
     step = saved.checkpoint.step + 1
@@ -69,7 +70,7 @@ def work_of(saved: Saved) -> list[Work]:
         path, attempt = ran.get(task_id, ("", None))
         work = work_from(saved.address, step, task_id, writes, attempt)
         tasks.append(replace(work, path=path))
-    # The node that receives the input is not one of the user's nodes.
+    # The node `__start__`, which receives the input, is not one of the user's nodes.
     return [work for work in tasks if work.name != "__start__"]
 
 
@@ -82,7 +83,8 @@ def work_from(
 ) -> Work:
     """Return a task, given its newest write to each channel."""
     called = writes.get(records.CALLED)
-    # The store may come from elsewhere, and a part that is not text may be of any size.
+    # The store may come from elsewhere, so a part that is not text may be of any type
+    # and size.
     call_key = None
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
         call_key = CallKey(*called[:4])
@@ -118,7 +120,7 @@ def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, 
     if values:
         values.pop(records.NO_WRITES, None)
         return {"state": "done", "writes": values}
-    # Of an attempt that will be repeated, only the text of the error is stored.
+    # If an attempt failed and will be repeated, only the text of the error is stored.
     if error := writes.get(records.ERROR) or (ran and ran.error):
         return {"state": "failed", "error": error}
     if questions := writes.get(records.INTERRUPT):

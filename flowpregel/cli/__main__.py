@@ -2,6 +2,6 @@
 
 from flowpregel.cli import main
 
-# Worker processes import this file too, and must not run the command.
+# The command must not run in worker processes, which import this file too.
 if __name__ == "__main__":
     main()

@@ -66,7 +66,7 @@ def check_command(
     The exit code is 1 if a run would not resume as before: it would fail, use results
     of other code, or not ask for recorded calls.
     """
-    # Imported here: keeps --help fast.
+    # The import is done here, so that ``--help`` stays fast.
     from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415
 
     only_flow = None if flow is None else targets.load_flow(flow)
@@ -79,7 +79,7 @@ def check_command(
             return only_flow
         return None
 
-    # Bodies print to stderr, because stdout is only for the result.
+    # What the bodies print goes to stderr, because stdout is only for the result.
     with targets.open_to_write(store) as saver, redirect_stdout(sys.stderr):
         runs = dict(
             check_runs(
@@ -148,7 +148,9 @@ def debug_command(
         raise ConfigurationError(f"the arguments of {work.name} are not kept")
     function = _repeatable_function(arguments)
     try:
-        with redirect_stdout(sys.stderr):  # stdout is only for the result
+        # What the function prints goes to stderr, because stdout is only for the
+        # result.
+        with redirect_stdout(sys.stderr):
             result = function(*arguments.args, **arguments.kwargs)
     except Exception as error:
         print_note(whole_text(error).rstrip())
@@ -405,8 +407,8 @@ def logs_command(
     with targets.open_to_read(store) as saver, suppress(KeyboardInterrupt):
         is_running = True
         while is_running:
-            # Checked before the read, not after it: a run's output is complete only
-            # if the run had already ended when the read began.
+            # This is checked before the output is read: the output is complete only if
+            # the run had already ended when the read began.
             is_running = follow and saver.owner(thread) is not None
             for output in _output_of_last_run(
                 saver,

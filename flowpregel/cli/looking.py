@@ -140,7 +140,7 @@ def show_command(
     The tasks are listed by superstep: how they ended, how long they ran, how often they
     were tried, and their result, error or question; then the tasks that run now.
     """
-    # Imported here: keeps --help fast.
+    # The import is done here, so that ``--help`` stays fast.
     from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
 
     names: dict[str, str] = {}

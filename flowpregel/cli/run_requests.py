@@ -62,8 +62,8 @@ class RunRequest:
             name: The name of the command.
             words: The arguments that follow the thread's id.
         """
-        # Without --store, the flow must be named, because its checkpointer is the
-        # store.
+        # Without ``--store``, the advice must name the flow, because the store is the
+        # flow's checkpointer.
         store = self.options["store"]
         location = ["--store", store]
         if store is None:
@@ -169,7 +169,9 @@ def _print_stopped(request: RunRequest, error: BaseException) -> Code:
         text = f"{reason}\n{text}"
     print_note(text)
     if type(error) is errors.TaskCancelled:
-        return code  # `flowpregel cancel` stopped only this run
+        # `flowpregel cancel` has stopped only this run, so the whole command does not
+        # exit here.
+        return code
     raise click.exceptions.Exit(code) from error
 
 

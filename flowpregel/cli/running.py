@@ -300,7 +300,8 @@ def recover_command(every: float | None, **options: Any) -> Code:
     while True:
         for saved in _abandoned_runs(options["store"]):
             thread_id = saved.address.thread_id
-            # A run that has failed is not retried, because a person must check it.
+            # A run that has failed once is not resumed again, because a person must
+            # check it.
             if codes.get(thread_id, Code.OK) is Code.OK:
                 codes[thread_id] = _resume_recorded(saved, options)
         if every is None:
@@ -351,7 +352,8 @@ def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:
     run_options = dict(options)
     if not run_options["on_conflict"]:
         run_options["on_conflict"] = "raise"
-    token = pauses.set(True)  # the run stops where it waits for a time or a signal
+    # The run ends where it must wait for a time or a signal, and does not wait itself.
+    token = pauses.set(True)
     try:
         flow = targets.recorded_flow(saved)
         request = RunRequest(
@@ -362,7 +364,7 @@ def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:
         )
         code = run_flow(request, None, resume=flow.once)
     except errors.ThreadBusyError:
-        return Code.OK  # another process has resumed the run first
+        return Code.OK  # Another process has resumed the run first.
     except errors.FlowPregelError as error:
         print_note(f"error: {thread_id}: {error}")
         code = console.exit_code_of(error)

@@ -126,7 +126,7 @@ def _import(name: str, folder: str = "") -> ModuleType:
         if not os.path.isdir(folder):
             folder = os.getcwd()
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # worker processes get the same path
+        sys.path.insert(0, folder)  # Worker processes get the same path.
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -190,8 +190,8 @@ def flow_of_thread(
         return load_flow(flow)
     with open_to_read(store) as saver:
         saved = newest_checkpoint(saver, thread_id)
-    # The flow is imported only after the store is closed, because its program may open
-    # the same store for writing.
+    # The flow is imported only after the store is closed, because the flow's program
+    # may open the same store for writing.
     return recorded_flow(saved)
 
 
@@ -366,8 +366,8 @@ def find_checkpoint(
     for saved in saver.outline(Address(thread_id)):
         checkpoint = saved.checkpoint
         if _STEP.fullmatch(name):
-            # Checkpoints are listed newest first, so only the first one of a superstep
-            # matches.
+            # Checkpoints are listed newest first, so only the newest checkpoint of a
+            # superstep matches.
             is_match = checkpoint.step == int(name) and not ids
         else:
             is_match = checkpoint.id.startswith(name)

@@ -86,7 +86,7 @@ def run_to_end(
     run.resume = resume
     view = None if is_quiet else RunView(flow.name)
     parts: Any = run.items()
-    # Tasks print to stderr, because stdout is only for the result.
+    # What tasks print goes to stderr, because stdout is only for the result.
     with (
         ending(run.end, dies=False),
         redirect_stdout(sys.stderr),
@@ -94,7 +94,8 @@ def run_to_end(
         closing(parts),
         catch_warnings(),
     ):
-        simplefilter("ignore", RunNotice)  # `_show_parts` prints them
+        # The notices need no warnings, because `_show_parts` prints them.
+        simplefilter("ignore", RunNotice)
         return _show_parts(parts, view)
 
 
