@@ -444,3 +444,5 @@ def test_a_call_that_differs_by_chance_is_shown_beside_the_recorded_one(
 
     for text in texts:
         assert text in str(caught.value)
+    has_same_text = first.text == second.text
+    assert has_same_text is ("what differs" in str(caught.value))

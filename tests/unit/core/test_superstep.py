@@ -330,6 +330,21 @@ def test_a_resume_runs_the_handler_alone_and_once() -> None:
     assert ["h"] == [task.name for task in submitted(repaired)]
 
 
+def test_a_node_that_failed_before_it_had_a_handler_is_tried_again() -> None:
+    """Its failure was never given to one."""
+    broken = CrashDriver(
+        program(node("n"), node("h", lambda _: "handled", triggers=())),
+        InMemorySaver(),
+        schedule=Schedule(ends(n=Raised(ValueError("boom")))),
+    )
+    with pytest.raises(ValueError, match="boom"):
+        broken.run(1)
+    repaired = CrashDriver(handled().program, broken.saver)
+
+    assert ["1"] == repaired.run(None).values
+    assert ["n"] == [task.name for task in submitted(repaired)]
+
+
 # -------------------------------------------------------------------- time
 
 
