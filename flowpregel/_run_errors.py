@@ -61,7 +61,7 @@ class UnmatchedCallsError(_DetailedError):
     task: str
     count: int
     recorded: str
-    asked: str
+    called: str
 
     @property
     def summary(self) -> str:
@@ -70,7 +70,7 @@ class UnmatchedCallsError(_DetailedError):
         fit = "does" if self.count == 1 else "do"
         return (
             f"{self.count:,} recorded {calls} of {self.task} {fit} not fit "
-            f"(recorded {self.recorded}, asked for {self.asked})"
+            f"(recorded {self.recorded}, asked for {self.called})"
         )
 
     def __str__(self) -> str:
@@ -165,19 +165,20 @@ class ResourcesError(_DetailedError):
     task: str
     resource: str
     """The name of the resource."""
-    asked: float
-    there: float
+    requested: float
+    available: float
     """The amount of the resource in the whole pool."""
     holders: Sequence[str] = ()
     """The tasks that have the resource while they wait for this or similar calls."""
 
     def __str__(self) -> str:
-        name, total = self.resource, f"{self.there:,g}"
-        needs = f"task {self.task!r} needs {self.asked:,g} of {name!r}"
+        name = self.resource
+        needs = f"task {self.task!r} needs {self.requested:,g} of {name!r}"
+        total = f"{self.available:,g}"
         if self.holders:
             return (
-                f"{needs}, and would wait for "
-                f"ever: of the {total} that there are, tasks hold too much that wait "
+                f"{needs}, and would wait for ever: of the {total} that there are, "
+                "tasks hold too much that wait "
                 f"for their own calls ({', '.join(self.holders)}); let the tasks that "
                 "are called say what they take, and not those that call them"
             )

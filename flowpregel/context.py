@@ -73,7 +73,7 @@ class Job:
     """The task, planned by the core. Every executor gets the callable and the writers
     of the node.
     """
-    place: StepContext
+    step: StepContext
     """The superstep that the task belongs to. Its channels (in a worker, only those
     named by ``node.reads``) are shared with the run: a reader must copy a channel
     before applying writes to it.
@@ -161,7 +161,7 @@ class Scope:
         own_writes: dict[str, list[Any]] = {}
         for name, value in self.writes if fresh else ():
             own_writes.setdefault(name, []).append(value)
-        step = self.job.place
+        step = self.job.step
         for name in names:
             if name in step.managed:
                 values[name] = step.managed[name].get(step.step, step.stop)
@@ -207,7 +207,7 @@ class Scope:
     def rng(self) -> Any:
         """Return a new random number generator for this call; see `Runtime.rng`."""
         job, used, self.streams = self.job, self.streams, self.streams + 1
-        position = job.run.thread_id, job.place.namespace, job.place.step
+        position = job.run.thread_id, job.step.namespace, job.step.step
         seed = int(text_digest(*position, *job.task.stream, used), 16)
         try:
             from numpy.random import default_rng  # noqa: PLC0415 - only where it is installed
@@ -288,12 +288,12 @@ def config_of(scope: Scope) -> dict[str, Any]:
     config = dict(job.run.config)
     config["metadata"] = {
         **config.get("metadata", {}),
-        **labels_of(task, job.place.step),
+        **labels_of(task, job.step.step),
     }
     config["configurable"] = {
         **config.get("configurable", {}),
         "checkpoint_ns": task.namespace,
-        "checkpoint_id": job.place.checkpoint_id,
+        "checkpoint_id": job.step.checkpoint_id,
     }
     return config
 

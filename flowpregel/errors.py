@@ -268,9 +268,10 @@ class TaskExitError(_DetailedError):
     """A task's code tried to end the program (``sys.exit``, ``KeyboardInterrupt``)."""
 
     node: str
-    what: str
+    cause: str
+    """The exception with which the code tried that."""
     text = (
-        "Node {node!r} tried to end the program: {what}; let it return, or raise an "
+        "Node {node!r} tried to end the program: {cause}; let it return, or raise an "
         "exception"
     )
 
@@ -337,8 +338,10 @@ class TaskSerializationError(_DetailedError):
     """An input, a result or an error cannot be sent to or from a worker."""
 
     task: str
-    what: str
+    part: str
+    """The input, the result or the error, as a message names it."""
     path: str
+    """The path to the value that cannot be pickled."""
     cause: str
 
     def __str__(self) -> str:
@@ -346,13 +349,13 @@ class TaskSerializationError(_DetailedError):
             "create it inside the task, keep it in a Context channel, or use "
             "executor='threads'"
         )
-        if self.what == "the error":
+        if self.part == "the error":
             remedy = (
                 "an error is rebuilt from its args: give super().__init__() what it "
                 "needs"
             )
         return (
-            f"{self.what} of task {self.task!r} cannot be pickled at {self.path}: "
+            f"{self.part} of task {self.task!r} cannot be pickled at {self.path}: "
             f"{self.cause}; {remedy}"
         )
 

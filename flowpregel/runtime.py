@@ -315,9 +315,9 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         stopping=StopSignal(scope.ends.is_ending),
         saved=None if task.attempt.saved is None else private_copy(task.attempt.saved),
         rng=scope.rng,
-        previous=job.place.previous,
+        previous=job.step.previous,
         execution_info=ExecutionInfo(
-            checkpoint_id=job.place.checkpoint_id,
+            checkpoint_id=job.step.checkpoint_id,
             checkpoint_ns=task.namespace,
             task_id=task.id,
             thread_id=run.thread_id,

@@ -48,11 +48,11 @@ def check_chance(
         ReplayMismatchError: The body is not deterministic.
     """
     body: BodyCalls = caller.attempt.body
-    recorded = body.executed.get(record.place)
+    recorded = body.executed.get(record.position)
     if recorded is None and not run.replay.is_empty():
         recorded = _recorded_at(run, caller, record)
     if body.may_repeat:
-        body.executed[record.place] = record
+        body.executed[record.position] = record
     if recorded is None or _is_explained(caller, recorded, record):
         return
     changes = []
@@ -76,7 +76,7 @@ def _is_explained(
 ) -> bool:
     """Return whether a deterministic body may make this call instead of *recorded*."""
     body: BodyCalls = caller.attempt.body
-    if record.place == NOWHERE or body.has_new_result:
+    if record.position == NOWHERE or body.has_new_result:
         return True
     question = recorded[:2]
     if question == record[:2] or question in body.sequence.occurrences:
@@ -116,12 +116,12 @@ def _recorded_at(
     replay = run.replay
     if not replay.reuses_writes:
         return None
-    position = record.caller, record.place
+    position = record.caller, record.position
     recorded = _calls_by_position(replay).get(position)
     if recorded is None:
         index = caller.attempt.body.sequence.call_count - 1
         recorded = replay.lazy_call_at(ids.call_path(caller.path, index))
-    if recorded is None or (recorded.caller, recorded.place) == position:
+    if recorded is None or (recorded.caller, recorded.position) == position:
         return recorded
     note_change(run, caller, recorded, record)
     return None
@@ -134,7 +134,7 @@ def _calls_by_position(replay: Replay) -> dict[tuple[str, int], CallRecord]:
         for writes in replay.pending.values():
             record = record_in(writes)
             if record is not None:
-                replay.calls_by_position[record.caller, record.place] = record
+                replay.calls_by_position[record.caller, record.position] = record
     return replay.calls_by_position
 
 

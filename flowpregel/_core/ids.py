@@ -156,7 +156,7 @@ class CallRecord(NamedTuple):
     arguments: str
     code: str
     text: str
-    place: int
+    position: int
     """The position of the call among those in the body, or `NOWHERE`."""
     caller: str
     """A digest of the body that made the call: first of the code, then of the input."""
@@ -191,7 +191,7 @@ class FailedCall(NamedTuple):
 
     home: str
     """The module and the name of the function, with ``.map`` appended for a chunk."""
-    given: Any
+    arguments: Any
     """The arguments of the call."""
     redacted: frozenset[int | str]
     """The positions and names of the arguments that are not stored."""

@@ -422,9 +422,11 @@ class DeltaHistory:
     """One tuple for each superstep since the snapshot, oldest first."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The durable state at a barrier, as a saver stores and returns it.
+
+    A checkpoint never changes, nor do the mappings in it.
 
     In a `Batch`, *values* and *deltas* hold just the channels that changed since the
     parent; a changed channel in neither of the two is empty now. In a `Saved`, *values*

@@ -49,7 +49,7 @@ def unmatched(
         return None
     if run.options.on_unmatched is None or caller.record is not None:
         return None
-    if record.place == NOWHERE or not record.code or record.name in replay.matched:
+    if record.position == NOWHERE or not record.code or record.name in replay.matched:
         return None
     known = replay.unmatched
     if record.name not in known:
@@ -161,7 +161,7 @@ def _other_at(
         return recorded
     for writes in run.replay.pending.values():
         recorded = record_in(writes)
-        if recorded is None or recorded.place != record.place:
+        if recorded is None or recorded.position != record.position:
             continue
         if finished_writes(writes):
             return recorded

@@ -69,7 +69,7 @@ class RunContext(RunInfo):
         """Store the output of a task of the run with the saver of the run."""
         if self.committer is None or self.thread_id is None:
             return
-        task, step, data = job.task, job.place, text.encode(errors="replace")
+        task, step, data = job.task, job.step, text.encode(errors="replace")
         address = Address(self.thread_id, step.namespace, step.checkpoint_id)
         name = task.call or task.name
         output = CallOutput(

@@ -85,12 +85,12 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
 
     if limit <= 0:
         return None
-    # Reading `call.given` may unpickle the arguments. This runs code of their classes,
+    # Reading `call.arguments` may unpickle the arguments. This runs code of their classes,
     # which may raise any error.
     with suppress(Exception):
-        args = [encode(index, value) for index, value in enumerate(call.given.args)]
+        args = [encode(index, value) for index, value in enumerate(call.arguments.args)]
         kwargs = {
-            name: encode(name, value) for name, value in call.given.kwargs.items()
+            name: encode(name, value) for name, value in call.arguments.kwargs.items()
         }
         return bytes(codec.record_of((call.home, args, kwargs)))
     return None

@@ -419,7 +419,7 @@ def _without_position(task: WritesRecord, codec: ValueCodec) -> WritesRecord:
     fields = codec.decode(data, "a call") if data else None
     if fields is None:
         return task
-    record = CallRecord(*fields)._replace(place=NOWHERE)
+    record = CallRecord(*fields)._replace(position=NOWHERE)
     changed = codec.encode(tuple(record), "a call")
     return task._replace(
         writes={**task.writes, WRITES_IDX_MAP[CALLED]: (CALLED, changed)}

@@ -355,7 +355,7 @@ def _inject(
         case "error":
             value = scope.job.task.error
         case "previous":
-            value = scope.job.place.previous
+            value = scope.job.step.previous
         case _:
             value = scope.job.run.context
     if value is None and not injection.required:

@@ -117,7 +117,7 @@ class NodeWriter:
         is_input = self.node == START
         # A task without steps only writes the output of a nested graph.
         task = scope.job.task
-        is_nested = scope.job.place.namespace if is_input else not task.node.steps
+        is_nested = scope.job.step.namespace if is_input else not task.node.steps
         if is_nested:
             return
         subject = "the input" if is_input else f"the update by node {self.node!r}"

@@ -214,7 +214,7 @@ class CommitRules(SaverHooks):
         version: Any,
     ) -> None:
         batch: Any = line.batch(1, {"a": "x"})
-        batch.checkpoint.channel_versions = {"a": version}
+        batch.checkpoint = replace(batch.checkpoint, channel_versions={"a": version})
         line.saver.commit([batch])
 
         checkpoint = line.load().checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -206,7 +206,8 @@ class DeltaRules(SaverHooks):
             2,
             deltas={"d": fresh},
         )
-        batch.checkpoint.deltas = {"d": Delta(None, fresh)}
+        deltas = {"d": Delta(None, fresh)}
+        batch.checkpoint = replace(batch.checkpoint, deltas=deltas)
         line.saver.commit([batch])
 
         assert DeltaHistory(MISSING, (fresh,)) == line.load().deltas["d"]

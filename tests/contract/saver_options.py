@@ -134,7 +134,8 @@ class ForgettingRules(SaverHooks):
             each.batch(7, {"a": each.address}) for each in (line, copy)
         ]
         for batch in batches:  # of one version, which is known to both
-            batch.checkpoint.channel_versions = batches[0].checkpoint.channel_versions
+            versions = batches[0].checkpoint.channel_versions
+            batch.checkpoint = replace(batch.checkpoint, channel_versions=versions)
         grown.commit([writes("copy", 6, ("new", 1), task=9), batches[1]])
         assert before == everything(grown, "u")
 

@@ -274,7 +274,7 @@ def test_nothing_is_exceeded_and_everything_ends(
     assert 0 == machine.queue.count
     assert 0 == machine.book.count
     for error in machine.refused:
-        assert error.asked > error.there or error.holders
+        assert error.requested > error.available or error.holders
     if not machine.refused:
         assert machine.ended == sum(map(_size, runs))
 

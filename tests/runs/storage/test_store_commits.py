@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,9 @@ def test_what_waits_for_a_commit_goes_along_with_the_next(
 
 def test_what_a_commit_that_failed_made_of_a_state_is_forgotten(path: Path) -> None:
     """The state was taken for the new checkpoint, which then was not kept."""
-    wrong = Batch(Address("wrong"), checkpoint=step(1))
-    wrong.checkpoint.parent_id = wrong.checkpoint.id  # type: ignore[union-attr]
+    checkpoint = step(1)
+    own_child = replace(checkpoint, parent_id=checkpoint.id)
+    wrong = Batch(Address("wrong"), checkpoint=own_child)
     with LMDBSaver(path) as saver:
         saver.commit([Batch(Address("t"), checkpoint=step(0, {"n": 0, "m": 0}))])
         lost = Batch(

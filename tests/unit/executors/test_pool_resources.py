@@ -115,7 +115,7 @@ def test_a_call_that_needs_what_its_callers_keep_is_refused(
     pool.start([job := job_of(inner, resources=asked, parent=between.task)], events)
 
     error = refusal(events, job)
-    assert (name, *amounts) == (error.resource, error.asked, error.there)
+    assert (name, *amounts) == (error.resource, error.requested, error.available)
     assert ["outer"] == [*error.holders]
 
 
@@ -158,7 +158,7 @@ def test_a_task_that_needs_more_than_there_is_is_refused(
         pool.start([job := job_of(inner, resources=asked, parent=parent)], events)
 
         error = refusal(events, job)
-        assert (name, *amounts) == (error.resource, error.asked, error.there)
+        assert (name, *amounts) == (error.resource, error.requested, error.available)
         assert () == tuple(error.holders)
 
 
@@ -198,7 +198,7 @@ def test_calls_that_wait_for_what_each_others_callers_hold_do_not_wait_for_ever(
     pool.start(jobs, events)
 
     error = refusal(events, jobs[0])
-    assert ("memory", 4, 8) == (error.resource, error.asked, error.there)
+    assert ("memory", 4, 8) == (error.resource, error.requested, error.available)
     assert ["outer"] == [*error.holders]
     caller, worker, order = callers[0]
     worker.end_task(order)
@@ -281,7 +281,7 @@ def test_calls_that_wait_for_the_places_of_each_others_callers_do_not_wait_for_e
     pool.start(jobs, events)
 
     error = refusal(events, jobs[0])
-    assert ("disk", 1, 1) == (error.resource, error.asked, error.there)
+    assert ("disk", 1, 1) == (error.resource, error.requested, error.available)
     assert ["outer"] == [*error.holders]
 
 

@@ -74,7 +74,7 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
     Raises:
         TaskSerializationError: A part of *job* cannot be pickled.
     """
-    task, run, step = job.task, job.run, job.place
+    task, run, step = job.task, job.run, job.step
     # Only plain tuples and numbers are pickled, because pickling an instance of our
     # classes takes ten times as long.
     task_input = task.input
@@ -198,7 +198,7 @@ def _job_parts(
         "channels": channels,
     }
     others |= {
-        "previous": job.place.previous,
+        "previous": job.step.previous,
         "answers": task.attempt.answers,
         "error": task.error,
     }
