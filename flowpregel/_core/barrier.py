@@ -357,11 +357,12 @@ def _is_due(node: Node, state: RunState) -> bool:
         if not channel.is_available():
             continue
         version = state.versions.get(trigger)
-        if version is None and isinstance(channel, DeltaChannel):
-            continue  # The initial value of such a channel does not trigger its nodes.
-        if seen is None:
-            return True
-        if version is not None and (trigger not in seen or version > seen[trigger]):
+        if version is None:
+            # An initial value triggers a node once, but that of a DeltaChannel never.
+            is_new = seen is None and not isinstance(channel, DeltaChannel)
+        else:
+            is_new = seen is None or trigger not in seen or version > seen[trigger]
+        if is_new:
             return True
     return False
 

@@ -9,7 +9,7 @@ default. So a parameter with a default that is added later changes no call.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -43,28 +43,12 @@ class Spelling:
         if self.signature is None or (not kwargs and self._is_spelled(args)):
             return args, kwargs
         try:
-            arguments = self.signature.bind_partial(*args, **kwargs).arguments
+            bound = self.signature.bind_partial(*args, **kwargs)
         except TypeError:
             # The arguments do not fit, so the call will fail. They are recorded
             # unchanged.
             return args, kwargs
-        positional, named, has_gap = list[Any](), dict[str, Any](), False
-        for name, parameter in self.signature.parameters.items():
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                # All parameters before ``*args`` are positional too.
-                if name in arguments:
-                    positional, named = [*args], {}
-            elif parameter.kind is parameter.VAR_KEYWORD:
-                named.update(arguments.get(name, {}))
-            elif name not in arguments or _is_default(
-                arguments[name], parameter.default
-            ):
-                has_gap = True
-            elif has_gap or parameter.kind not in _POSITIONAL:
-                named[name] = arguments[name]
-            else:
-                positional.append(arguments[name])
-        return tuple(positional), named
+        return _spelled(args, bound)
 
     def _is_spelled(self, args: tuple[Any, ...]) -> bool:
         """Return whether arguments given only by position already have the canonical
@@ -105,6 +89,43 @@ def _spelling(signature: inspect.Signature) -> Spelling:
         if parameter.default is not parameter.empty
     ]
     return Spelling(signature, len(positional) - len(defaults), tuple(defaults))
+
+
+def _spelled(args: tuple[Any, ...], bound: inspect.BoundArguments) -> Spelled:
+    """Return the canonical spelling of a call.
+
+    Args:
+        args: The arguments that the call gives by position.
+        bound: All arguments of the call, bound to the signature.
+    """
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for index, parameter in _parameters_to_spell(bound):
+        argument = bound.arguments[parameter.name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            # All arguments in front of these are positional too.
+            positional = [*args]
+            named = {}
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            named.update(argument)
+        elif parameter.kind in _POSITIONAL and index == len(positional):
+            positional.append(argument)
+        else:
+            named[parameter.name] = argument
+    return tuple(positional), named
+
+
+def _parameters_to_spell(
+    bound: inspect.BoundArguments,
+) -> Iterator[tuple[int, inspect.Parameter]]:
+    """Yield the parameters whose arguments differ from the default, each with its
+    index in the signature.
+    """
+    for index, parameter in enumerate(bound.signature.parameters.values()):
+        if parameter.name not in bound.arguments:
+            continue
+        if not _is_default(bound.arguments[parameter.name], parameter.default):
+            yield index, parameter
 
 
 _BY_NODE: WeakKeyDictionary[Node, Spelling] = WeakKeyDictionary()

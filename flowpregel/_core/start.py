@@ -51,6 +51,8 @@ class StartMode:
     """True if the user named a checkpoint."""
     is_answering: bool
     """True if the user answers a question."""
+    command: Command[Any] | None = None
+    """The command that is the input of the outermost run."""
 
 
 def start(
@@ -59,27 +61,22 @@ def start(
     user_input: Any,
 ) -> Steps:
     """Load the thread, apply the user's input, and return the `Run`."""
-    address = options.address
-    nested = options.nested
+    before = None if options.nested is None else options.nested.before
     saved: Saved | None = None
     if options.loaded is not None:
         (saved,) = options.loaded
-    elif address is not None:
-        saved = yield Load(address, None if nested is None else nested.before)
+    elif options.address is not None:
+        saved = yield Load(options.address, before)
     run = _run_from(program, options, saved)
     _read_code_of_bodies(run)
-    command = None
-    if isinstance(user_input, Command) and nested is None:
-        command = user_input
     mode = _mode_of(options, saved, user_input)
     run.replay.is_resuming = mode.resumes and bool(run.state.versions)
     needs_branch = _choose_branch(run, saved, mode)
     _find_answers(run)
-    is_redirected = command is not None and bool(command.goto)
-    if run.replay.is_resuming and saved is not None and not is_redirected:
-        _check_next(run, saved)
-    if command is not None:
-        yield from obey(run, command, stores_writes=not needs_branch)
+    if saved is not None:
+        _check_next(run, saved, mode)
+    if mode.command is not None:
+        yield from obey(run, mode.command, stores_writes=not needs_branch)
     _apply_own_writes(run)
     if not run.replay.is_resuming:
         yield from _start_over(run, user_input)
@@ -106,7 +103,8 @@ def _mode_of(
     address = options.address
     is_addressed = address is not None and address.checkpoint_id is not None
     if isinstance(user_input, Command):
-        return StartMode(True, is_addressed, user_input.resume is not None)
+        is_answering = user_input.resume is not None
+        return StartMode(True, is_addressed, is_answering, user_input)
     resumes = user_input is None or _is_same_run(options, saved)
     return StartMode(resumes, is_addressed, False)
 
@@ -273,14 +271,17 @@ def _find_answers(run: Run) -> None:
         answers.for_moved += nested.own_answers
 
 
-def _check_next(run: Run, saved: Saved) -> None:
-    """Raise an error if the due tasks of a thread cannot be planned.
+def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
+    """Raise an error if a run that resumes cannot plan the due tasks of its thread.
 
     Raises:
         ConfigurationError: Another library stopped in a superstep: its tasks have other
             ids than ours.
         InvalidUpdateError: A node that is due is gone from the program.
     """
+    is_redirected = mode.command is not None and bool(mode.command.goto)
+    if is_redirected or not run.replay.is_resuming:
+        return
     checkpoint = saved.checkpoint
     # The end of the id shows whether `ids.checkpoint_id` has made it.
     is_ours = checkpoint.id.endswith(f"-{checkpoint.step + 2:012x}")

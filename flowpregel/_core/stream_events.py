@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -66,19 +65,29 @@ class StreamEvents:
             yield Emit(mode, payload)
 
     def _update_of(self, writes: Sequence[Write]) -> Any:
+        """Return the value that a task returned, or its writes to output channels: None
+        for no writes, and a list for several updates.
+        """
         for channel, value in writes:
             if channel == records.RETURN:
                 return value
+        updates = self._updates_of(writes)
+        if len(updates) > 1:
+            return updates
+        return updates[0] if updates else None
+
+    def _updates_of(self, writes: Sequence[Write]) -> list[Any]:
+        """Return the updates of the output channels: one value for each write if there
+        is a single output channel, otherwise one dict, or a dict for each write if a
+        channel has several.
+        """
         outputs = [write for write in writes if write[0] in self.outputs]
         if isinstance(self._output, str):
-            values = [value for _, value in outputs]
-        elif max(Counter(channel for channel, _ in outputs).values(), default=0) > 1:
-            values = [{channel: value} for channel, value in outputs]
-        else:
-            values = [dict(outputs)] if outputs else []
-        if not values:
-            return None
-        return values[0] if len(values) == 1 else values
+            return [value for _, value in outputs]
+        update = dict(outputs)
+        if len(update) < len(outputs):
+            return [{channel: value} for channel, value in outputs]
+        return [update] if update else []
 
     def emitted(self, task: Task, event: Emitted) -> Iterable[Emit]:
         """Yield the event for an item that *task* emits while it runs."""

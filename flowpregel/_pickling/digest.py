@@ -287,6 +287,16 @@ class.
 _FIELDS_SET = "__pydantic_fields_set__"
 
 
+def _content_of_part(part: Any) -> Any:
+    """Return a part of a reduction, such as an object's state, as it is digested."""
+    if isinstance(part, dict) and _FIELDS_SET in part:
+        # Two pydantic models are equal regardless of which fields were set
+        # explicitly, so this information is left out.
+        return {key: item for key, item in part.items() if key != _FIELDS_SET}
+    is_iterator = hasattr(part, "__next__")
+    return list(part) if is_iterator else part
+
+
 class _Feeder:
     """A writer that adds values to a digest, each with its kind and size."""
 
@@ -425,11 +435,7 @@ class _Feeder:
         else:
             self.feed(arguments)
         for part in rest:
-            if isinstance(part, dict) and _FIELDS_SET in part:
-                # Two pydantic models are equal regardless of which fields were set
-                # explicitly, so this information is left out.
-                part = {key: item for key, item in part.items() if key != _FIELDS_SET}
-            self.feed(list(part) if hasattr(part, "__next__") else part)
+            self.feed(_content_of_part(part))
 
     def _feed_class(self, class_: type, *, is_value: bool) -> None:
         self._update(b"c")

@@ -171,17 +171,26 @@ def _without(
     if not rest:
         return parts
     state, *more = rest
-    if isinstance(state, list):
+    return maker, arguments, _state_without(state, kind, names), *more
+
+
+def _state_without(
+    state: Any,
+    kind: Any,
+    names: frozenset[str],
+) -> Any:
+    """Return the *state* in the reduction of an object of the class *kind*, without the
+    fields *names*.
+    """
+    if isinstance(state, list):  # the state of a frozen data class with slots
         fields = [field.name for field in dataclasses.fields(kind)]
-        state = _without_last(state, fields, names)
-    elif isinstance(state, tuple):
-        state = tuple(_without_keys(part, names) for part in state)
-    # The state of a pydantic model contains the fields in an inner dict.
-    elif isinstance(state, dict) and isinstance(state.get("__dict__"), dict):
-        state = {**state, "__dict__": _without_keys(state["__dict__"], names)}
-    else:
-        state = _without_keys(state, names)
-    return maker, arguments, state, *more
+        return _without_last(state, fields, names)
+    if isinstance(state, tuple):  # the state of any other object with slots
+        return tuple(_without_keys(part, names) for part in state)
+    if isinstance(state, dict) and isinstance(state.get("__dict__"), dict):
+        # The state of a pydantic model contains the fields in an inner dict.
+        return {**state, "__dict__": _without_keys(state["__dict__"], names)}
+    return _without_keys(state, names)
 
 
 def _without_keys(state: Any, names: frozenset[str]) -> Any:

@@ -43,10 +43,8 @@ class NodeSnapshots:
             if all(cell_content(cell) is content for cell, content in contents):
                 return node
         functions = [*_closures_in(self._target)]
-        cells: dict[int, CellType] = {}
-        for closure in functions:
-            cells.update((id(cell), cell) for cell in closure.__closure__ or ())
-        contents = tuple((cell, cell_content(cell)) for cell in cells.values())
+        cells = _cells_by_id(functions).values()
+        contents = tuple((cell, cell_content(cell)) for cell in cells)
         (callee,) = self._node.steps
         function = snapshot(functions)
         func, coroutine = (None, function) if callee.func is None else (function, None)
@@ -82,25 +80,39 @@ def snapshot(functions: list[FunctionType]) -> FunctionType:
     Args:
         functions: A closure, and the closures that it refers to, which are copied too.
     """
-    bound = {id(cell) for function in functions for cell in _cells_bound_by(function)}
-    cells: dict[int, CellType] = {}
+    copied_cells = _copied_cells(functions)
     copies: dict[int, FunctionType] = {}
     for function in functions:
-        closure = function.__closure__ or ()
-        for cell in closure:
-            if id(cell) not in cells:
-                is_live = id(cell) in bound or is_empty(cell)
-                cells[id(cell)] = cell if is_live else CellType(cell.cell_contents)
-        copied_cells = tuple(cells[id(cell)] for cell in closure)
-        copies[id(function)] = _copy_of(function, copied_cells)
-    for function in functions:
-        for cell in function.__closure__ or ():
-            copied = cells[id(cell)]
-            if copied is not cell:
-                copied.cell_contents = copies.get(
-                    id(cell.cell_contents), cell.cell_contents
-                )
+        cells = function.__closure__ or ()
+        closure = tuple(copied_cells.get(id(cell), cell) for cell in cells)
+        copies[id(function)] = _copy_of(function, closure)
+    for cell in copied_cells.values():
+        content = cell.cell_contents
+        cell.cell_contents = copies.get(id(content), content)
     return copies[id(functions[0])]
+
+
+def _copied_cells(functions: list[FunctionType]) -> dict[int, CellType]:
+    """Return copies of the cells that none of *functions* binds, by the id of the
+    original. A cell that is still empty is not copied, because the body may fill it.
+    """
+    cells = _cells_by_id(functions)
+    for function in functions:
+        for cell in _cells_bound_by(function):
+            cells.pop(id(cell), None)
+    return {
+        cell_id: CellType(cell.cell_contents)
+        for cell_id, cell in cells.items()
+        if not is_empty(cell)
+    }
+
+
+def _cells_by_id(functions: list[FunctionType]) -> dict[int, CellType]:
+    """Return the cells of *functions*, which may share some, by id."""
+    cells: dict[int, CellType] = {}
+    for function in functions:
+        cells.update((id(cell), cell) for cell in function.__closure__ or ())
+    return cells
 
 
 def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionType:

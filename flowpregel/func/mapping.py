@@ -149,11 +149,7 @@ class ResultStream(Generic[R]):
         abandoned = AbandonedCalls(self._under_way)
         self._scope.deferred.add(abandoned)
         while True:
-            free = self._window - len(self._under_way)
-            for index, (future, size) in islice(self._calls, free):
-                self._under_way[index] = future, size
-                if self._unordered is not None:
-                    future.add_done_callback(partial(self._note, index))
+            self._fill_window()
             if not self._under_way:
                 self._scope.deferred.discard(abandoned)
                 return
@@ -163,6 +159,14 @@ class ResultStream(Generic[R]):
                     yield from self._wait_for_some(self._unordered)
                 index = self._next.popleft()
             yield self._under_way.pop(index)
+
+    def _fill_window(self) -> None:
+        """Make as many calls as may be under way at a time."""
+        free = self._window - len(self._under_way)
+        for index, (future, size) in islice(self._calls, free):
+            self._under_way[index] = future, size
+            if self._unordered is not None:
+                future.add_done_callback(partial(self._note, index))
 
     def _note(self, index: int, _: object) -> None:
         """Add a call to the ended calls, and wake a waiting iterator."""

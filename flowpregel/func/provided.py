@@ -134,31 +134,40 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
     """
     assert process.stdout is not None
     assert process.stderr is not None
-    output, errors = (
-        StreamEnd(process.stdout, keep),
-        StreamEnd(process.stderr, _KEPT_ERRORS),
-    )
-    was_told, deadline = False, math.inf
+    output = StreamEnd(process.stdout, keep)
+    errors = StreamEnd(process.stderr, _KEPT_ERRORS, is_passed_on=True)
+    open_streams = [output, errors]
     scope = current.get()
     stopping = StopSignal(nothing if scope is None else scope.ends.is_ending)
-    is_open = {output.pipe: output, errors.pipe: errors}
+    was_told = False
+    deadline = math.inf
     with output.pipe, errors.pipe:
-        while is_open and time.monotonic() < deadline:
+        while open_streams and time.monotonic() < deadline:
             if process.poll() is not None:
                 deadline = min(deadline, time.monotonic() + _AFTERWARDS)
             if stopping and not was_told:
                 was_told = True
                 _signal(process, SIGTERM)
-            readable = select.select([*is_open], [], [], _LOOK_EVERY)[0]
-            for pipe in readable:
-                data = is_open[pipe].read()
-                if not data:
-                    del is_open[pipe]
-                elif pipe is errors.pipe:
-                    _pass_on(data)
-            if not readable and deadline < math.inf:
+            has_read = _read_available(open_streams)
+            if deadline < math.inf and not has_read:
                 break
     return output.text(), errors.text(), was_told
+
+
+def _read_available(open_streams: list[StreamEnd]) -> bool:
+    """Wait a short time for data of *open_streams*, and read it.
+
+    Streams that have ended are removed from the list.
+
+    Returns:
+        True if a stream had data, or has ended.
+    """
+    pipes = [stream.pipe for stream in open_streams]
+    readable, _, _ = select.select(pipes, [], [], _LOOK_EVERY)
+    for stream in open_streams.copy():
+        if stream.pipe in readable and not stream.read():
+            open_streams.remove(stream)
+    return bool(readable)
 
 
 class StreamEnd:
@@ -167,11 +176,15 @@ class StreamEnd:
     Args:
         pipe: The end of the pipe to read from.
         keep: The number of bytes to keep.
+        is_passed_on: Whether the data is also written to the stderr of this process.
     """
 
-    def __init__(self, pipe: IO[bytes], keep: int) -> None:
+    def __init__(
+        self, pipe: IO[bytes], keep: int, *, is_passed_on: bool = False
+    ) -> None:
         self.pipe = pipe
         self._keep = keep
+        self._is_passed_on = is_passed_on
         self._data = bytearray()
 
     def read(self) -> bytes:
@@ -180,6 +193,8 @@ class StreamEnd:
         The data is empty if the stream has ended.
         """
         data = os.read(self.pipe.fileno(), _CHUNK)
+        if self._is_passed_on:
+            _pass_on(data)
         self._data += data
         if len(self._data) > 2 * self._keep:
             del self._data[: -self._keep]
