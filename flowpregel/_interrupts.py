@@ -221,25 +221,22 @@ times.
 """
 
 
-_main_thread = threading.main_thread().ident
+_main_ident = threading.main_thread().ident
+"""The identifier of the main thread."""
 
 
-def _note_fork() -> None:
-    """Note that the OS thread that forked is the only one in the child process."""
-    global _main_thread
-    _main_thread = threading.get_ident()
+def _note_main() -> None:
+    """Note that the OS thread that called `os.fork` is the main thread of the child."""
+    global _main_ident
+    _main_ident = threading.get_ident()
 
 
-os.register_at_fork(after_in_child=_note_fork)
-
-
-def _is_main() -> bool:
-    return threading.get_ident() == _main_thread
+os.register_at_fork(after_in_child=_note_main)
 
 
 def _own() -> _Hold | None:
     """Return the hold if it holds back handlers and this is the main thread."""
-    if hold_of_main is None or threading.get_ident() != _main_thread:
+    if hold_of_main is None or threading.get_ident() != _main_ident:
         return None
     return hold_of_main
 
@@ -258,7 +255,7 @@ class defer_interrupts:
     def __enter__(self) -> None:
         global hold_of_main
         self._was: _Owner | None = None
-        if not _is_main():
+        if threading.get_ident() != _main_ident:
             return
         self._was, _hold.owner = _hold.owner, _Owner.LIBRARY
         if self._was is _Owner.PROGRAM and not _hold.loops:
@@ -314,7 +311,7 @@ class held_on_loop:
     def __enter__(self) -> None:
         global hold_of_main
         self._was: _Owner | None = None
-        if not _is_main():
+        if threading.get_ident() != _main_ident:
             return
         self._was, hold_of_main = _hold.owner, _hold
         _hold.loops.append(self._item)
@@ -331,7 +328,7 @@ class held_on_loop:
         if self._was is None:
             return
         _hold.loops.remove(self._item)
-        if not _is_main():
+        if threading.get_ident() != _main_ident:
             # An abandoned generator may be closed on any OS thread. The next
             # `defer_interrupts` or `held_on_loop` on the main thread restores the
             # handlers.
@@ -385,22 +382,29 @@ def is_from_handler(error: BaseException | None) -> bool:
     return getattr(error, _MARK, False)
 
 
-@contextmanager
-def waking(wake: Callable[[], None]) -> Iterator[None]:
-    """Call *wake* if a signal arrives inside the ``with`` block, or is already kept.
+class waking:
+    """Context manager that calls *wake* if a signal arrives inside the ``with`` block,
+    or is already kept.
 
     In the first case *wake* is called in a signal handler.
     """
-    if (hold := _own()) is None:
-        yield
-        return
-    hold.wake = wake
-    if hold.kept:
-        wake()
-    try:
-        yield
-    finally:
-        hold.wake = None
+
+    __slots__ = ("_hold", "_wake")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def __enter__(self) -> None:
+        self._hold = _own()
+        if self._hold is None:
+            return
+        self._hold.wake = self._wake
+        if self._hold.kept:
+            self._wake()
+
+    def __exit__(self, *_: object) -> None:
+        if self._hold is not None:
+            self._hold.wake = None
 
 
 # -------------------------------------------------------------------- SIGTERM

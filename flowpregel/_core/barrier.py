@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 from flowpregel._core import ids, records
@@ -44,6 +44,10 @@ class TaskOutput:
     none.
     """
     triggers: tuple[str, ...] = ()
+    order: tuple[int, str] = (0, "")
+    """The position among the outputs of a superstep: those of a kind of task together,
+    by the path of the task.
+    """
 
 
 def check_writes(
@@ -107,7 +111,7 @@ def _check_send(
 
 def barrier_of(tasks: Iterable[Task]) -> list[TaskOutput]:
     """Return the outputs of *tasks*, in the order in which they are applied."""
-    outputs = []
+    outputs: list[TaskOutput] = []
     for task in tasks:
         # An error handler was not triggered by channels, but the failed task was, so
         # the failed task's triggers are marked as seen. The handler's writes take the
@@ -115,10 +119,10 @@ def barrier_of(tasks: Iterable[Task]) -> list[TaskOutput]:
         handled = task.parent if task.kind is Kind.HANDLER else None
         source = task if handled is None else handled
         triggers = task.triggers if handled is None else ()
-        output = TaskOutput(task.attempt.writes, task.node.name, triggers)
-        outputs.append(((source.kind, task.path), output))
-    outputs.sort(key=itemgetter(0))
-    return [output for _, output in outputs]
+        order = source.kind, task.path
+        outputs.append(TaskOutput(task.attempt.writes, task.node.name, triggers, order))
+    outputs.sort(key=attrgetter("order"))
+    return outputs
 
 
 # ---------------------------------------------------------------- changes of channels

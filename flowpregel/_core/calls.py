@@ -57,36 +57,33 @@ def plan_call(
     body = caller.attempt.body
     if body is None:
         body = caller.attempt.body = BodyCalls(bool(caller.node.retry))
-    key = call.key
-    if key is not None:
-        if not body.caller:
-            body.caller = recorded_calls.digest_of_caller(caller)
-        if key.unseen:
-            run.replay.report.unseen[key.name] = key.unseen
-    task_id, record = identify_call(caller, call, step)
+    task_id, record = identify_call(run, caller, call, step)
     outcome: Outcome | None = None
     if record is not None and task_id not in running:
         task_id, outcome = _recorded_outcome(run, step, caller, call, task_id, record)
-    if outcome is None:
-        if record is not None:
-            recorded_calls.note_use(run, body, record, record.code)
-        task = call_task(caller, call, step, task_id, record)
-        same = running.get(task_id)
-        if same is not None:
-            assert same.origin is not None
-            same.origin.waiting.append(call)
-            return None
-        assert task.origin is not None
-        if task.origin.depth <= DEEPEST:
-            run.replay.report.executed += not task.node.hidden
-            body.running += 1
-            return task
-        outcome = fail_call(task, too_deep(task.name))
-    run.outbox.effects.append(Resolve(call, outcome))
-    return None
+    if outcome is not None:
+        run.outbox.effects.append(Resolve(call, outcome))
+        return None
+    if record is not None:
+        recorded_calls.note_use(run, body, record, record.code)
+    task = call_task(caller, call, step, task_id, record)
+    same = running.get(task_id)
+    if same is not None:
+        assert same.origin is not None
+        same.origin.waiting.append(call)
+        return None
+    assert task.origin is not None
+    if task.origin.depth > DEEPEST:
+        failure = fail_call(task, too_deep(task.name))
+        run.outbox.effects.append(Resolve(call, failure))
+        return None
+    run.replay.report.executed += not task.node.hidden
+    body.running += 1
+    return task
 
 
 def identify_call(
+    run: Run,
     caller: Task,
     call: Call,
     step: StepContext,
@@ -104,6 +101,10 @@ def identify_call(
     key = call.key
     if key is None:
         return ids.task_id(*step_parts, index), None
+    if not body.caller:
+        body.caller = recorded_calls.digest_of_caller(caller)
+    if key.unseen:
+        run.replay.report.unseen[key.name] = key.unseen
     question = key[:2]
     occurrence = sequence.occurrences.get(question, 0)
     sequence.occurrences[question] = occurrence + 1

@@ -52,12 +52,11 @@ class FailedBodies:
     """The failed bodies, by task id."""
 
     @property
-    def deadline(self) -> int | None:
-        """The monotonic nanoseconds of the next stop, or None if there will be none."""
-        deadlines = [
+    def deadlines(self) -> list[int]:
+        """The monotonic nanoseconds at which calls will be stopped."""
+        return [
             body.deadline for body in self.bodies.values() if body.deadline is not None
         ]
-        return min(deadlines, default=None)
 
     def add(self, task: Task) -> None:
         """Note that *task* has ended while its calls run; only after a failure is their

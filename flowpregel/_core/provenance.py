@@ -32,7 +32,6 @@ from flowpregel._core.files import MOST_FILES, NOT_A_TASK, USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, Span, UsedResults
 from flowpregel._core.program import Program
 from flowpregel._core.records import Kind, Node, Task, Write
-from flowpregel._core.stream_events import finished_writes
 from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
@@ -100,7 +99,7 @@ def attempt_record_of(
     if writes[0][0] == records.ERROR:
         error = attempt.failed[-1][3]
         call = task.call
-    elif task.kind is not Kind.CALL and finished_writes(writes):
+    elif task.kind is not Kind.CALL and attempt.writes:
         code = code_of_node(task.node)
         used = _used_by(task, writes, code_around)
     return AttemptRecord(
@@ -128,7 +127,7 @@ def _used_by(
     code_around: CodeAround,
 ) -> tuple[UsedResults, ...]:
     """Return the results that a task used, and the code that worked beside it."""
-    channels = frozenset([channel for channel, _ in writes])
+    channels = frozenset(dict(writes))
     beside = code_around.used_by(task.node, channels)
     body = task.attempt.body
     if body is None:

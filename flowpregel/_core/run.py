@@ -204,9 +204,9 @@ class Run:
             if body.may_repeat or self.outbox.is_deferred:
                 writes = self._private_writes(task, writes, body)
         failed = self._note_failure(task, writes) if is_failure else None
-        attempt_record = None
-        if self.options.address is not None:
-            attempt_record = attempt_record_of(task, writes, self.code_around)
+        if self.options.address is None:
+            return
+        attempt_record = attempt_record_of(task, writes, self.code_around)
         if attempt_record is not None and UNSEEN:
             self._note_unseen_values(attempt_record)
         self.store_writes(task.id, task.path, writes, attempt_record, failed)

@@ -80,6 +80,7 @@ from flowpregel._core.effects import (
 from flowpregel._core.late_calls import FailedBodies, note_left_behind
 from flowpregel._core.planned_tasks import unfinished_tasks
 from flowpregel._core.records import (
+    CacheClaim,
     Kind,
     Outcome,
     Raised,
@@ -101,8 +102,16 @@ class StepEnd:
     is_paused: bool = False
     """True if a task asks a question."""
     failure: BaseException | None = None
+    """The first error that ends the run."""
     command: object = None
     """The command of a task to the parent graph."""
+
+    def fail(self, error: BaseException) -> bool:
+        """Note *error* as the failure; return whether it is the first."""
+        is_first = self.failure is None
+        if is_first:
+            self.failure = error
+        return is_first
 
 
 @dataclass(slots=True, eq=False)
@@ -166,7 +175,7 @@ class Superstep:
             self._cancel(list(self._open), kill=True)
             yield from self._effects
             raise
-        error = self._final_error()
+        error = self._ending_error()
         if error is not None or self._end.is_paused:
             yield from run.flush()
         if error is not None:
@@ -184,23 +193,18 @@ class Superstep:
             f"{names}"
         )
 
-    def _final_error(self) -> BaseException | None:
-        """Return the error that the superstep ends with, now that no task is open."""
-        if self.run.stopped is None and self._end.command is None:
-            return self._end.failure
-        return self._ending_error()
-
     def _next_deadline(self) -> int | None:
         """Return the monotonic nanoseconds of the next wake-up, or None if none
         is due.
         """
-        deadlines = [self._deadline]
+        deadlines: list[int] = []
+        if self._deadline is not None:
+            deadlines.append(self._deadline)
         if self._waiting:
             deadlines.append(self._waiting[0][0])
         if self._failed_bodies is not None:
-            deadlines.append(self._failed_bodies.deadline)
-        due = [deadline for deadline in deadlines if deadline is not None]
-        return min(due, default=None)
+            deadlines.extend(self._failed_bodies.deadlines)
+        return min(deadlines, default=None)
 
     def _ending_error(self) -> BaseException | None:
         """Return the error that ends the run before the barrier, if there is one."""
@@ -233,24 +237,31 @@ class Superstep:
             yield from self._start_clock(run.options.step_timeout)
             if run.stopped is not None:
                 return
-        is_shared = False
+        self._open_planned(due)
+        yield from run.flush()
+        if self._lookups:
+            yield from self._look_up(0)
+            yield from run.flush()
+        elif due:
+            yield effects.Submit(due, self.step)
+
+    def _open_planned(self, due: list[Task]) -> None:
+        """Open the planned tasks that must run, and give each the answers it has.
+
+        If one of them shares its result, all start after the lookup, so that they start
+        in order.
+        """
+        run = self.run
         has_answers = bool(run.replay.pending or run.answers.by_id)
         for task in due:
             self._open[task.id] = task
             if task.node.cache:
                 cache_keys.claim_result(task, task.node.cache)
-                is_shared = True
+                self._lookups = due
             else:
                 task.attempt.first_started = run.now
             if has_answers:
                 answering.answer_from_pending(run, task)
-        yield from run.flush()
-        if is_shared:
-            self._lookups += due
-            yield from self._look_up(0)
-            yield from run.flush()
-        elif due:
-            yield effects.Submit(due, self.step)
 
     def _start_clock(self, seconds: float) -> Steps:
         """Set the deadline of the superstep."""
@@ -296,16 +307,7 @@ class Superstep:
         if self._waiting:
             self._start_due(wakeup.monotonic)
         for event in wakeup.events:
-            if isinstance(event, effects.Stopped):
-                self._stop(event)
-                continue
-            task = self._open.get(event.task_id)
-            if task is None:
-                continue
-            if isinstance(event, effects.Emitted):
-                self._handle_emitted(task, event)
-            elif task.attempt.number == event.attempt:
-                self._handle_event(task, event, wakeup)
+            self._handle_event(event, wakeup)
         if self._failed_bodies is not None:
             self._stop_late(self._failed_bodies, wakeup.monotonic)
         if self._shared:
@@ -325,21 +327,30 @@ class Superstep:
         for late, leave in failed.stop_late(self._open, now):
             self._cancel([task.id for task in late], kill=True, leave=leave)
 
-    def _handle_event(
-        self,
-        task: Task,
-        event: Ended | effects.Request,
-        wakeup: Wakeup,
-    ) -> None:
-        """Handle an event of the present attempt of an open task."""
-        if isinstance(event, Ended):
-            self._handle_end(task, event, wakeup)
-        elif isinstance(event, Call):
-            self._handle_call(task, event, wakeup)
-        elif isinstance(event, SaveState):
-            calls.save_state(self.run, task, event)
-        else:
-            self._cancel_call(event)
+    def _handle_event(self, event: effects.Event, wakeup: Wakeup) -> None:
+        """Handle an event, unless its task is not open any more, or has begun its next
+        attempt.
+        """
+        if isinstance(event, effects.Stopped):
+            self._stop(event)
+            return
+        task = self._open.get(event.task_id)
+        if task is None:
+            return
+        if isinstance(event, effects.Emitted):
+            self._handle_emitted(task, event)
+            return
+        if event.attempt != task.attempt.number:
+            return
+        match event:
+            case Ended():
+                self._handle_end(task, event, wakeup)
+            case Call():
+                self._handle_call(task, event, wakeup)
+            case SaveState():
+                calls.save_state(self.run, task, event)
+            case CancelCall():
+                self._cancel_call(event)
 
     def _stop(self, event: effects.Stopped) -> None:
         """Stop all tasks, as the first request to end the run demands."""
@@ -487,6 +498,25 @@ class Superstep:
             if any(task.kind is not Kind.CALL for task in tasks):
                 raise
             entries |= dict.fromkeys(keys, Raised(error))
+        self._use_entries(tasks, entries, now)
+        at_once = self._effects
+        self._effects = []
+        yield from at_once
+
+    def _use_entries(
+        self,
+        tasks: Sequence[Task],
+        entries: dict[CacheKey, Any],
+        now: int,
+    ) -> None:
+        """End the tasks whose results are shared, and start the others, unless another
+        run computes the result.
+
+        Args:
+            tasks: The tasks that were looked up.
+            entries: The replies, by key: see `cache_keys.shared_outcome`.
+            now: The monotonic nanoseconds.
+        """
         due: list[Task] = []
         for task in tasks:
             outcome = cache_keys.shared_outcome(task, entries, self.run.now)
@@ -498,39 +528,52 @@ class Superstep:
             else:
                 due.append(task)
         self._submit(due, self._effects)
-        at_once = self._effects
-        self._effects = []
-        yield from at_once
 
     # ------------------------------------------------------------ ends of attempts
 
     def _handle_end(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
         """Handle the end of an attempt: retry, wait for calls, or settle the task."""
-        run = self.run
-        attempt = task.attempt
-        body = attempt.body
-        attempt.span = event.span
-        outcome = event.outcome
-        if isinstance(outcome, Withdrawn):
-            note_left_behind(run, task, outcome)
-        elif task.id in self._cancelled:
-            outcome = Withdrawn()
-        elif isinstance(outcome, Returned) and task.kind is not Kind.CALL:
-            outcome = self._checked_outcome(task, outcome)
-        if body is not None:
-            if event.observed_failures is not None:
-                body.observed_failures = event.observed_failures
-            outcome = calls.final_outcome(body, outcome)
+        body = task.attempt.body
+        task.attempt.span = event.span
+        outcome = self._accepted_outcome(task, event)
         seconds = None
         if not isinstance(outcome, Returned):
             seconds = self._retry_delay(task, outcome, wakeup.jitter)
         if seconds is not None:
-            calls.begin_next_attempt(run, task, outcome)
+            calls.begin_next_attempt(self.run, task, outcome)
             self._waiting.add(task.id, wakeup.monotonic + int(seconds * 1e9))
         elif body is not None and body.running:
             self._end_body(task, outcome)
         else:
             self._settle(task, outcome)
+
+    def _accepted_outcome(self, task: Task, event: Ended) -> Outcome:
+        """Return the outcome of an attempt for its run: another than the executor's if
+        the task was cancelled, its writes fit no channel, or its body has missed a
+        failure.
+        """
+        outcome = event.outcome
+        if isinstance(outcome, Withdrawn):
+            note_left_behind(self.run, task, outcome)
+        elif task.id in self._cancelled:
+            outcome = Withdrawn()
+        elif task.kind is not Kind.CALL:
+            outcome = self._checked_outcome(task, outcome)
+        body = task.attempt.body
+        if body is None:
+            return outcome
+        if event.observed_failures is not None:
+            body.observed_failures = event.observed_failures
+        return calls.final_outcome(body, outcome)
+
+    def _checked_outcome(self, task: Task, outcome: Outcome) -> Outcome:
+        """Return *outcome*, or the error of its writes if no barrier can apply them."""
+        if isinstance(outcome, Returned):
+            try:
+                check_writes(self.run.program, task.node, outcome.writes)
+            except Exception as error:  # noqa: BLE001 - the task fails with it
+                return Raised(error)
+        return outcome
 
     def _end_body(self, task: Task, outcome: Outcome) -> None:
         """Note the outcome of a body, which is settled when its calls have ended."""
@@ -542,14 +585,6 @@ class Superstep:
         if isinstance(outcome, Raised) and options.fail_fast:
             waiting = calls.calls_of(self._open, task)
             self._cancel([call.id for call in waiting], kill=False)
-
-    def _checked_outcome(self, task: Task, outcome: Returned) -> Outcome:
-        """Return *outcome*, or the error of the writes if no barrier can apply them."""
-        try:
-            check_writes(self.run.program, task.node, outcome.writes)
-        except Exception as error:  # noqa: BLE001 - the task fails with it
-            return Raised(error)
-        return outcome
 
     def _retry_delay(self, task: Task, outcome: Outcome, jitter: float) -> float | None:
         """Return the seconds until the next attempt, or None if there is none."""
@@ -572,8 +607,9 @@ class Superstep:
             case Raised(error):
                 self._settle_raised(task, error)
             case records.Interrupted(refused=error):
-                self._end.failure = self._end.failure or error
-                self._end.is_paused = self._end.is_paused or not is_call
+                if error is not None:
+                    self._end.fail(error)
+                self._end.is_paused |= not is_call
                 answering.store_questions(self.run, task, outcome)
             case records.Escaped(command) if not is_call:
                 # Only the command of a planned task acts here. If a called graph
@@ -582,20 +618,25 @@ class Superstep:
                 self._cancel(list(self._open), kill=False)
             case Withdrawn() if not is_call and self._ending_error() is None:
                 self._end.failure = errors.NodeCancelledError(task.name)
-        claim = task.attempt.cache
-        if claim is not None and not claim.is_busy:
-            entry = None
-            if isinstance(outcome, Returned):
-                entry = task.attempt.writes, claim.ttl
-            self._shared[claim.key] = entry
+        if task.attempt.cache is not None:
+            self._share(task, task.attempt.cache)
         if is_call:
             self._resolve(task, outcome)
+
+    def _share(self, task: Task, claim: CacheClaim) -> None:
+        """Offer the result of a settled task to the cache; without a result, release
+        its *claim*.
+        """
+        if claim.is_busy:
+            return
+        writes = task.attempt.writes
+        self._shared[claim.key] = (writes, claim.ttl) if writes else None
 
     def _settle_raised(self, task: Task, error: BaseException) -> None:
         """Store the failure of a task, and start its handler or end the run."""
         run = self.run
         if isinstance(error, errors.GraphDrained):
-            self._end.failure = self._end.failure or error
+            self._end.fail(error)
             return
         error.add_note(calls.note_of(task))
         run.outbox.effects.extend(
@@ -616,10 +657,8 @@ class Superstep:
         calls.forget_uncaught(run, task, error)
         if is_call:
             calls.fail_call(task, error)
-        elif self._end.failure is None:
-            self._end.failure = error
-            if not is_refusal:
-                self._cancel(list(self._open), kill=False)
+        elif self._end.fail(error) and not is_refusal:
+            self._cancel(list(self._open), kill=False)
 
     def _start_handler(self, failed: Task, error: BaseException) -> None:
         """Start the task that handles the failure of *failed*."""

@@ -122,11 +122,9 @@ class TaskFunction(Generic[P, R]):
         """
         scope = current.get() or self._outside()
         arguments: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
-        awaited = [
-            future
-            for argument in (*arguments, *kwargs.values())
-            for future in futures_in(argument)
-        ]
+        awaited: list[Any] = []
+        for argument in (*arguments, *kwargs.values()):
+            awaited.extend(futures_in(argument))
         node = self._node_now(scope)
         future: TaskFuture[R]
         if awaited:
