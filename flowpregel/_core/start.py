@@ -272,7 +272,7 @@ def _find_answers(run: Run) -> None:
 
 
 def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
-    """Raise an error if a run that resumes cannot plan the due tasks of its thread.
+    """Raise an error if a run that resumes cannot plan the tasks that are due.
 
     Raises:
         ConfigurationError: Another library stopped in a superstep: its tasks have other

@@ -567,7 +567,7 @@ class Superstep:
         return calls.final_outcome(body, outcome)
 
     def _checked_outcome(self, task: Task, outcome: Outcome) -> Outcome:
-        """Return *outcome*, or the error of its writes if no barrier can apply them."""
+        """Return *outcome*, or the error of the writes if no barrier can apply them."""
         if isinstance(outcome, Returned):
             try:
                 check_writes(self.run.program, task.node, outcome.writes)

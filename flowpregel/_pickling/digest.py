@@ -288,7 +288,7 @@ _FIELDS_SET = "__pydantic_fields_set__"
 
 
 def _content_of_part(part: Any) -> Any:
-    """Return a part of a reduction, such as an object's state, as it is digested."""
+    """Return the content of a part of a reduction, such as an object's state."""
     if isinstance(part, dict) and _FIELDS_SET in part:
         # Two pydantic models are equal regardless of which fields were set
         # explicitly, so this information is left out.
