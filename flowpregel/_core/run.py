@@ -155,28 +155,20 @@ class Run:
         task_id: str,
         path: str,
         writes: Sequence[Write],
-        attempt: AttemptRecord | None = None,
-        failed: FailedCall | None = None,
     ) -> None:
-        """Store pending writes of a task with the next batch.
+        """Store writes of a task that has not ended with the next batch.
 
         Args:
             task_id: The id of the task.
-            path: Its path.
-            writes: The writes; those to untracked channels are left out.
-            attempt: The record of the attempt, if these writes end the task.
-            failed: The call, if it failed and its arguments are stored.
+            path: The path of the task.
+            writes: The writes, of which those to untracked channels are left out.
         """
-        stored = tuple(writes)
+        tracked = tuple(writes)
         if self.program.untracked:
-            stored = self._without_untracked_writes(writes)
-        if attempt is not None and self.outbox.holds_attempts:
-            self.outbox.add_attempt(attempt)
-        if self.options.address is not None and stored:
+            tracked = self._tracked_writes(writes)
+        if self.options.address is not None and tracked:
             checkpoint_id = self.cursor.checkpoint_id
-            self.outbox.writes.append(
-                TaskWrites(checkpoint_id, task_id, path, stored, attempt, failed)
-            )
+            self.outbox.writes.append(TaskWrites(checkpoint_id, task_id, path, tracked))
 
     def store_return(self, task: Task, writes: Sequence[Write]) -> None:
         """Store the writes of a task that returned, and show them."""
@@ -204,12 +196,38 @@ class Run:
             if body.may_repeat or self.outbox.is_deferred:
                 writes = self._private_writes(task, writes, body)
         failed = self._note_failure(task, writes) if is_failure else None
-        if self.options.address is None:
-            return
-        attempt_record = attempt_record_of(task, writes, self.code_around)
-        if attempt_record is not None and UNSEEN:
-            self._note_unseen_values(attempt_record)
-        self.store_writes(task.id, task.path, writes, attempt_record, failed)
+        if self.options.address is not None:
+            self._store_attempt(task, writes, failed)
+
+    def _store_attempt(
+        self,
+        task: Task,
+        writes: Sequence[Write],
+        failed: FailedCall | None,
+    ) -> None:
+        """Store the last writes of *task* with the next batch, beside the record of the
+        attempt.
+
+        Args:
+            task: The task.
+            writes: The writes, of which those to untracked channels are left out.
+            failed: The call, if it failed and its arguments are stored.
+        """
+        outbox = self.outbox
+        attempt = attempt_record_of(task, writes, self.code_around)
+        if attempt is not None:
+            if UNSEEN:
+                self._note_unseen_values(attempt)
+            if outbox.holds_attempts:
+                outbox.add_attempt(attempt)
+        tracked = tuple(writes)
+        if self.program.untracked:
+            tracked = self._tracked_writes(writes)
+        if tracked:
+            checkpoint_id = self.cursor.checkpoint_id
+            outbox.writes.append(
+                TaskWrites(checkpoint_id, task.id, task.path, tracked, attempt, failed)
+            )
 
     def _private_writes(
         self,
@@ -247,7 +265,7 @@ class Run:
             if values is not None:
                 self.replay.report.unseen[name.removeprefix(NOT_A_TASK)] = values
 
-    def _without_untracked_writes(self, writes: Sequence[Write]) -> tuple[Write, ...]:
+    def _tracked_writes(self, writes: Sequence[Write]) -> tuple[Write, ...]:
         """Return *writes* without the values that no checkpoint may hold."""
         tracked = []
         for name, value in writes:
