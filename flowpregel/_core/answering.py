@@ -21,7 +21,7 @@ Questions = tuple[QuestionRecord, ...]
 
 
 def answer_from_pending(run: Run, task: Task) -> None:
-    """Give *task* its saved value, its earlier answers, and new ones if there are any.
+    """Give *task* its saved value, its earlier answers, and its new answers.
 
     A new answer is stored before the task starts.
     """
@@ -64,7 +64,9 @@ def _take_answers(
     task: Task,
     questions: Questions,
 ) -> Questions:
-    """Give *task* the answers to its questions; return these, answered ones first."""
+    """Give *task* the answers to its questions; return the questions, those with
+    answers first.
+    """
     by_id = run.answers.by_id
     count = len(task.attempt.answers)
     known = list(questions)
@@ -178,7 +180,7 @@ def _code_of_asker(task: Task) -> str:
 
 
 def interrupts_by_id(task: Task, outcome: Interrupted) -> dict[str, Any]:
-    """Return the interrupts of the calls of *task*, then its own, by id."""
+    """Return the interrupts of the calls of *task* and then of *task* itself, by id."""
     by_id: dict[str, Any] = {}
     body = task.attempt.body
     if body is not None:

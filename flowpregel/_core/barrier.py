@@ -45,8 +45,8 @@ class TaskOutput:
     """
     triggers: tuple[str, ...] = ()
     order: tuple[int, str] = (0, "")
-    """The position among the outputs of a superstep: those of a kind of task together,
-    by the path of the task.
+    """The position among the outputs of a superstep: the kind and the path of the
+    task.
     """
 
 
@@ -362,7 +362,7 @@ def _is_due(node: Node, state: RunState) -> bool:
             continue
         version = state.versions.get(trigger)
         if version is None:
-            # An initial value triggers a node once, but that of a DeltaChannel never.
+            # An initial value triggers a node once. In a DeltaChannel, it never does.
             is_new = seen is None and not isinstance(channel, DeltaChannel)
         else:
             is_new = seen is None or trigger not in seen or version > seen[trigger]

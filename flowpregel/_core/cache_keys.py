@@ -77,8 +77,8 @@ def shared_outcome(
 ) -> Outcome | None:
     """Return the outcome that the cache has for *task*, if there is one.
 
-    If there is none, the first task of a key computes the result, and the claims of the
-    others are marked as busy.
+    If there is none, the first task with a key computes the result, and the claims of
+    the other tasks with that key are marked as busy.
 
     Args:
         task: The task.

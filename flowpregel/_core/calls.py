@@ -332,7 +332,7 @@ def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:
 
 
 def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
-    """Return the outcome of a body: a call's failure that it never saw, or its own."""
+    """Return *outcome*, or the failure of a call that the body never saw."""
     unseen: dict[Task, BaseException] = {}
     for failure in body.failures.values():
         if failure.error is not None and _is_unseen(body, failure):

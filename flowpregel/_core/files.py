@@ -24,7 +24,7 @@ The name of a task may have spaces, but does not begin with a new line.
 USED_FILE = NOT_A_TASK + "file "
 """The prefix of the name of a file among used results."""
 MOST_FILES = 1_000
-"""The most files that are stored with a node's writes; the first ones are."""
+"""The number of used files that are stored with a node's writes: the first."""
 _NOTED: ContextVar[list[FileContent] | None] = ContextVar(
     "flowpregel_files", default=None
 )

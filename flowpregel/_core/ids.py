@@ -119,7 +119,7 @@ def timestamp(now: int) -> str:
     return (_EPOCH + timedelta(microseconds=now // 1000)).isoformat()
 
 
-# ---------------------------------------------------------------- what is kept of calls
+# ---------------------------------------------------------------- records of calls
 
 
 class CallKey(NamedTuple):

@@ -103,11 +103,11 @@ class Nested:
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Answers by interrupt id; some may be for other graphs."""
     own_answers: tuple[Any, ...] = ()
-    """The answers to its own questions."""
+    """The answers to the questions of the nested graph itself."""
     before: str | None = None
     """Start from the newest checkpoint before this one: the parent is replayed."""
     addressed: bool = False
-    """True if the user addressed one of its own checkpoints."""
+    """True if the user addressed a checkpoint of the nested graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

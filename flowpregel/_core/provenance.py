@@ -39,9 +39,11 @@ _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDiction
 CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
 _MOST_ATTEMPTS = 10
-"""The most failed attempts of a task that are stored; the last ones are."""
+"""The number of failed attempts of a task that are stored: the latest."""
 _VERSION = "version "
-"""The beginning of the text that stands for the code of a task with a version."""
+"""The beginning of the text that is stored, for a task with a version, in place of a
+code digest.
+"""
 
 
 def code_of_node(node: Node) -> str:

@@ -52,7 +52,9 @@ ATTEMPT = "__ran__"
 savers, and never shown.
 """
 SAVED = "__saved__"
-"""The value that a task has saved for its next attempt: kept until it has finished."""
+"""The value that a task has saved for its next attempt: stored until the task has
+finished.
+"""
 ASKED = "__asked__"
 """The questions of a task (the fields of a `QuestionRecord` each).
 
@@ -108,7 +110,7 @@ follows.
 """
 
 
-# ---------------------------------------------------------------- what is compiled
+# ---------------------------------------------------------------- nodes and tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -197,9 +199,11 @@ class TaskOrigin:
     depth: int = 0
     """The number of callers above the task in its run."""
     variables: Any = None
-    """The context variables of the caller; None: those of the caller of the run."""
+    """The context variables of the caller, or None for the variables of the run's
+    caller.
+    """
     code: Any = None
-    """The packed code of the node; None: it is packed when the task starts."""
+    """The packed code of the node, or None if it is packed when the task starts."""
     waiting: list[Any] = field(default_factory=list)
     """The calls (each a `Call`) that wait for the task: one for each attempt of the
     body.
@@ -290,7 +294,9 @@ class Task:
 
     @property
     def variables(self) -> Any:
-        """The context variables of the caller; None: those of the caller of the run."""
+        """The context variables of the caller, or None for the variables of the run's
+        caller.
+        """
         return None if self.origin is None else self.origin.variables
 
     @property
@@ -321,7 +327,7 @@ class Task:
         return f"{self.name}(...)"
 
 
-# ---------------------------------------------------------------- how a task ended
+# ---------------------------------------------------------------- outcomes of tasks
 
 
 @dataclass(slots=True)
@@ -390,7 +396,7 @@ def failed_calls(error: BaseException) -> set[str]:
     return call_ids
 
 
-# ---------------------------------------------------------------- what is kept
+# ---------------------------------------------------------------- stored records
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +502,7 @@ class PendingWrite:
 
 
 class MadeBy(NamedTuple):
-    """The code of the nodes that led to a checkpoint from the one before it."""
+    """The code of the nodes that led from the previous checkpoint to this one."""
 
     at_exit: bool
     """True if the checkpoint was stored at the run's exit, so that earlier states are

@@ -175,7 +175,7 @@ def _run_from(
 
 
 def _stand_at(run: Run, saved: Saved) -> None:
-    """Set the cursor and the stored writes of *run* to those of *saved*."""
+    """Put *run* at the checkpoint *saved*, with its pending writes."""
     checkpoint = saved.checkpoint
     cursor = run.cursor
     cursor.checkpoint_id = checkpoint.id

@@ -272,16 +272,16 @@ class Superstep:
         self._deadline = wakeup.monotonic + int(seconds * 1e9)
         yield from self._handle(wakeup)
 
-    def _submit(self, tasks: Sequence[Task], others: list[Effect]) -> None:
-        """Add the start of an attempt of each of *tasks* behind the *others*."""
+    def _submit(self, tasks: Sequence[Task], queue: list[Effect]) -> None:
+        """Add the start of an attempt of each of *tasks* to the effects in *queue*."""
         for task in tasks:
             if task.attempt.first_started is None:
                 task.attempt.first_started = self.run.now
-        last = others[-1] if others else None
+        last = queue[-1] if queue else None
         if isinstance(last, effects.Submit):
             last.tasks.extend(tasks)
         elif tasks:
-            others.append(effects.Submit([*tasks], self.step))
+            queue.append(effects.Submit([*tasks], self.step))
 
     def _cancel(
         self,
@@ -290,7 +290,7 @@ class Superstep:
         kill: bool,
         leave: bool = False,
     ) -> None:
-        """Stop the running tasks among *task_ids*, and withdraw the waiting ones."""
+        """Stop the running tasks among *task_ids*, and withdraw the waiting tasks."""
         ending = [self._open[task_id] for task_id in task_ids if task_id in self._open]
         waiting = self._waiting.take([task.id for task in ending])
         for task in ending:

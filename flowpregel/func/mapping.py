@@ -143,8 +143,8 @@ class ResultStream(Generic[R]):
                 yield result
 
     def _steps(self) -> Iterator[MadeCall]:
-        """Yield the futures to wait for: those of calls, and those without results,
-        whose number of items is 0.
+        """Yield the futures to wait for, each with its number of items: 0 for a future
+        that has no results for the iterator.
         """
         abandoned = AbandonedCalls(self._under_way)
         self._scope.deferred.add(abandoned)
