@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowpregel import entrypoint, task
+from flowpregel._interrupts import defer_interrupts
 from flowpregel.executors import ProcessExecutor
 from tests.runs.cli_jobs import environment
 from tests.runs.pooling import call_task
@@ -42,6 +45,23 @@ def in_fork(work: Callable[[], Any]) -> tuple[str, int]:
         text = file.read().decode()
     os.waitpid(child, 0)
     return text, child
+
+
+def test_the_os_thread_that_forked_defers_signals_in_the_fork() -> None:
+    """It is the main thread there, on which Python calls the signal handlers."""
+    notes: list[str] = []
+
+    def raise_signal() -> list[str]:
+        signal.signal(signal.SIGINT, lambda *_: notes.append("called"))
+        with defer_interrupts():
+            signal.raise_signal(signal.SIGINT)
+            notes.append("deferred")
+        return notes
+
+    with ThreadPoolExecutor(1) as executor:
+        text, _ = executor.submit(in_fork, raise_signal).result()
+
+    assert "['deferred', 'called']" == text
 
 
 def test_a_fork_of_a_body_that_calls_a_task_gets_an_error() -> None:
@@ -112,6 +132,7 @@ def test_a_fork_of_a_task_in_a_worker_that_calls_a_task_gets_an_error() -> None:
 PROGRAM = """
 import asyncio, atexit, os, sys
 from flowpregel import entrypoint, task
+from flowpregel._interrupts import defer_interrupts
 
 def note():
     with open(sys.argv[1], "a") as file:
