@@ -15,9 +15,9 @@ SIGALRM. Code that must not be interrupted runs inside `defer_interrupts`::
 
 At these three points the handlers of the kept signals are called, so an exception that
 a handler raises cannot interrupt half-done work. No signal is lost, and a signal ends a
-wait of the library (`waking`). Two signals do not wait for a safe point: a second
-Ctrl-C, and a signal that has been kept for `PATIENCE` seconds. So even a reducer that
-never returns can be interrupted.
+wait of the library (`wakeup_on_signal`). Two signals do not wait for a safe point: a
+second Ctrl-C, and a signal that has been kept for `PATIENCE` seconds. So even a reducer
+that never returns can be interrupted.
 
 Handlers that were set with `signal.signal` are held back, for any signal. Handlers that
 the user's code sets during a run are noticed when that code returns. Not affected are
@@ -26,7 +26,7 @@ faulthandler's). asyncio's handlers use the wake-up file descriptor, which needs
 support here. A coroutine of the library cannot hold back signals for the whole main
 thread while it waits, because other coroutines run then: see `held_on_loop`.
 
-SIGTERM ends a program that has no handler for it. Inside `ending`, SIGTERM asks the
+SIGTERM ends a program that has no handler for it. Inside `on_sigterm`, SIGTERM asks the
 runs to end, and the program ends after them.
 """
 
@@ -180,7 +180,7 @@ class _Hold:
         if handlers == self._inside:
             return
         if handlers != self._outside:
-            never_raise = self, _on_sigterm
+            never_raise = self, _end_runs
             replaced: list[tuple[int, Handler]] = []
             inside: list[Any] = []
             for number, handler in zip(_NUMBERS, handlers, strict=True):
@@ -382,7 +382,7 @@ def is_from_handler(error: BaseException | None) -> bool:
     return getattr(error, _MARK, False)
 
 
-class waking:
+class wakeup_on_signal:
     """Context manager that calls *wake* if a signal arrives inside the ``with`` block,
     or is already kept.
 
@@ -419,7 +419,7 @@ _was_told = False
 os.register_at_fork(after_in_child=_ends.clear)
 
 
-def _on_sigterm(number: int, frame: Any) -> None:
+def _end_runs(number: int, frame: Any) -> None:
     """Ask the runs to end. If no run has begun, or this is the second SIGTERM, end the
     program.
     """
@@ -436,7 +436,7 @@ def _end_program() -> None:
 
 
 @contextmanager
-def ending(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[None]:
+def on_sigterm(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[None]:
     """Call *end* if the program gets SIGTERM inside the ``with`` block.
 
     The program then ends only after the block, unless *end* returns False or another
@@ -453,13 +453,13 @@ def ending(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) not in (
         signal.SIG_DFL,
-        _on_sigterm,
+        _end_runs,
     ):
         yield
         return
     try:
         _ends.append(end)
-        signal.signal(signal.SIGTERM, _on_sigterm)
+        signal.signal(signal.SIGTERM, _end_runs)
         yield
     finally:
         _ends.remove(end)

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from flowpregel._core.effects import Event
-from flowpregel._interrupts import interruptible, waking
+from flowpregel._interrupts import interruptible, wakeup_on_signal
 from flowpregel.executors.base import Backlog
 from flowpregel.executors.unread import UnreadEvent
 
@@ -111,7 +111,7 @@ class RunInbox:
         if deadline is not None:
             remaining = (deadline - time.monotonic_ns()) / 1e9
             seconds = max(0.0, min(remaining, LONGEST_WAIT))
-        with waking(lambda: self._posted.put(())), suppress(Empty):
+        with wakeup_on_signal(lambda: self._posted.put(())), suppress(Empty):
             self._events.extend(self._posted.get(timeout=seconds))
 
     def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:

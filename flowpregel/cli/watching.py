@@ -18,7 +18,7 @@ from warnings import catch_warnings, simplefilter
 from flowpregel._engine.drivers import Item
 from flowpregel._inspection.preview import one_line
 from flowpregel._inspection.reader import StoreReader
-from flowpregel._interrupts import ending
+from flowpregel._interrupts import on_sigterm
 from flowpregel._text import in_one_line, printable
 from flowpregel.cli import console
 from flowpregel.cli.console import Code, print_note, rich_console
@@ -88,7 +88,7 @@ def run_to_end(
     parts: Any = run.items()
     # What tasks print goes to stderr, because stdout is only for the result.
     with (
-        ending(run.end, dies=False),
+        on_sigterm(run.end, dies=False),
         redirect_stdout(sys.stderr),
         view or nullcontext(),
         closing(parts),

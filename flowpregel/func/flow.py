@@ -38,7 +38,7 @@ from typing import (
 
 from flowpregel._entry_points import NOTEBOOKS, load_plugins
 from flowpregel._inspection.dry_replay import DryRun
-from flowpregel._interrupts import defer_interrupts, ending
+from flowpregel._interrupts import defer_interrupts, on_sigterm
 from flowpregel._pickling.digest import definition_of
 from flowpregel._text import no_such_attribute, no_such_option
 from flowpregel._tracebacks import UsersFrames
@@ -568,7 +568,7 @@ class RunHandle(Generic[R]):
             TimeoutError: The run has not ended by then.
             Exception: The exception that `Flow.run` would raise.
         """
-        with UsersFrames(), ending(self._run.end):
+        with UsersFrames(), on_sigterm(self._run.end):
             return self._future.result(timeout)
 
     def cancel(self) -> None:
@@ -596,7 +596,7 @@ class RunHandle(Generic[R]):
 
         # Shielded, because cancelling the waiting coroutine must not stop the run; only
         # `cancel` does.
-        with UsersFrames(), ending(self._run.end):
+        with UsersFrames(), on_sigterm(self._run.end):
             return await asyncio.shield(asyncio.wrap_future(self._future))
 
     async def __aiter__(self) -> AsyncIterator[tuple[str, Any]]:

@@ -33,8 +33,8 @@ from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._interrupts import (
     defer_interrupts,
-    ending,
     held_on_loop,
+    on_sigterm,
     raise_pending_interrupts,
 )
 from flowpregel._tracebacks import UsersFrames, leave_out_ours
@@ -170,7 +170,7 @@ class GraphRun:
         """Run to the end on this OS thread, and yield the items of the stream."""
         events = self._driven()
         try:
-            with ending(self.end):
+            with on_sigterm(self.end):
                 try:
                     while True:
                         with defer_interrupts():
@@ -213,7 +213,12 @@ class GraphRun:
 
         loop = asyncio.get_running_loop()
         events: Any = None
-        with UsersFrames(), self._hints(), ending(self.end), ExitStack() as contexts:
+        with (
+            UsersFrames(),
+            self._hints(),
+            on_sigterm(self.end),
+            ExitStack() as contexts,
+        ):
             try:
                 while True:
                     # Python signal handlers are delayed until the reader's code runs.

@@ -113,7 +113,7 @@ def test_it_can_be_looked_for(pressed: list[str]) -> None:
     with _interrupts.defer_interrupts():
         _interrupts.raise_pending_interrupts()
         signal.raise_signal(signal.SIGINT)
-        with _interrupts.waking(lambda: pressed.append("woken")):
+        with _interrupts.wakeup_on_signal(lambda: pressed.append("woken")):
             _interrupts.raise_pending_interrupts()
             signal.raise_signal(signal.SIGINT)
         pressed.append("held")

@@ -281,7 +281,7 @@ def test_a_handler_of_the_programs_own_stays() -> None:
     """It may tell the runs by itself."""
     own = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with _interrupts.ending(bool):
+        with _interrupts.on_sigterm(bool):
             assert signal.SIG_IGN is signal.getsignal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, own)
@@ -295,8 +295,8 @@ def test_every_run_of_the_program_is_told() -> None:
         told.append(reason)
         return True
 
-    with _interrupts.ending(end, dies=False):
-        with _interrupts.ending(end):
+    with _interrupts.on_sigterm(end, dies=False):
+        with _interrupts.on_sigterm(end):
             signal.raise_signal(signal.SIGTERM)
         told.append("outer")
 
@@ -306,9 +306,9 @@ def test_every_run_of_the_program_is_told() -> None:
 
 UNBEGUN = """
 import os, signal
-from flowpregel._interrupts import ending
+from flowpregel._interrupts import on_sigterm
 
-with ending(bool):
+with on_sigterm(bool):
     child = os.fork()
     if not child:
         signal.raise_signal(signal.SIGTERM)
@@ -316,7 +316,7 @@ with ending(bool):
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), flush=True)
 
-with ending(lambda reason: False):
+with on_sigterm(lambda reason: False):
     signal.raise_signal(signal.SIGTERM)
     print("went on", flush=True)
 """
