@@ -126,7 +126,7 @@ class Scope:
     """The objects that the code of one attempt can reach."""
 
     job: Job
-    ends: RunClient
+    run_client: RunClient
     questions: AskedQuestions | None = None
     """The questions (interrupts) of the attempt, once it has asked one."""
     question: GraphInterrupt | None = None
@@ -195,14 +195,14 @@ class Scope:
             raise self.question
         if self.job.task.attempt.questions is not None:
             self.asked_questions().note_unused()
-            self.tell_notices()
+            self.emit_notices()
 
-    def tell_notices(self) -> None:
+    def emit_notices(self) -> None:
         """Emit the notices about the questions so far."""
         if self.questions is not None:
             notices, self.questions.notices = self.questions.notices, []
             for text in notices:
-                self.ends.emit(Notice(text))
+                self.run_client.emit(Notice(text))
 
     def rng(self) -> Any:
         """Return a new random number generator for this call; see `Runtime.rng`."""
@@ -233,7 +233,7 @@ class Scope:
         ):
             return
         self.reported = now, message
-        self.ends.emit(report)
+        self.run_client.emit(report)
 
 
 def _number(value: Any, name: str) -> float:
@@ -337,7 +337,7 @@ def get_stream_writer() -> Callable[[Any], None]:
     Raises:
         RuntimeError: Called outside of a run.
     """
-    return current_scope("get_stream_writer()").ends.emit
+    return current_scope("get_stream_writer()").run_client.emit
 
 
 def report_progress(
@@ -409,7 +409,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         raise scope.question
     questions = scope.asked_questions()
     index = questions.find(value)
-    scope.tell_notices()
+    scope.emit_notices()
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
     # The task gets a copy, because the answers may be recorded again if a later answer
     # is refused.

@@ -212,7 +212,7 @@ def call(function: Callable[[Any], Any], argument: Any) -> Any:
     node = Node(name=name, steps=(call_target_of(function),), is_task=True)
     arguments = Arguments((argument,), {})
     asked = CallKey(name, repr(argument), name, f"{name}({argument})")
-    return current_scope(name).ends.call(node, arguments, asked)
+    return current_scope(name).run_client.call(node, arguments, asked)
 
 
 def function(name: str, recipe: CallRecipe, faults: Faults) -> Callable[[Any], Any]:

@@ -347,7 +347,7 @@ def _inject(
         case "config":
             value = config_of(scope)
         case "writer":
-            value = scope.ends.emit
+            value = scope.run_client.emit
         case "runtime":
             value = runtime_of(scope)
         case "store":

@@ -338,12 +338,12 @@ class Flow(Pregel, Generic[P, R]):
                     self._input_of(args, kwargs), **self._options_in(kwargs)
                 )
             with UsersFrames(), defer_interrupts():
-                run = self._planned(args, kwargs)
+                run = self._new_run(args, kwargs)
                 for _ in run.items():
                     pass
                 return _result_of(run)
 
-        return self._signed(run)
+        return self._with_signature(run)
 
     @property
     def arun(self) -> RunMethod[P, Coroutine[Any, Any, R]]:
@@ -355,12 +355,12 @@ class Flow(Pregel, Generic[P, R]):
                     self._input_of(args, kwargs), **self._options_in(kwargs)
                 )
             with UsersFrames():
-                run = self._planned(args, kwargs)
+                run = self._new_run(args, kwargs)
                 async for _ in run.aitems():
                     pass
                 return _result_of(run)
 
-        return self._signed(arun)
+        return self._with_signature(arun)
 
     @property
     def start(self) -> RunMethod[P, RunHandle[R]]:
@@ -376,11 +376,11 @@ class Flow(Pregel, Generic[P, R]):
         """
 
         def start(*args: Any, **kwargs: Any) -> Any:
-            return RunHandle(self._planned(args, kwargs, stream_mode=_EVENTS))
+            return RunHandle(self._new_run(args, kwargs, stream_mode=_EVENTS))
 
-        return self._signed(start, return_annotation=RunHandle)
+        return self._with_signature(start, return_annotation=RunHandle)
 
-    def _signed(self, method: Any, **changes: Any) -> RunMethod[P, Any]:
+    def _with_signature(self, method: Any, **changes: Any) -> RunMethod[P, Any]:
         """Return *method* with the docstring of the property, and the signature of the
         workflow.
         """
@@ -437,7 +437,7 @@ class Flow(Pregel, Generic[P, R]):
             >>> print(study.plan([1, 2, 3], id="study-1"))  # doctest: +SKIP
             calls: 2 answered, 1 would run (parse 1), 0 not asked for
         """
-        return dry_replay(self._planned(args, kwargs))
+        return dry_replay(self._new_run(args, kwargs))
 
     def signal(self, id: str, name: str, value: Any = None) -> None:
         """Send *value* to a run's call of `signal` with this *name*, from any process.
@@ -476,7 +476,7 @@ class Flow(Pregel, Generic[P, R]):
                 raise AttributeError(name)
             raise AttributeError(no_such_attribute(self, "workflow", name, _INSTEAD))
 
-    def _planned(
+    def _new_run(
         self,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],

@@ -38,7 +38,7 @@ from flowpregel.executors.calls import CallFuture, Unresolved
 from flowpregel.executors.shared import with_values
 
 R = TypeVar("R")
-MadeCall: TypeAlias = tuple[CallFuture[Any], int | None]
+MappedCall: TypeAlias = tuple[CallFuture[Any], int | None]
 """The future of a call, and the number of items in its chunk, or None if the call is
 not for a chunk.
 """
@@ -83,7 +83,7 @@ class AbandonedCalls:
     interrupt or a failure, after which the body runs through the loop again.
     """
 
-    def __init__(self, under_way: Mapping[int, MadeCall]) -> None:
+    def __init__(self, under_way: Mapping[int, MappedCall]) -> None:
         self._under_way = under_way
 
     def result(self) -> None:
@@ -115,7 +115,7 @@ class ResultStream(Generic[R]):
 
     def __init__(
         self,
-        calls: Iterable[MadeCall],
+        calls: Iterable[MappedCall],
         window: int,
         scope: Scope,
         unordered: str | None,
@@ -124,7 +124,7 @@ class ResultStream(Generic[R]):
         self._window = window
         self._scope = scope
         self._unordered = unordered
-        self._under_way: dict[int, MadeCall] = {}
+        self._under_way: dict[int, MappedCall] = {}
         """The calls whose results were not yet read, by the index of the call."""
         self._ended: deque[int] = deque()
         """The indices of ended calls, added by the calls' futures on any OS thread."""
@@ -142,7 +142,7 @@ class ResultStream(Generic[R]):
             for result in _results(await future, size):
                 yield result
 
-    def _steps(self) -> Iterator[MadeCall]:
+    def _steps(self) -> Iterator[MappedCall]:
         """Yield the futures to wait for, each with its number of items: 0 for a future
         that has no results for the iterator.
         """
@@ -175,7 +175,7 @@ class ResultStream(Generic[R]):
             with suppress(InvalidStateError):
                 self._awaited.set_result(None)
 
-    def _wait_for_some(self, name: str) -> Generator[MadeCall, Any, None]:
+    def _wait_for_some(self, name: str) -> Generator[MappedCall, Any, None]:
         """Wait until calls have ended, and queue their results.
 
         The indices of the ended calls are recorded like a call, so that a resumed run
@@ -197,7 +197,9 @@ class ResultStream(Generic[R]):
                 f"{under_way[0]}"
             )
             key = CallKey(f"{name}.imap", arguments, "", text, is_placed=False)
-            recorded = self._scope.ends.call(_ARRIVALS, Arguments((ended,), {}), key)
+            recorded = self._scope.run_client.call(
+                _ARRIVALS, Arguments((ended,), {}), key
+            )
             yield recorded, 0
             ended = recorded.value()
         self._next.extend(ended)
@@ -229,7 +231,7 @@ _ARRIVALS: Final = Node(
 # chunks and delayed calls --------------------------------------------------
 
 
-def redacted_places(
+def redacted_positions(
     func: Callable[..., Any], hidden: Sequence[str], task: str
 ) -> frozenset[int | str]:
     """Return the positions and the names of the arguments of *func* to redact.

@@ -138,7 +138,7 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
     errors = StreamEnd(process.stderr, _KEPT_ERRORS, is_passed_on=True)
     open_streams = [output, errors]
     scope = current.get()
-    stopping = StopSignal(nothing if scope is None else scope.ends.is_ending)
+    stopping = StopSignal(nothing if scope is None else scope.run_client.is_ending)
     was_told = False
     deadline = math.inf
     with output.pipe, errors.pipe:
@@ -289,7 +289,7 @@ def signal(name: str) -> CallFuture[Any]:
 class _SleepTask(TaskFunction[[float | None, End | None], float]):
     """The task that computes the end of a sleep, whose calls differ only by order."""
 
-    def _asked(
+    def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
         """Return the key of a call, which does not depend on the arguments."""
@@ -303,11 +303,11 @@ class _SleepTask(TaskFunction[[float | None, End | None], float]):
 class _WaitTask(TaskFunction[[float], None]):
     """The task that waits for the end of a sleep."""
 
-    def _asked(
+    def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
         """Return the key of a call, with a text that shows the time in ISO format."""
-        key = super()._asked(node, args, kwargs, is_placed=is_placed)
+        key = super()._call_key(node, args, kwargs, is_placed=is_placed)
         return key._replace(text=f"sleep until({_shown_end(args[0])})")
 
 

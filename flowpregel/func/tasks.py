@@ -53,7 +53,7 @@ from flowpregel.func import mapping
 from flowpregel.func.closures import NodeSnapshots
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import run_identity_of
-from flowpregel.func.mapping import ItemFuture, MadeCall, ResultStream
+from flowpregel.func.mapping import ItemFuture, MappedCall, ResultStream
 from flowpregel.func.options import (
     SINGLE_CALL,
     TaskKeywords,
@@ -98,7 +98,9 @@ class TaskFunction(Generic[P, R]):
         self.options = options
         self.name = options.name or name_of(func)
         """The name of the task in streams and messages."""
-        self._redacted = mapping.redacted_places(func, names(options.redact), self.name)
+        self._redacted = mapping.redacted_positions(
+            func, names(options.redact), self.name
+        )
         self._bound: tuple[Any, ...] = ()
         self._code = KeptDigest(func, _note_digest)
         self._digested: tuple[Any, KeptDigest] | None = None
@@ -120,7 +122,7 @@ class TaskFunction(Generic[P, R]):
         Raises:
             RuntimeError: Called outside of a run.
         """
-        scope = current.get() or self._outside()
+        scope = current.get() or self._refuse_outside_run()
         arguments: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
         awaited: list[Any] = []
         for argument in (*arguments, *kwargs.values()):
@@ -131,8 +133,10 @@ class TaskFunction(Generic[P, R]):
             make = partial(self._call_late, scope, node, arguments, kwargs)
             future = mapping.call_later(scope, awaited, make)
         else:
-            key = self._asked(node, arguments, kwargs) if scope.job.compares else None
-            future = scope.ends.call(node, Arguments(arguments, kwargs), key)
+            key = (
+                self._call_key(node, arguments, kwargs) if scope.job.compares else None
+            )
+            future = scope.run_client.call(node, Arguments(arguments, kwargs), key)
         return future
 
     def _call_late(
@@ -143,10 +147,10 @@ class TaskFunction(Generic[P, R]):
         kwargs = {name: with_results(value) for name, value in kwargs.items()}
         key = None
         if scope.job.compares:
-            key = self._asked(node, args, kwargs, is_placed=False)
-        scope.ends.call(node, Arguments(args, kwargs), key, reply)
+            key = self._call_key(node, args, kwargs, is_placed=False)
+        scope.run_client.call(node, Arguments(args, kwargs), key, reply)
 
-    def _asked(
+    def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
         """Return the key by which the call is compared with recorded calls."""
@@ -178,7 +182,7 @@ class TaskFunction(Generic[P, R]):
             ]
         return tuple(self._digest(*spelling) for spelling in spellings)
 
-    def _outside(self) -> Scope:
+    def _refuse_outside_run(self) -> NoReturn:
         """Raise the error for a call outside of a run."""
         raise RuntimeError(
             f"task {self.name!r} was called outside of a run: call it from an "
@@ -247,7 +251,7 @@ class TaskFunction(Generic[P, R]):
         mapping.check_iterables("map", iterables)
         mapping.check_map("map", chunksize, errors, self.options.shares)
         futures: list[MapFuture[Any]] = []
-        for future, size in self._made(
+        for future, size in self._calls_of_map(
             mapping.arguments_of(iterables), chunksize, errors
         ):
             futures += (
@@ -318,11 +322,13 @@ class TaskFunction(Generic[P, R]):
         window = mapping.WINDOW if window is None else window
         mapping.check_iterables("imap", iterables)
         mapping.check_map("imap", chunksize, errors, self.options.shares, window)
-        scope = current.get() or self._outside()
-        calls = self._made(zip(*iterables, strict=True), chunksize, errors)
+        scope = current.get() or self._refuse_outside_run()
+        calls = self._calls_of_map(zip(*iterables, strict=True), chunksize, errors)
         return ResultStream(calls, window, scope, None if ordered else self.name)
 
-    def _made(self, items: Iterable[Any], size: int, errors: str) -> Iterator[MadeCall]:
+    def _calls_of_map(
+        self, items: Iterable[Any], size: int, errors: str
+    ) -> Iterator[MappedCall]:
         """Make and yield the calls of a map, one each time the iterator advances."""
         call: Callable[..., TaskFuture[Any]] = self
         remaining, first = iter(items), 0
@@ -339,7 +345,7 @@ class TaskFunction(Generic[P, R]):
         """Make the call of a chunk; *first* is the index of the chunk in the items of
         the map.
         """
-        scope = current.get() or self._outside()
+        scope = current.get() or self._refuse_outside_run()
         items = [(*self._bound, *item) for item in chunk] if self._bound else chunk
         key, name, node = None, f"{self.name}.map", self._node_now(scope)
         if scope.job.compares:
@@ -354,7 +360,7 @@ class TaskFunction(Generic[P, R]):
                 name, digest, code, text, files=files, unseen=UNSEEN.get(code, "")
             )
         future: TaskFuture[list[R]]
-        future = scope.ends.call(
+        future = scope.run_client.call(
             self._chunk_node(node), Arguments((first, items), {}), key
         )
         return future

@@ -127,7 +127,7 @@ class NodeWriter:
             f"{subject} has no key of the state, so nothing was written: the keys "
             f"are {unknown}, and those of the state are {known}"
         )
-        scope.ends.emit(notice)
+        scope.run_client.emit(notice)
 
     def _object_writes(self, update: Any) -> Iterable[Write]:
         """Yield the writes of an annotated object.

@@ -62,7 +62,7 @@ def call_nested(
         hidden=True,
     )
     arguments = Arguments((input,), merged(config, **settings))
-    return scope.ends.call(node, arguments, None)
+    return scope.run_client.call(node, arguments, None)
 
 
 def nested_run(

@@ -142,7 +142,7 @@ def call_task(function: Callable[..., Any], *args: Any) -> Any:
         name=function.__name__,
         steps=(CallTarget(function, None, (), function.__name__),),
     )
-    return scope.ends.call(node, Arguments(args, {}), None)
+    return scope.run_client.call(node, Arguments(args, {}), None)
 
 
 def is_alive(pid: int) -> bool:

@@ -150,7 +150,7 @@ def tell(number: int) -> tuple[Any, ...]:
     before = own.get()
     own.set(number)
     scope = current_scope("tell")
-    scope.ends.emit(number)
+    scope.run_client.emit(number)
     print(f"task {number}")
     config: Any = scope.job.run.config
     config["seen"] = (*config.get("seen", ()), number)
