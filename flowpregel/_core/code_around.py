@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType
 from typing import Any, TypeAlias
 
@@ -19,17 +20,15 @@ _OLD_BEGINNINGS = ("condition ", "reducer of channel ")
 _Key: TypeAlias = tuple[str, frozenset[str]]
 
 
+@dataclass(slots=True, eq=False)
 class CodeAround:
-    """The digests of the code that works beside the nodes of a program.
+    """The digests of the code that works beside the nodes of a program."""
 
-    Args:
-        program: The program of the nodes.
+    program: Program
+    _used: dict[_Key, tuple[UsedResults, ...]] = field(default_factory=dict)
+    """The code beside a node, by the name of the node and the channels that it wrote
+    to.
     """
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self._used: dict[_Key, tuple[UsedResults, ...]] = {}
-        """The code beside a node, by its name and the channels that it wrote to."""
 
     def used_by(
         self,

@@ -557,7 +557,7 @@ class Superstep:
             note_left_behind(self.run, task, outcome)
         elif task.id in self._cancelled:
             outcome = Withdrawn()
-        elif task.kind is not Kind.CALL:
+        elif isinstance(outcome, Returned) and task.kind is not Kind.CALL:
             outcome = self._checked_outcome(task, outcome)
         body = task.attempt.body
         if body is None:
@@ -566,13 +566,12 @@ class Superstep:
             body.observed_failures = event.observed_failures
         return calls.final_outcome(body, outcome)
 
-    def _checked_outcome(self, task: Task, outcome: Outcome) -> Outcome:
+    def _checked_outcome(self, task: Task, outcome: Returned) -> Outcome:
         """Return *outcome*, or the error of the writes if no barrier can apply them."""
-        if isinstance(outcome, Returned):
-            try:
-                check_writes(self.run.program, task.node, outcome.writes)
-            except Exception as error:  # noqa: BLE001 - the task fails with it
-                return Raised(error)
+        try:
+            check_writes(self.run.program, task.node, outcome.writes)
+        except Exception as error:  # noqa: BLE001 - the task fails with it
+            return Raised(error)
         return outcome
 
     def _end_body(self, task: Task, outcome: Outcome) -> None:
