@@ -13,7 +13,6 @@ from flowpregel.policies import TimeoutPolicy
 
 Destination = TypeVar("Destination", bound=Hashable)
 _ANY = frozenset[str]()
-_METHODS = ("invoke", "ainvoke")
 _INJECTED: dict[str, frozenset[str]] = {
     "config": frozenset({"RunnableConfig", "Config", "dict", "Mapping", "Any"}),
     "writer": frozenset({"StreamWriter", "Callable", "Any"}),
@@ -139,24 +138,27 @@ def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:
     Raises:
         ConfigurationError: *target* cannot be called.
     """
-    # A `Mock` seems to have every attribute, and is called directly. `getattr_static`
-    # does not find the attributes that it invents.
-    find = inspect.getattr_static if callable(target) else getattr
-    func, coroutine = (
-        find(target, name, None) and getattr(target, name) for name in _METHODS
-    )
+    func = _method_of(target, "invoke")
+    coroutine = _method_of(target, "ainvoke")
     if not callable(func) and not callable(coroutine):
         if not callable(target):
             raise ConfigurationError(
                 f"{target!r} cannot be a node: give a callable, or an object with "
                 "invoke or ainvoke"
             )
-        func, coroutine = (
-            (None, target) if is_coroutine_function(target) else (target, None)
-        )
-    return CallTarget(
-        func, coroutine, injections_of(func or coroutine, takes_input), name_of(target)
-    )
+        is_async = is_coroutine_function(target)
+        func = None if is_async else target
+        coroutine = target if is_async else None
+    injections = injections_of(func or coroutine, takes_input)
+    return CallTarget(func, coroutine, injections, name_of(target))
+
+
+def _method_of(target: Any, name: str) -> Any:
+    """Return the method *name* of *target*, or None if there is none."""
+    # A `Mock` seems to have every attribute, and is called directly. `getattr_static`
+    # does not find the attributes that it invents.
+    find = inspect.getattr_static if callable(target) else getattr
+    return getattr(target, name) if find(target, name, None) else None
 
 
 def is_coroutine_function(target: Any) -> bool:
@@ -206,7 +208,7 @@ def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
 
 
 def _injection_of(parameter: inspect.Parameter, index: int) -> Injection | None:
-    """Return the injection for a parameter; None: the run does not fill it in."""
+    """Return the injection for a parameter, or None if the run does not fill it in."""
     if parameter.name not in _INJECTED:
         return None
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -230,11 +232,9 @@ def _annotation_names(annotation: Any) -> frozenset[str]:
     """Return the bare class names in an annotation, written out or as text."""
     if annotation is inspect.Parameter.empty:
         return frozenset()
-    text = (
-        annotation
-        if isinstance(annotation, str)
-        else inspect.formatannotation(annotation)
-    )
+    text = annotation
+    if not isinstance(annotation, str):
+        text = inspect.formatannotation(annotation)
     for mark in "|,[]()\"'":
         text = text.replace(mark, " ")
     words = {word.rsplit(".", 1)[-1] for word in text.split()}

@@ -37,7 +37,8 @@ class StreamEvents:
         stream_channels: Keys,
         messages: Any = None,
     ) -> None:
-        self._modes, self._messages = modes, messages
+        self._modes = modes
+        self._messages = messages
         self._output = output_channels
         self.outputs = frozenset(names(output_channels))
         self._streams = frozenset(names(stream_channels))
@@ -114,13 +115,9 @@ class StreamEvents:
     def interrupted(self, interrupts: tuple[Any, ...], current: Any) -> Iterable[Emit]:
         """Yield the events of a task's questions, with the *current* output values."""
         yield from self.breakpoint(interrupts)
-        values = (
-            {**current, records.INTERRUPT: interrupts}
-            if isinstance(current, dict)
-            else None
-        )
         if "values" in self._modes:
-            yield Emit("values", values or {records.INTERRUPT: interrupts})
+            values = current if isinstance(current, dict) else {}
+            yield Emit("values", {**values, records.INTERRUPT: interrupts})
 
     def breakpoint(self, interrupts: tuple[Any, ...] = ()) -> Iterable[Emit]:
         """Yield the event of a run that stops, and asks nothing unless there are
@@ -176,9 +173,8 @@ class StreamEvents:
 
         If another run shared the result of the task, there is no event for the end.
         """
-        is_shared = (
-            task.attempt.span is not None and task.attempt.span.executor == "cache"
-        )
+        span = task.attempt.span
+        is_shared = span is not None and span.executor == "cache"
         if "messages" in self._modes and not (is_shared or task.node.hidden):
             yield from self._messages_of(ended_task(task, step))
         yield from self.updates(task.node, task.attempt.writes, cached=is_shared)
@@ -197,16 +193,16 @@ class StreamEvents:
         """
         if not self._wants_tasks or task.node.hidden:
             return
+        error = end if isinstance(end, BaseException) else None
+        interrupts = end if isinstance(end, tuple) else ()
         payload = {
             "id": task.id,
             "name": task.name,
-            "error": end if isinstance(end, BaseException) else None,
+            "error": error,
             "result": self.result_of(task.attempt.writes),
-            "interrupts": [asdict(item) for item in end]
-            if isinstance(end, tuple)
-            else [],
+            "interrupts": [asdict(item) for item in interrupts],
         }
-        if payload["error"] is not None and task.node.is_task:
+        if error is not None and task.node.is_task:
             payload["call"] = task.call
         yield from self.wrapped("tasks", "task_result", payload, step, at)
 
@@ -250,21 +246,19 @@ class StreamEvents:
         """
         entry: dict[str, Any] = {"id": task.id, "name": task.name}
         state = None
-        if (inner := task.node.subgraph) is not None:
+        graph = task.node.subgraph
+        if graph is not None:
             config = {
                 "thread_id": thread_id,
-                "checkpoint_ns": inner.namespace_at(task.namespace),
+                "checkpoint_ns": graph.namespace_at(task.namespace),
             }
             state = {"configurable": config}
-        error = next(
-            (value for channel, value in pending if channel == records.ERROR), None
-        )
+        error = dict(pending).get(records.ERROR)
         if error is not None:
             return entry | {"error": error, "state": state}
-        if done := finished_writes(pending):
-            entry["result"] = self.result_of(
-                [w for w in done if w[0] != records.NO_WRITES]
-            )
+        writes = finished_writes(pending)
+        if writes:
+            entry["result"] = self.result_of(writes)
         interrupts = interrupts_of(pending, live=False)
         return entry | {
             "interrupts": tuple(asdict(item) for item in interrupts),
