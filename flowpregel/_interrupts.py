@@ -382,29 +382,20 @@ def is_from_handler(error: BaseException | None) -> bool:
     return getattr(error, _MARK, False)
 
 
-class wakeup_on_signal:
-    """Context manager that calls *wake* if a signal arrives inside the ``with`` block,
-    or is already kept.
+def wakeup_on_signal(wait: Callable[[], Value], wake: Callable[[], None]) -> Value:
+    """Return ``wait()``, which *wake* ends if a signal arrives or is already kept.
 
     In the first case *wake* is called in a signal handler.
     """
-
-    __slots__ = ("_hold", "_wake")
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-
-    def __enter__(self) -> None:
-        self._hold = _own()
-        if self._hold is None:
-            return
-        self._hold.wake = self._wake
-        if self._hold.kept:
-            self._wake()
-
-    def __exit__(self, *_: object) -> None:
-        if self._hold is not None:
-            self._hold.wake = None
+    if (hold := _own()) is None:
+        return wait()
+    hold.wake = wake
+    try:
+        if hold.kept:
+            wake()
+        return wait()
+    finally:
+        hold.wake = None
 
 
 # -------------------------------------------------------------------- SIGTERM

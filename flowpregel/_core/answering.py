@@ -192,24 +192,6 @@ def interrupts_by_id(task: Task, outcome: Interrupted) -> dict[str, Any]:
     return by_id
 
 
-def interrupt_writes(
-    task: Task,
-    outcome: Interrupted,
-    interrupts: tuple[Any, ...],
-) -> list[Write]:
-    """Return the writes that record *interrupts*, and a refused answer if there is one.
-
-    A call that refuses an answer is tried again with its body, so it has no error.
-    """
-    writes: list[Write] = []
-    if outcome.refused is not None:
-        writes.append((records.RESUME, outcome.answers))
-        if task.kind is not Kind.CALL:
-            writes.append((records.ERROR, as_storable(outcome.refused)))
-    writes.append((records.INTERRUPT, interrupts))
-    return writes
-
-
 def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
     """Store the questions of a task and its calls, and show them.
 
@@ -222,14 +204,20 @@ def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
     interrupts = tuple(by_id.values())
     after_commit = run.outbox.effects
     events = run.stream_events
+    writes: list[Write] = []
     if error is not None:
         # The run fails, but the other tasks continue, since their answers were taken.
         setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
         run.refuse_answer(error)
+        writes.append((records.RESUME, outcome.answers))
+        if not is_call:
+            # A call that refuses an answer is tried again with its body, so the call
+            # has no error.
+            writes.append((records.ERROR, as_storable(error)))
     elif interrupts and run.options.modes and not is_call:
         values = read(run.state.channels, run.options.output_channels)
         after_commit.extend(events.interrupted(interrupts, values))
-    writes = interrupt_writes(task, outcome, interrupts)
+    writes.append((records.INTERRUPT, interrupts))
     writes += questions_of(run, task, outcome)
     run.store_end(task, writes)
     if events.shows_tasks:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
@@ -111,8 +112,10 @@ class RunInbox:
         if deadline is not None:
             remaining = (deadline - time.monotonic_ns()) / 1e9
             seconds = max(0.0, min(remaining, LONGEST_WAIT))
-        with wakeup_on_signal(lambda: self._posted.put(())), suppress(Empty):
-            self._events.extend(self._posted.get(timeout=seconds))
+        get = partial(self._posted.get, timeout=seconds)
+        wake = partial(self._posted.put, ())
+        with suppress(Empty):
+            self._events.extend(wakeup_on_signal(get, wake))
 
     def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:
         """Read an event on this OS thread.

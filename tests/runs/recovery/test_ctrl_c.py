@@ -110,12 +110,15 @@ def test_the_users_code_may_be_broken_off_inside(pressed: list[str]) -> None:
 
 def test_it_can_be_looked_for(pressed: list[str]) -> None:
     """Where it is safe, and where the main thread waits."""
+
+    def wait() -> None:
+        _interrupts.raise_pending_interrupts()
+        signal.raise_signal(signal.SIGINT)
+
     with _interrupts.defer_interrupts():
         _interrupts.raise_pending_interrupts()
         signal.raise_signal(signal.SIGINT)
-        with _interrupts.wakeup_on_signal(lambda: pressed.append("woken")):
-            _interrupts.raise_pending_interrupts()
-            signal.raise_signal(signal.SIGINT)
+        _interrupts.wakeup_on_signal(wait, lambda: pressed.append("woken"))
         pressed.append("held")
 
     assert pressed == ["woken", "pressed", "woken", "held", "pressed"]
