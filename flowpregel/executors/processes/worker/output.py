@@ -33,7 +33,7 @@ _LARGEST_FRAME: Final = 1 << 20
 coordinator has several copies of a frame in memory.
 """
 _facts: Final = attrgetter(
-    "task.name", "task.attempt.number", "place.step", "run.thread_id", "run.run_id"
+    "task.name", "task.attempt.number", "step.step", "run.thread_id", "run.run_id"
 )
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
