@@ -432,8 +432,6 @@ class DeltaHistory:
 class Checkpoint:
     """The durable state at a barrier, as a saver stores and returns it.
 
-    A checkpoint never changes, nor do the mappings in it.
-
     In a `Batch`, *values* and *deltas* hold just the channels that changed since the
     parent; a changed channel in neither of the two is empty now. In a `Saved`, *values*
     holds every channel that has one, and *deltas* is not used.
