@@ -227,7 +227,7 @@ def coded_call(function: Callable[[], str], code: str) -> Any:
         is_task=True,
     )
     key = CallKey("work", "()", code, "work()")
-    return current_scope("work").ends.call(node, Arguments((), {}), key)
+    return current_scope("work").run_client.call(node, Arguments((), {}), key)
 
 
 @pytest.mark.parametrize(
