@@ -85,8 +85,8 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
 
     if limit <= 0:
         return None
-    # Reading `call.arguments` may unpickle the arguments. This runs code of their classes,
-    # which may raise any error.
+    # Reading `call.arguments` may unpickle them. This runs code of their classes, which
+    # may raise any error.
     with suppress(Exception):
         args = [encode(index, value) for index, value in enumerate(call.arguments.args)]
         kwargs = {

@@ -432,7 +432,7 @@ def test_a_call_that_differs_by_chance_is_shown_beside_the_recorded_one(
     def body(given: Any) -> Any:
         target = Node(name="work", steps=(call_target_of(len),), is_task=True)
         scope = current_scope("work")
-        result = scope.ends.call(target, Arguments(("",), {}), keys[-1]).result()
+        result = scope.run_client.call(target, Arguments(("",), {}), keys[-1]).result()
         return result, interrupt(given)
 
     driver = driver_of(body)
