@@ -17,7 +17,7 @@ __all__ = ["FuturesExecutor", "ProcessExecutor", "default_pool", "resource"]
 
 
 def __getattr__(name: str) -> Any:
-    # Executors are imported on first use: most programs need only one of them.
+    # Executors are imported on first use, because most programs need only one of them.
     if name in __all__:
         module = "adapter" if name == "FuturesExecutor" else "processes"
         return getattr(import_module(f"{__name__}.{module}"), name)

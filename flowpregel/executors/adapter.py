@@ -90,8 +90,8 @@ class FuturesExecutor(Executor):
             outcome = Raised(died)
         except BaseException as error:  # noqa: BLE001 - whatever the engine raises
             outcome = Raised(error)
-        # The outcome is posted unread, so that a user's value does not block the
-        # engine's OS thread.
+        # The outcome is posted unread: reading it may run a user's code, which must not
+        # block the engine's OS thread.
         task = InFlight(0, job, mailbox, NodeCode(b"", b""))
         mailbox.post(UnreadEnd(task, outcome, span))
 
@@ -121,14 +121,14 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         _, packed = pickle.loads(code)
         node = pickle.loads(packed)
         job = unpack_job(body, node, _refusing("reach the run's store"), None)
-        # Signs of life are not sent, because the engine cannot receive them.
+        # The client sends no signs of life, because the engine cannot receive them.
         client = RunClient(
             call=_refusing("call another task"), save=_refusing("save its state")
         )
         outcome = job.variables.run(perform, job, client)
         if node.contexts and home != _HERE:
-            # No later task of the run may come to this process, so the contexts are
-            # exited now.
+            # The contexts are exited now, because this process may get no other task of
+            # the run, which could exit them.
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes

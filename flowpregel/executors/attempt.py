@@ -86,8 +86,8 @@ def perform(job: Job, client: RunClient) -> Outcome:
         _end_if_forked(pid, error)
         return outcome_of(job, error, scope)
     finally:
-        # The context variables belong to the job. If they still referred to its scope,
-        # the job would keep its own input alive.
+        # The context variables belong to the job. If `current` still referred to the
+        # scope, the job would keep its own input alive.
         current.reset(token)
         scope.deferred.clear()
         if scope.files is not None:
@@ -142,8 +142,8 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             raise
         return outcome_of(job, error, scope)
     finally:
-        # The context variables belong to the job. If they still referred to its scope,
-        # the job would keep its own input alive.
+        # The context variables belong to the job. If `current` still referred to the
+        # scope, the job would keep its own input alive.
         current.reset(token)
         scope.deferred.clear()
         if scope.files is not None:
@@ -277,8 +277,9 @@ def _private_input(job: Job) -> Any:
     ):
         return with_values(value)
     if task.node.role == "body" and job.compares:
-        # The input may be recorded later (`durability="exit"`), or passed to another
-        # attempt.
+        # The body gets a copy, because the input may be recorded later
+        # (`durability="exit"`), or passed to another attempt, and the body may change
+        # it.
         return private_copy(value)
     return value
 

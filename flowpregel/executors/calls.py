@@ -57,10 +57,11 @@ class Unresolved:
             "returns"
         )
 
-    # A class that defines `__eq__` has no `__hash__` unless it defines both.
+    # A class that defines `__eq__` has no `__hash__` unless it defines both, so
+    # `__hash__` is set explicitly.
     __hash__ = object.__hash__
 
-    if not TYPE_CHECKING:  # type checkers refuse all of this by themselves
+    if not TYPE_CHECKING:  # Type checkers report all these uses by themselves.
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(
@@ -238,14 +239,14 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             match outcome:
                 case records.Returned(writes):
                     if self._open_calls is not None:
-                        # From now on only code that references the future needs the
-                        # result.
+                        # The scope needs the result no longer: only code that
+                        # references the future does.
                         self._open_calls.discard(self)
                     value: Any = dict(writes).get(records.RETURN)
                     self.set_result(value)
                 case Raised(TaskCancelled()):
-                    # The call was cancelled in an earlier run. As in that run, the
-                    # future is pending until the body cancels it.
+                    # The call was cancelled in an earlier run. The future stays pending
+                    # until the body cancels it, as in that run.
                     self._was_cancelled = True
                     if self._is_awaited or self._turn is not None:
                         self.cancel()
@@ -254,12 +255,13 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                 case records.Interrupted(interrupts):
                     self.set_exception(GraphInterrupt(interrupts))
                 case records.Escaped(command):
-                    # The parent of the called graph is the caller's graph.
+                    # The parent of the called graph is the caller's graph, so the
+                    # command is for that graph.
                     self.set_exception(ParentCommand(replace(command, graph=None)))
                 case records.Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
         except concurrent.futures.InvalidStateError:
-            pass  # the future of a stopped body is already settled
+            pass  # The future of a stopped body is already settled.
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -275,8 +277,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         if not self.done():
             yield from _done_on(asyncio.get_running_loop(), self)
         elif self._is_aside and self.failure is not None:
-            # Coroutines that were started together with this one make their calls
-            # before this one resumes.
+            # Control passes to the event loop once, so that coroutines that were
+            # started together with this one make their calls before this one resumes.
             yield
         if self._is_aside and calls is not None:
             self._told_after = calls.count
@@ -342,7 +344,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             )
 
     def __reduce__(self) -> Any:
-        # An unpickled copy of the future would never be settled.
+        # The future cannot be pickled, because an unpickled copy would never be
+        # settled.
         raise TypeError(
             "this is the future of a call: pass on what its result() returns"
         )
@@ -364,7 +367,7 @@ def futures_in(value: Any) -> list[Any]:
     if type(value) not in (list, tuple, dict):
         return []
     within: Collection[Any] = value.values() if type(value) is dict else value
-    # Compare the set of types, since there may be a million items.
+    # The types are put into a set first, because there may be a million items.
     if not any(issubclass(kind, Unresolved) for kind in set(map(type, within))):
         return []
     return [item for item in within if isinstance(item, Unresolved)]
@@ -407,7 +410,8 @@ def _done_on(
             done.set_result(None)
 
     def wake(_: object) -> None:
-        # The loop may be closed, if its run ended before the call.
+        # The loop is closed if its run ended before the call. In this case, no
+        # coroutine waits.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(finish)
 
@@ -417,7 +421,8 @@ def _done_on(
 
 def on_event_loop() -> bool:
     """Return whether this OS thread runs an event loop, which waiting would block."""
-    # asyncio may not be imported, or another OS thread may be importing it.
+    # asyncio is looked up in `sys.modules`, and its function with a default, because it
+    # may not be imported, or another OS thread may be importing it.
     running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
     try:
         return running_loop is not None and running_loop() is not None

@@ -101,7 +101,8 @@ class CoroutineExecutor(Executor):
             outcome = Withdrawn()
         except BaseException as error:  # noqa: BLE001 - how it ended is the result
             outcome = outcome_of(job, error)
-        # A future that is still referenced must not keep the body alive.
+        # The reference to the body's asyncio task is dropped, so that a future that is
+        # still referenced does not keep the body alive.
         calls.home = None
         del self._calls[job.key]
         client.end(outcome, "coroutines")

@@ -126,7 +126,8 @@ class LocalRunClient(RunClient):
         if os.getpid() != self.open_calls.pid:
             self.open_calls.check_process()
         code = None
-        # Read once, because another OS thread may make a call at the same time.
+        # The field is read only once, because another OS thread may make a call at the
+        # same time, and replace it.
         last_called = self._last_called
         if last_called is None or last_called[0] is not node:
             last_called = node, runs_elsewhere(node, job.run.executor)
@@ -135,12 +136,13 @@ class LocalRunClient(RunClient):
             try:  # noqa: SIM105 - costs nothing, `suppress` as much as the call
                 code = codes.code_of(node)
             except TaskSerializationError:
-                pass  # its executor will say so
+                pass  # The executor of the call raises this error.
             values = (*arguments.args, *arguments.kwargs.values())
             # Immutable arguments need no copy.
             if not IMMUTABLE.issuperset(map(type, values)):
                 arguments = captured(arguments, may_wait=self._may_wait(reply))
-        # Not CallFuture[Any](...): the alias would add an attribute to each future.
+        # `CallFuture[Any](...)` is not used, because the generic alias would add an
+        # attribute to each future.
         future: CallFuture[Any] = (
             reply[0] if reply else CallFuture(self._turn, self.open_calls)
         )
@@ -184,8 +186,8 @@ class LocalRunClient(RunClient):
         if self._all_count:
             self.beat()
         self.open_calls.check_process()
-        # The reply is an open call as well, so that it ends with an error if the run is
-        # stopped.
+        # The reply is listed as an open call too, so that it ends with an error if the
+        # run is stopped.
         self.open_calls.add(reply)
         value = restore_value(snapshot_value(state, "the saved state"), "it")
         self._mailbox.post(SaveState(*job.key, value, reply))
@@ -304,7 +306,8 @@ class ThreadExecutor(Executor):
         """
         free = self._limit - (len(self._running) - len(self._parents))
         needed = min(free, len(self._waiting))
-        # A new thread counts as idle, although it does not wait yet.
+        # A new OS thread counts as idle from the start, although it does not wait for a
+        # job yet.
         idle = len(self._threads) - len(self._running)
         for _ in range(needed - idle):
             thread = threading.Thread(
@@ -314,9 +317,9 @@ class ThreadExecutor(Executor):
             )
             try:
                 thread.start()
-            except RuntimeError:  # the system gives no more OS threads
+            except RuntimeError:  # The system gives no more OS threads.
                 if len(self._threads) > len(self._parents):
-                    # a thread that does not wait for calls runs the job later
+                    # An OS thread that does not wait for calls runs the job later.
                     break
                 raise
             self._threads.append(thread)
@@ -387,7 +390,8 @@ class ThreadExecutor(Executor):
         )
 
     def _note_parent(self, job: Job) -> None:
-        with self._changed, suppress(RuntimeError):  # the waiting jobs keep waiting
+        # If no OS thread can be started, the waiting jobs keep waiting.
+        with self._changed, suppress(RuntimeError):
             self._parents.add(job)
             self._make_room()
 

@@ -77,8 +77,8 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
 def _attribute_items(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield each attribute in the ``__dict__`` of an object, after its path."""
     try:
-        # `vars` would call the `__getattribute__` of a user's class, which may run any
-        # code.
+        # `vars` is not used, because it would call the `__getattribute__` of a user's
+        # class, which may run any code.
         fields = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return

@@ -113,7 +113,7 @@ class CrossProcessLimit(Limit):
         """
         for file in self._files:
             if len(self._held) <= used and file not in self._held:
-                with suppress(BlockingIOError):  # another program holds it
+                with suppress(BlockingIOError):  # Another program holds this slot.
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     self._held.append(file)
         return len(self._held)
@@ -297,7 +297,7 @@ class SharedLimits:
         waiting = self._runs.get(run)
         if waiting is None or not {*waiting.names} & {*demand.limits}:
             return []
-        del self._runs[run]  # the run has had its turn
+        del self._runs[run]  # The run has had its turn.
         return self._next_turns(demand.limits)
 
     def _again_at(self, demand: Demand, run: object, now: float) -> float | None:

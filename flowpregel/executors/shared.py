@@ -57,7 +57,8 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
     def put(data: memoryview) -> Any:
         if data.nbytes < SHARE_FROM:
             return data
-        # A buffer in shared memory belongs to a shared value, and does not change.
+        # A buffer that is in shared memory already is not copied, because it belongs to
+        # a shared value and never changes.
         if memory.origin_of(data) is not None:
             return data.obj
         buffer = allocate(data.nbytes)
@@ -171,7 +172,7 @@ def arena() -> memory.Arena:
     return memory.Arena(memory.default_limit() // 2, segments=memory.segments_for(2))
 
 
-# A forked process must create its own shared memory.
+# A forked process must not write to its parent's shared memory, so it creates its own.
 os.register_at_fork(after_in_child=arena.cache_clear)
 
 
@@ -234,7 +235,8 @@ class Shared(Generic[T]):
         pickled_handles.get([]).append(self)
         parts = self._open_parts
         if self._key not in _made_here:
-            # A task may have written to the mapped parts.
+            # A task may have written to the parts that this process has only mapped, so
+            # the pickle gets copies of them.
             parts = [*map(memory.copy_on_write, parts)]
         wrap = PickleBuffer if protocol >= 5 else bytes
         return _received, (self._key, self._type, self._digest, *map(wrap, parts))
@@ -360,7 +362,8 @@ _lock = threading.RLock()
 
 def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
     """Return this process's resource. If there is none yet, create it."""
-    # Stored by name, because a worker gets a new copy of *make* with each task.
+    # The resource is stored by the function's name, because a worker gets a new copy of
+    # *make* with each task.
     key = make.__module__, make.__qualname__
     with _lock:
         if key not in _things:

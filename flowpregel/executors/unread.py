@@ -67,7 +67,8 @@ class UnreadEvent:
         try:
             return reading.result(self.seconds)
         except TimeoutError:
-            # The timeout of the wait, or an error of user code.
+            # A TimeoutError comes either from the wait, or from user code. In the
+            # latter case, `reading` is done.
             return reading.result() if reading.done() else self.time_out()
 
 
@@ -132,11 +133,12 @@ class LazyFuture(Future[ResultT]):
         if self._read is None or self._reading is None:
             return
         if not self._reading.acquire(timeout=-1 if timeout is None else timeout):
-            raise TimeoutError  # another OS thread is reading the result
+            raise TimeoutError  # Another OS thread is still reading the result.
         try:
             if self._read is not None:
-                # The attributes are set directly. `set_result` cannot be called again,
-                # and the waiters were woken when the bytes arrived.
+                # The attributes are set directly, because `set_result` cannot be called
+                # twice. The waiters need no notice: they were woken when the bytes
+                # arrived.
                 self._result, self._exception = self._read()
                 self._read = None
         finally:

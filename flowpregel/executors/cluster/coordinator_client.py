@@ -126,7 +126,8 @@ class CoordinatorClient:
             0,
         )
         outcome = messages.pack_outcome(end.read().outcome, task.job.task.name)
-        # With CAUGHT, the coordinator does not use the duration as a measurement.
+        # The flag CAUGHT is set, so that the coordinator does not use the duration as a
+        # measurement.
         frame = Frame(
             protocol.ENDED,
             protocol.CAUGHT,

@@ -113,7 +113,7 @@ class RelayWorkerPool(Pool):
             outcome = messages.pack_outcome(task.stopped(), task.job.task.name)
             frame = frame._replace(body=body[:start] + outcome)
         else:
-            start += 1  # after the byte that names the kind of outcome
+            start += 1  # The byte that names the kind of outcome is skipped.
             collect = partial(_collect_buffer, worker, buffers)
             result = serialization.moved(body, collect, start)
             if buffers:
@@ -149,8 +149,8 @@ class RemotePoolHost(ProcessExecutor):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        # Dask's workers are daemons, which must not have children. The pool's workers
-        # end with this process in any case.
+        # Dask's workers are daemon processes, which must not have children, so the flag
+        # is cleared. The pool's workers end with this process in any case.
         multiprocessing.current_process().daemon = False
         self._threads = ThreadPoolExecutor(1, "flowpregel-leaving")
         self._clients: dict[str, CoordinatorClient] = {}
@@ -212,7 +212,7 @@ class RemotePoolHost(ProcessExecutor):
     ) -> InFlight:
         """Return the task of an *order*, with its buffers in shared memory."""
         name, depth, timeout, contexts, digest, body = order
-        # The call itself is known only in the coordinator.
+        # Only the coordinator knows the call itself, so the task has no input.
         planned = Task(
             key,
             Node(name=name),

@@ -40,8 +40,8 @@ class Buffers(Arena):
         """Keep *data* until it is released."""
         buffer = RemoteBuffer(next(self._ids))
         if origin_of(data) is not None:
-            # The content of shared memory does not change, so the engine needs it only
-            # once.
+            # The content of shared memory does not change, so one buffer is reused and
+            # the engine gets the content only once.
             holder: Any = data.obj
             if not hasattr(holder, "remote_buffers"):
                 holder.remote_buffers = WeakKeyDictionary()
@@ -147,7 +147,8 @@ class RemoteHost:
         if is_gone:
             return batches
         if batches and self.last_seen < since:
-            # The machine gets no more tasks until it has answered a new poll.
+            # The machine counts as silent, and gets no more tasks until it has answered
+            # a new poll.
             self.last_seen = time.monotonic()
             self.is_silent = True
             self.poll = None

@@ -220,7 +220,9 @@ class RemotePool(TaskPool):
             host.last_seen = time.monotonic()
         host.batches[batch.id] = batch
         host.is_used = True
-        host.is_paused = False  # another run may be waiting for these
+        # The machine is polled again, because another run may be waiting for these
+        # tasks.
+        host.is_paused = False
         orders: list[Any] = []
         handles: dict[int, Any] = {}
         put = partial(self.put_buffer, host.address)
@@ -271,8 +273,8 @@ class RemotePool(TaskPool):
             pickled, *buffers = poll.result()
             nodename, epoch, first, frames = pickle.loads(pickled, buffers=buffers)
         except BaseException:  # noqa: BLE001 - `_check` gives it up if that persists
-            # The machine may have executed the commands, but executing them twice does
-            # no harm.
+            # The commands are sent again. The machine may have executed them already,
+            # but executing them twice does no harm.
             self._poll_later(
                 host,
                 poll,
@@ -377,7 +379,8 @@ class RemotePool(TaskPool):
         else:
             batch.failure = result.exception()
         if batch.failure is not None:
-            # Perhaps the whole machine was lost, and the engine notices this later.
+            # The whole machine may be lost, which the engine notices later. So the
+            # machine counts as silent.
             batch.remote_host.is_silent = True
             self._check()
 
@@ -407,7 +410,8 @@ class RemotePool(TaskPool):
         """Note the tasks that wait for calls, because they cannot start again on
         another machine.
         """
-        # The machine itself takes back the tasks that wait behind them.
+        # Tasks that wait behind these tasks are not noted, because the machine itself
+        # takes them back.
         for number, task in batch.tasks.items():
             if task.execution.calls:
                 batch.callers.add(number)

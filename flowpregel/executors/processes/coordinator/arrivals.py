@@ -102,8 +102,9 @@ class UnreadEnd(UnreadEvent):
             outcome = Raised(WorkerDiedError(planned.name, pid, unreadable))
         match outcome:
             case Raised(WorkerDiedError(call="") as died):
-                # The call is added only here, because the I/O thread, which noticed the
-                # death, must not unpickle the call's arguments for the message.
+                # The call is added to the error only here, because its text unpickles
+                # the call's arguments. The I/O thread, which noticed the death, must
+                # not do that.
                 died.call = planned.call
                 died.args = (*died.args[:4], died.call)
         return Ended(*self.task.job.key, outcome, self.span, self.caught)

@@ -117,8 +117,8 @@ class Execution:
 
     def note_unreadable(self, error: BaseException) -> None:
         """Note that reading a message of the task raised *error*."""
-        # The text is stored here, because the end of the task may already have been
-        # posted, and the run reads the end later.
+        # The text is stored with the task, because the task's end may already have been
+        # posted. The run reads the text when it reads the end.
         cause = f"{type(error).__name__}: {error}"
         self.unreadable = f"what it sent cannot be read in the coordinator ({cause})"
 
@@ -445,7 +445,8 @@ class RemainingResources:
             for name, amount in amounts.items()
             if name in reserved or amount > self.amounts[name] + _ROUNDING
         }
-        # An estimate must not prevent a task from running alone.
+        # The memory that a task needs is only an estimate, which must not prevent the
+        # task from running alone.
         is_guess = self.is_quiet and needs.is_measured and lacking == {"memory"}
         if lacking and not is_guess:
             self.reserved |= lacking
@@ -486,7 +487,8 @@ class RemainingResources:
             return 0
         needs = worker.needs or ONE_CPU
         if not needs.is_below and not self.reserved.isdisjoint(needs.amounts):
-            # An earlier task waits for resources that the worker's tasks take.
+            # An earlier task waits for resources that these tasks would take, so the
+            # worker gets no task ahead of time.
             return 0
         count = waiting.get(worker.needs, 0)
         return min(count // self.limits.size, self.limits.batch)

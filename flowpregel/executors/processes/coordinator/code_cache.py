@@ -109,7 +109,8 @@ class PackedCodes:
         be packed.
         """
         key: Hashable = id(function)
-        # Each access to a method creates a new object, with a new id.
+        # A method is identified by its function and its object, because each access
+        # creates a new method object with a new id.
         if isinstance(function, MethodType):
             key = id(function.__func__), id(function.__self__)
         packing = self._packings.get(key)
@@ -125,12 +126,13 @@ class PackedCodes:
 
     def _pack(self, key: Hashable, node: Node, packing: Packing | None) -> NodeCode:
         # The references are read before the packing, so that the next call notices a
-        # change during the packing. If an earlier search found parts that can change
-        # unseen, it is not repeated.
+        # change during the packing. If an earlier search has found parts that can
+        # change unnoticed, no search is repeated.
         references = None
         if packing is None or packing.references is not None:
             references = references_of(node)
-        # The name is for the error of a worker that cannot unpickle the node.
+        # The name is packed too, for the error message of a worker that cannot unpickle
+        # the node.
         data = pickle.dumps((node.name, pack_node(node)))
         digest = blake2b(data, digest_size=DIGEST_SIZE).digest()
         code = self._by_digest.get(digest)
@@ -148,8 +150,8 @@ class PackedCodes:
 
 codes: Final = PackedCodes()
 """The packings of this process."""
-# A lock that another OS thread holds during a fork is never released in the forked
-# process.
+# A forked process gets a new cache with a new lock. If another OS thread held the old
+# lock during the fork, it would never be released in the forked process.
 os.register_at_fork(after_in_child=codes.__init__)  # type: ignore[misc]
 
 

@@ -32,14 +32,15 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
     try:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     except ChildProcessError:
-        # multiprocessing has reaped this process. It reaps its children whenever it
-        # starts a new child.
+        # multiprocessing, which reaps its children whenever it starts a new child, has
+        # reaped this process. Its exit code is read from the process object.
         process.join(0)
         return process.exitcode, None
     if pid == 0:
         return None
     code = os.waitstatus_to_exitcode(status)
-    # Otherwise loky would wait for the process, which has already been reaped.
+    # The exit code is given to loky's object, because loky would otherwise wait for the
+    # process, which has already been reaped.
     process._popen.returncode = code  # noqa: SLF001 - there is no public way to tell it
     process.join(0)
     return code, usage.ru_maxrss * RSS_UNIT
@@ -105,7 +106,8 @@ def count_oom_kills() -> int:
     """Return the number of processes that the OOM killer has killed so far, or 0 if it
     is unknown.
     """
-    # Not every system has this count. Kills because of a cgroup's limit are included.
+    # The count is missing on some systems. It includes kills because of a cgroup's
+    # limit.
     with suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

@@ -51,7 +51,8 @@ class JobEncoder:
         code = task.code or codes.code_of(task.node)
         contexts: list[bytes] = []
         if task.node.contexts:
-            # Imported only here, because this module imports all channels.
+            # The import is done only here, because `flowpregel.channels.context` loads
+            # all channels.
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
             contexts += (channel.held.token for channel in contexts_in(task.input))

@@ -113,7 +113,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
                     mailbox.post(Ended(*job.key, Raised(error)))
         except ExecutorUnavailableError as error:
             mailbox.post(*(Ended(*job.key, Raised(error)) for job in jobs))
-        except BaseException:  # Ctrl-C
+        except BaseException:  # Ctrl-C has interrupted the start.
             self._pool.release_own(tasks)
             raise
         else:
@@ -132,14 +132,15 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             if self.is_closed:
                 raise ExecutorUnavailableError(CLOSED)
             if not self._pool.loop.is_started:
-                # At exit, multiprocessing waits for all its child processes. It is
-                # imported first, so that its atexit function is registered before
-                # `close`. Then `close` is called first, and ends our workers.
+                # multiprocessing is imported before `close` is registered, because
+                # atexit functions run in reverse order: `close` then runs first and
+                # ends our workers, before multiprocessing waits for all its child
+                # processes.
                 import multiprocessing.util  # noqa: F401, PLC0415
 
                 try:
                     self._pool.start()
-                except RuntimeError as error:  # the system gives no more OS threads
+                except RuntimeError as error:  # The system gives no more OS threads.
                     raise ExecutorUnavailableError(
                         f"the pool cannot start: {error}"
                     ) from error
@@ -191,7 +192,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     def close(self) -> None:
         """Stop every task and end every worker. It is safe to call this repeatedly."""
         if self._pid != os.getpid():
-            # In a forked process, the workers and the I/O thread belong to the parent.
+            # This is a forked process: the workers and the I/O thread belong to the
+            # parent.
             return
         with self._lock:
             is_first, self.is_closed = not self.is_closed, True
@@ -266,8 +268,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         future = PoolFuture(partial(self.cancel, job.key, kill=True), self._pool)
         self.start((job,), future)
         self._open.add(future)
-        # The method of the base class, because this callback is not the user's and may
-        # run on the I/O thread.
+        # The base class's method is called, because this callback is not the user's and
+        # may run on the I/O thread.
         Future.add_done_callback(future, self._open.discard)
         return future
 
@@ -320,7 +322,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
     def _drain(self) -> None:
         if self._pid != os.getpid():
-            # In a forked process, the calls belong to the parent.
+            # This is a forked process: the calls belong to the parent.
             return
         concurrent.futures.wait(tuple(self._open))
         self.close()
@@ -345,7 +347,8 @@ def _items_of(chunks: Iterator[list[Result]]) -> Iterator[Result]:
     """Yield the items of *chunks*. When this generator is closed, close *chunks*."""
     try:
         for chunk in chunks:
-            # Items are popped, so that this generator does not keep them alive.
+            # The items are popped, so that this generator does not keep them alive. The
+            # list is reversed first, because `pop` takes the last item.
             chunk.reverse()
             while chunk:
                 yield chunk.pop()
@@ -607,7 +610,8 @@ def default_pool() -> ProcessExecutor:
 def _forget_pools_after_fork() -> None:
     global _default, _default_lock
     for pool in _pools:
-        # The parent process holds the slots of the shared limits.
+        # The parent process holds the slots of the shared limits, so this process only
+        # closes its descriptors.
         pool.resources.close()
     _default, _default_lock = None, threading.Lock()
 

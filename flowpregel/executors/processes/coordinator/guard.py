@@ -31,7 +31,8 @@ class Guard:
         import tempfile  # noqa: PLC0415
 
         if self._process is None:
-            # If no guard can be started, the workers still die with the coordinator.
+            # The pool can work without a guard, because the workers still die with the
+            # coordinator.
             with contextlib.suppress(OSError):
                 self._process = subprocess.Popen(
                     [
@@ -58,7 +59,8 @@ class Guard:
 
     def _send(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):  # the guard was killed
+            # If the guard was killed, its pipe is closed.
+            with contextlib.suppress(OSError):
                 os.write(self._process.stdin.fileno(), line.encode())
 
     def close(self) -> None:

@@ -219,7 +219,8 @@ class IOLoop:
                 self._guarded(action)
 
     def _execute_late(self) -> None:
-        # After the loop's end, several OS threads may run this at the same time.
+        # After the end of the loop, several OS threads may run this at the same time,
+        # so another thread may take the last command first.
         with contextlib.suppress(IndexError):
             while True:
                 self._guarded(self._commands.popleft())

@@ -94,7 +94,8 @@ class Pool(TaskPool):
         self._numbers = count(1)
         self._batch = LARGEST_BATCH
         if settings.worker_max_tasks is not None or settings.worker_max_rss is not None:
-            # A worker is checked after each task, and may not get the next one.
+            # Each batch has only one task, because the worker is checked after each
+            # task, and may not get the next one.
             self._batch = 1
         self._keep = 0
         """The number of workers that are kept even if no task waits."""
@@ -181,7 +182,7 @@ class Pool(TaskPool):
                 descriptor = self.arena.descriptor(ref)
                 worker.connections.fd_socket.send(ref.segment, descriptor)
         except OSError:
-            # The descriptor cannot be sent: too many are open.
+            # Too many descriptors are open, so this descriptor cannot be sent.
             self.encoder.inline_buffers(task)
         worker.sent.buffers.update(ref.id for ref in task.refs)
 
@@ -297,7 +298,8 @@ class Pool(TaskPool):
             worker.sent.contexts -= contexts
             number = next(self._numbers) & 0xFFFFFFFF
             worker.sent.pending_context_exits[number] = Future()
-            # A worker that is stopping exits all contexts that it has entered.
+            # A worker that is stopping exits all its contexts by itself, so it needs no
+            # command.
             if worker.state is not WorkerState.STOPPING:
                 worker.link.send(protocol.LEAVE, number, body)
             exits += worker.sent.pending_context_exits.values()
@@ -314,7 +316,8 @@ class Pool(TaskPool):
             return
         now = time.monotonic()
         if worker.link.is_paused():
-            # While the link is left unread, no sign of life can arrive.
+            # While the link is not read, no sign of life can arrive, so the idle time
+            # starts now.
             task.execution.alive = now
         limit = task.next_limit()
         if limit.at <= now:
@@ -335,7 +338,8 @@ class Pool(TaskPool):
         execution.stopping = reason
         worker = execution.worker
         number = execution.number
-        # A kill must not affect any other task, and *task* itself may not have begun.
+        # The other tasks of the worker are taken back first, because the kill must not
+        # affect them. *task* itself may not have begun either.
         self.recall(worker)
         worker.read_everything()
         if number not in worker.tasks:
@@ -371,7 +375,8 @@ class Pool(TaskPool):
         """Read again all links that are paused for a run other than *mailbox*'s."""
         for worker in self.workers:
             if worker.link.paused_for not in (None, mailbox):
-                # The reader of the paused run may be waiting for *mailbox*'s run.
+                # The run whose link is paused may have a reader that waits for the run
+                # of *mailbox*, so the link must be read again.
                 worker.link.resume()
 
     def pause_for_output(self, worker: WorkerProcess) -> None:
@@ -480,7 +485,8 @@ class Pool(TaskPool):
         """
         running = worker.running()
         if running is not None:
-            # The worker died before it could report when the task began.
+            # The worker died before it could report when the task began, so the task
+            # counts from the time at which it was sent.
             seconds = time.monotonic() - running.execution.sent
             began = time.time_ns() - int(seconds * 1e9)
             span = Span(began, seconds, self.kind, worker.pid, 0.0, peak, worker.host)
@@ -494,8 +500,8 @@ class Pool(TaskPool):
             return
         for task in unbegun:
             task.failed_starts += 1
-            # Otherwise a task would wait forever if its workers always died before they
-            # began it.
+            # The failed starts are counted, because a task would wait forever if its
+            # workers always died before they began it.
             is_stopping = task.execution.stopping is not None
             if task.failed_starts > _START_TRIES and not is_stopping:
                 self.finish(task, Raised(died(task.job.task.name)))

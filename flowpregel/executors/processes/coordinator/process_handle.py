@@ -44,7 +44,8 @@ class InheritedFd:
         self.fd = fd
 
     def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
-        # Loaded only while loky starts a process.
+        # The import is done only here, because it is needed only while loky starts a
+        # process.
         from multiprocessing.reduction import DupFd  # noqa: PLC0415
 
         return methodcaller("detach"), (DupFd(self.fd),)
@@ -66,8 +67,8 @@ class WorkerConnections:
             self.fd_socket = FdSocket(fd_socket)
             self.stdout, far_stdout = _pipe(near, far)
             self.stderr, far_stderr = _pipe(near, far)
-            # Both processes read from this pipe. The process that reads a token has the
-            # task.
+            # Both processes read from this pipe, and the process that reads a token has
+            # the task.
             self.tokens, self.tokens_write = _pipe(near, near)
             memory = new_shared_file(protocol.STATUS_SIZE)
             far.callback(os.close, memory)
@@ -114,7 +115,8 @@ class WorkerConnections:
 
     def close(self) -> None:
         """Close the coordinator's ends."""
-        # Other OS threads may still request the number of the running task.
+        # The status is replaced by an empty one, because other OS threads may still
+        # request the number of the running task.
         self.status = _NO_STATUS
         self._ends.close()
 
@@ -184,7 +186,7 @@ class ProcessHandle:
             os.killpg(self.pid, signal.SIGKILL)
         is_killed = self.kill_reason is not None
         self._guard.remove(self.pid, self._tag, killed=is_killed)
-        # Dropping the process object closes loky's own descriptor.
+        # When the process object is dropped, loky's own descriptor is closed.
         self._process = None
 
     def close(self) -> None:
@@ -214,8 +216,8 @@ def start_process(
         connections = WorkerConnections(settings, far)
         try:
             tag = next(guard.tags)
-            # The task tag is empty even if a task made the pool: the workers do not
-            # belong to the task.
+            # The task tag is empty even if a task made the pool, because the workers do
+            # not belong to the task.
             tags = {PROCESS_TAG: tag, TASK_TAG: ""}
             process = launch(connections.setup, {**settings.env, **tags})
             handle = ProcessHandle(process, guard, tag)

@@ -77,8 +77,8 @@ class RequestThreads:
             self._idle -= 1
             self._unserved.put(line)
             return
-        # A daemon thread, so that the end of the program does not wait for a store that
-        # never answers.
+        # The thread is a daemon thread, so that the end of the program does not wait
+        # for a store that never answers.
         thread = threading.Thread(
             target=self._run,
             args=(line,),
@@ -106,7 +106,8 @@ class RequestThreads:
                 request()
             except BaseException:  # noqa: BLE001 - whatever it is, the line goes on
                 _log.exception("an error in a store request of a task")
-            # Drop the reference, so that the waiting thread keeps no object alive.
+            # The reference is dropped, so that the thread keeps no object alive while
+            # it waits.
             del request
 
     def _leave(self, line: RequestLine) -> bool:

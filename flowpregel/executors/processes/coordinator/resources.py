@@ -79,7 +79,7 @@ def _gpus() -> tuple[str, ...]:
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        # CUDA ignores everything after the first invalid name.
+        # CUDA ignores everything after the first invalid name, so the list ends there.
         names = (name.strip() for name in visible.split(","))
         return tuple(takewhile(lambda name: name not in ("", "-1"), names))
     matches = (
@@ -159,8 +159,8 @@ class ResourceLedger:
             needs = self._needs_of(*key)
             self._needs[key] = needs
         task.needs = needs
-        # Needs that the pool can meet once can always be met, unless callers hold
-        # resources.
+        # If the pool can meet some needs once, it can always meet them, unless callers
+        # hold resources. So these needs are checked again only if there may be callers.
         if called.parent is not None or needs not in self._fitting:
             self._check(task, needs, callers)
 
@@ -232,7 +232,8 @@ class ResourceLedger:
         self._give_back(loads, plan)
         due = min((changes[name] for name in plan.lacking & passing), default=inf)
         if due < self._timer_due:
-            # At the end of the turn in which the timer expires, tasks are assigned.
+            # The timer does nothing itself, but at the end of the turn in which it
+            # expires, tasks are assigned.
             self._timer_due = due
             self._loop.call_at(due, self._forget_timer)
         if plan.stuck is not None and _all_wait(tasks):
@@ -267,8 +268,8 @@ class ResourceLedger:
         for name, limit in self._shared.items():
             count = _used(name, loads)
             for index, tasks in plan.sends:
-                # A task sent ahead of time uses the slot that its busy worker already
-                # holds.
+                # A task that is sent ahead of time needs no other slot, because it uses
+                # the slot that its busy worker already holds.
                 if not loads[index].held:
                     count += len(_holders(name, tasks[:1]))
             limit.give_back(count)
@@ -382,7 +383,8 @@ def _held_by_callers(
     if name == "cpus":
         return [], 0.0
     if name not in OF_THE_MACHINE:
-        # A caller in another process, or in no pool, holds a slot as well.
+        # The callers in other processes, and those in no pool, hold slots as well, so
+        # all callers are searched.
         holders = holders_above(task.job.task, name)
         return holders, len(holders)
     amounts = _holders(name, callers)

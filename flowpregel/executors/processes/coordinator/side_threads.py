@@ -111,7 +111,8 @@ class SideThread:
                 _log.exception(
                     "an error in what a pool of worker processes was to call"
                 )
-            # Drop the reference, so that the waiting thread keeps no object alive.
+            # The reference is dropped, so that the thread keeps no object alive while
+            # it waits.
             del action
             self.busy_since = 0.0
 
@@ -264,5 +265,5 @@ def _post(mailbox: Mailbox, events: list[Any]) -> None:
     try:
         event = events.pop()
     except IndexError:
-        return  # another OS thread was first
+        return  # Another OS thread was first.
     mailbox.post(event)

@@ -198,8 +198,8 @@ class TaskPool(ABC):
             return
         if task.needs is not None:
             self.resources.end(task)
-        # Not plain for a dead worker either: the error message shows the call's
-        # arguments, and they are unpickled for that.
+        # The outcome of a dead worker's task is not plain either: the error message
+        # shows the call's arguments, which must be unpickled for it.
         is_plain = not isinstance(
             outcome, Raised | messages.PackedOutcome | FailedStart
         )
@@ -233,8 +233,8 @@ class TaskPool(ABC):
         """
         if not self._ended:
             due = time.monotonic()
-            # A task with shared memory is dropped at once: other tasks may need the
-            # memory.
+            # A task with shared memory is dropped at once, because other tasks may need
+            # the memory.
             if not task.refs:
                 due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
@@ -512,7 +512,7 @@ def _cancelled_call(task: InFlight, body: bytes) -> CancelCall:
 def _print_lines(label: str, text: str, *, to_stderr: bool) -> None:
     """Print *text*, with *label* before each line."""
     stream = sys.stderr if to_stderr else sys.stdout
-    # The program may have closed its streams.
+    # The program may have closed its streams, and then the lines are lost.
     with suppress(OSError, ValueError, AttributeError):
         _write_to(stream, "".join(f"{label} {line}\n" for line in text.splitlines()))
 

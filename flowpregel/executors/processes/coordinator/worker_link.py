@@ -155,7 +155,8 @@ class CoordinatorLink:
         except BlockingIOError:
             pass
         except OSError:
-            # The worker has ended. The I/O thread notices this by the pidfd.
+            # The worker has ended. Nothing needs to be done, because the I/O thread
+            # notices this by the pidfd.
             self._outbox.clear()
         if self._is_full != bool(self._outbox):
             self._is_full = not self._is_full
@@ -176,8 +177,8 @@ class CoordinatorLink:
         except GarbageError as error:
             problem = f"it sent garbage on its link ({error})"
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
-            # Only this worker is lost: other runs and other tasks must not fail because
-            # of the error.
+            # The error must not escape: only this worker is lost, and other runs and
+            # tasks must not fail because of it.
             cause = f"{type(error).__name__}: {error}"
             problem = f"what it sent cannot be read in the coordinator ({cause})"
         if problem:

@@ -133,7 +133,7 @@ class WorkerProcess:
             setup: The worker's setup, whose descriptors are `InheritedFd`.
             env: Environment variables, in addition to the program's own.
         """
-        # The import takes 56 ms, and is needed only here.
+        # loky is imported only here, because the import takes 56 ms.
         from loky.backend import get_context  # noqa: PLC0415
 
         context: Any = get_context("loky")
@@ -189,8 +189,8 @@ class WorkerProcess:
         if problem != CLOSED_LINK:
             self.kill(problem)
             return
-        # If the process has ended, the kernel reports its exit in a moment. A process
-        # that has only closed its link is useless, and is killed.
+        # The kill is delayed. If the process has ended, the kernel reports its exit in
+        # a moment. If it has only closed its link, it is useless, and is killed.
         deadline = time.monotonic() + _PARTING
         self.link.call_at(deadline, partial(self.kill, problem))
 
@@ -225,8 +225,8 @@ class WorkerProcess:
         is_slow = now - self.last_activity > _SLOW_AFTER
         is_held_up = is_slow or self.is_spoiled or self.link.is_paused()
         if last.execution.stopping is None and not is_held_up:
-            # At least 10 µs for each task, since the token pipe holds a limited number
-            # of tokens.
+            # At least 10 µs are assumed for each task, because the token pipe holds a
+            # limited number of tokens.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
         amounts = (last.needs or ONE_CPU).amounts
         return WorkerLoad(self.state, seconds, self.kind, amounts, last.needs)
