@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,11 +13,24 @@ import pytest
 from flowpregel._core.commands import Command, Send
 from flowpregel._core.effects import Commit, Submit
 from flowpregel._core.program import Nested, Options, Program
-from flowpregel._core.records import TASKS, Address, Durability, Raised
+from flowpregel._core.records import (
+    LIMIT_REACHED,
+    NOTHING_DUE,
+    PAUSED,
+    TASKS,
+    TASKS_DUE,
+    Address,
+    Durability,
+    Raised,
+)
 from flowpregel.channels import BinaryOperatorAggregate, LastValue, UntrackedValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
-from flowpregel.errors import EmptyInputError, UnknownInterruptError
+from flowpregel.errors import (
+    EmptyInputError,
+    GraphRecursionError,
+    UnknownInterruptError,
+)
 from flowpregel.pregel.edits import StateUpdate, edited
 from tests.crash_driver import Crash, CrashDriver, Crashed, Schedule
 from tests.unit.core.programs import ends, node, program, submitted
@@ -377,6 +391,31 @@ def test_a_run_that_is_stored_at_its_exit_has_the_last_checkpoint_alone() -> Non
     assert stored.checkpoint.parent_id is None
     for name in ("step", "source", "values", "updated_channels", "follows"):
         assert getattr(last.checkpoint, name) == getattr(stored.checkpoint, name)
+
+
+@pytest.mark.parametrize(
+    ("options", "follows"),
+    [
+        ({}, [TASKS_DUE, TASKS_DUE, NOTHING_DUE]),
+        ({"interrupt_before": frozenset({"second"})}, [TASKS_DUE, PAUSED]),
+        ({"interrupt_after": frozenset({"first"})}, [TASKS_DUE, PAUSED]),
+        ({"recursion_limit": 0}, [TASKS_DUE, LIMIT_REACHED]),
+    ],
+    ids=["to the end", "before a node", "after a node", "limit"],
+)
+def test_a_checkpoint_has_what_follows_it(
+    options: dict[str, Any], follows: list[int]
+) -> None:
+    """A list of threads shows it without their programs."""
+    first = node("first", writers=(lambda out, _: [("b", out)],))
+    second = node("second", triggers=("b",), channels="b")
+    driver = driver_of(first, second, b=LastValue(str))
+    driver.options = replace(driver.options, **options)
+
+    with suppress(GraphRecursionError):
+        driver.run(1)
+
+    assert follows == [saved.checkpoint.follows for saved in history(driver)]
 
 
 def test_a_run_with_nothing_to_do_is_not_stored_at_its_exit() -> None:

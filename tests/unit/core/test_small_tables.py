@@ -14,6 +14,7 @@ import pytest
 from flowpregel._core.barrier import PUSHED
 from flowpregel._core.commands import Command, Send, call_target_of
 from flowpregel._core.ids import (
+    CallRecord,
     Span,
     call_path,
     caller_of,
@@ -27,9 +28,18 @@ from flowpregel._core.ids import (
     timestamp,
     without_ids,
 )
-from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
+from flowpregel._core.records import (
+    ERROR,
+    Arguments,
+    CacheClaim,
+    Kind,
+    Node,
+    Task,
+    TaskOrigin,
+)
 from flowpregel._core.resume_commands import command_writes, update_writes
 from flowpregel._core.stream_events import StreamEvents
+from flowpregel._core.unmatched import held_calls
 from flowpregel._pickling.copies import as_storable, private_copy
 from flowpregel._pickling.process_bound import Placeholder
 from flowpregel.errors import ConfigurationError, InvalidUpdateError, RecordedError
@@ -329,3 +339,27 @@ def test_a_stand_in_says_where_to_ask_and_stays_one_where_nobody_made_it() -> No
     assert "<stand-in for a StateGraph of another process>" == repr(
         pickle.loads(pickle.dumps(here))
     )
+
+
+def call_task(name: str, **attempt: Any) -> Task:
+    """Return the task of a recorded call of the task *name*."""
+    record = CallRecord(name, "", "", "", 0, "")
+    task = task_of(Kind.CALL, Arguments((), {}), origin=TaskOrigin(record))
+    for field, value in attempt.items():
+        setattr(task.attempt, field, value)
+    return task
+
+
+def test_a_call_is_held_if_it_waits_and_no_other_run_computes_it() -> None:
+    """Other tasks, and those that have been started, are none of them."""
+    busy = CacheClaim(((), "key"), None, is_busy=True)
+    free = CacheClaim(((), "key"), None)
+    held = [call_task("work"), call_task("work", cache=free)]
+    others = [
+        task_of(),
+        call_task("other"),
+        call_task("work", first_started=0),
+        call_task("work", cache=busy),
+    ]
+
+    assert held == held_calls("work", [*others, *held])
