@@ -35,7 +35,8 @@ def node_results_by_parents(
     is_edit = False
     while saved is not None:
         checkpoint = saved.checkpoint
-        # An edit started again where the nodes of the parent had started.
+        # An edit started again from where the nodes of the parent had started, so the
+        # parent's tasks are left out.
         if not is_edit:
             yield from _ends_on(saved, made_by)
         made_by = MadeBy(*checkpoint.metadata.get(MADE_BY, UNKNOWN_CODE))

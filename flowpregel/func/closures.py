@@ -128,7 +128,8 @@ def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionT
     copy.__qualname__ = function.__qualname__
     copy.__module__ = function.__module__
     copy.__doc__ = function.__doc__
-    # The same dict, because a function may store state in its attributes.
+    # The copy shares the dict with the function, because a function may store state in
+    # its attributes.
     copy.__dict__ = function.__dict__
     return copy
 

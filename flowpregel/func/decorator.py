@@ -253,11 +253,12 @@ def map(
         items = [*track(results, total=len(arguments))]
         return entrypoint.final(value=items, save=None)
 
-    # The run is identified by the function, not by the module that calls `map`.
+    # The run must be identified by the function, and not by the module that calls
+    # `map`.
     body.__module__ = definition_of(called.func)[0]
     body.__name__ = body.__qualname__ = f"map {called.name}"
-    # The input has only a digest of the items: the items themselves are stored only
-    # with failed calls.
+    # The input of the run contains only a digest of the items, because the items
+    # themselves are stored only with failed calls.
     digest = digest_of(arguments, "the items", strict=False)
     text = f"{len(arguments):,} items, {digest}"
     with UsersFrames(), views.progress() if show is True else nullcontext():

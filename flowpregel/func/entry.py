@@ -220,7 +220,8 @@ class entrypoint(EntrypointOptions):
             run_identity_of(func, name, names(self.adopts)),
             nodes={name: self._body_node(func, parameters)},
             channels={
-                # Not guarded, because an adopted input replaces the earlier input.
+                # The channel is not guarded, because an adopted input replaces the
+                # earlier input.
                 START: EphemeralValue(input_type, guard=False),
                 END: LastValue(returned),
                 PREVIOUS: LastValue(saved),

@@ -237,7 +237,8 @@ class Flow(Pregel, Generic[P, R]):
         self, parameters: FlowParameters, once: RunIdentity, **parts: Any
     ) -> None:
         super().__init__(**parts)
-        # A parameter of the function takes precedence over an option with its name.
+        # If a parameter of the function has the name of an option, the parameter takes
+        # precedence.
         options = {
             k: v
             for k, v in _OPTIONS.items()
@@ -468,7 +469,7 @@ class Flow(Pregel, Generic[P, R]):
             f"{self.name}.arun(...))"
         )
 
-    if not TYPE_CHECKING:  # type checkers refuse them by themselves
+    if not TYPE_CHECKING:  # Type checkers report these uses by themselves.
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise an error, with advice for names that other libraries use."""
@@ -594,8 +595,8 @@ class RunHandle(Generic[R]):
     async def _ended(self) -> R:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        # Shielded, because cancelling the waiting coroutine must not stop the run; only
-        # `cancel` does.
+        # The future is shielded, because only `cancel` must stop the run, and not the
+        # cancellation of a waiting coroutine.
         with UsersFrames(), on_sigterm(self._run.end):
             return await asyncio.shield(asyncio.wrap_future(self._future))
 

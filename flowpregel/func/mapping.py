@@ -188,7 +188,8 @@ class ResultStream(Generic[R]):
                 yield self._awaited, 0
         for future in [self._under_way[index][0] for index in ended]:
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
-                yield future, 0  # this ends the body, so there is nothing to record
+                # This outcome ends the body, so there is nothing to record.
+                yield future, 0
         if self._scope.job.compares:
             under_way = tuple(self._under_way)
             arguments = arguments_digest(under_way, {}, "indices")
@@ -332,7 +333,8 @@ def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]
     """
     try:
         arguments = zip(*iterables, strict=True)
-        # Read to the end, so that an error about lengths is raised before any call.
+        # The iterables are read to the end, so that an error about different lengths is
+        # raised before any call.
         return arguments if len(iterables) == 1 else [*arguments]
     except (TypeError, ValueError) as error:
         error.add_note(
@@ -365,7 +367,8 @@ def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) 
                 return
             awaited.pop()
         try:
-            # The body may have failed or cancelled the call while it waited.
+            # The call is made only if the body has neither failed nor cancelled the
+            # call while it waited.
             if submission in scope.deferred and not reply.cancelled():
                 variables.run(make, reply)
         except BaseException as error:  # noqa: BLE001 - the call fails with it

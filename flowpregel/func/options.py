@@ -112,7 +112,8 @@ class TaskOptions:
             if text is not None and (not isinstance(text, str) or not text):
                 raise ConfigurationError(f"task({option}={text!r}): use str")
         check_names("task", "adopts", self.adopts)
-        _ = self.resources  # raises an error for a value that is not allowed
+        # Reading this property raises an error for a value that is not allowed.
+        _ = self.resources
 
     @property
     def resources(self) -> Resources | None:

@@ -207,7 +207,8 @@ class StreamEnd:
 
 def _pass_on(data: bytes) -> None:
     """Write to stderr's file descriptor, as the command itself would have done."""
-    with contextlib.suppress(OSError):  # the descriptor may be closed
+    # The descriptor may be closed, and then the output is lost.
+    with contextlib.suppress(OSError):
         while data:
             data = data[os.write(_STDERR, data) :]
 
@@ -341,7 +342,8 @@ def _next_at(time_of_day: TimeOfDay, now: float) -> float:
     end = datetime.combine(today, time_of_day).timestamp()
     if end > now:
         return end
-    # The day is added to the date, because a day is not always 24 hours long.
+    # The day is added to the date, and not to the time stamp, because a day is not
+    # always 24 hours long.
     return datetime.combine(today + timedelta(days=1), time_of_day).timestamp()
 
 
@@ -353,7 +355,8 @@ def _shown_end(until: object) -> str:
         case TimeOfDay():
             return until.isoformat()
         case int() | float():
-            # `datetime` has no infinity and no year 10,000.
+            # `datetime` has no infinity and no year 10,000, so such times are shown as
+            # numbers.
             with contextlib.suppress(ValueError, OverflowError, OSError):
                 return datetime.fromtimestamp(until, UTC).isoformat()
             return repr(until)

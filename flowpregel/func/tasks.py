@@ -350,9 +350,8 @@ class TaskFunction(Generic[P, R]):
         key, name, node = None, f"{self.name}.map", self._node_now(scope)
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
-            # The items are digested as one column for each parameter, because the
-            # digest of a column of plain numbers takes hardly longer than the digest of
-            # a single number.
+            # The items are digested as one column for each parameter, because a column
+            # of plain numbers takes hardly longer than a single number.
             columns = tuple(zip(*items, strict=True))
             digest, files = with_files(lambda: self._digest(columns, {}))
             code = self._code_of(node)
@@ -444,7 +443,8 @@ class TaskFunction(Generic[P, R]):
             (chunked, None) if callee.func else (None, chunked.in_coroutine)
         )
         step = CallTarget(func, coroutine, (), callee.name)
-        # The arguments of a chunk are the index of the first item, and the items.
+        # The second argument of a chunk contains the items, after the index of the
+        # first item, so it is redacted if any argument of the task is.
         redacted = frozenset({1} if self._redacted else ())
         return replace(node, steps=(step,), home=f"{node.home}.map", redacted=redacted)
 
@@ -480,7 +480,8 @@ class TaskFunction(Generic[P, R]):
         """Return the digest of the code that a call of *node* runs (see `code`)."""
         if self._closure is None or self.options.version is not None:
             return self.code
-        # Read once: another OS thread, which makes a delayed call, may replace it.
+        # The field is read only once, because another OS thread, which makes a delayed
+        # call, may replace it.
         digested = self._digested
         called = _called_by(node)
         if digested is None or digested[0] is not called:
@@ -527,7 +528,7 @@ class TaskFunction(Generic[P, R]):
         bound.func = types.MethodType(self.func, instance)
         return bound
 
-    if not TYPE_CHECKING:  # type checkers refuse them by themselves
+    if not TYPE_CHECKING:  # Type checkers report these uses by themselves.
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise an error, with advice for names that other libraries use."""
@@ -549,7 +550,7 @@ class TaskFunction(Generic[P, R]):
             return None
         attribute: Any = module
         for part in name.split("."):
-            # Not getattr, which returns the bound form of a descriptor.
+            # `getattr` is not used, because it returns the bound form of a descriptor.
             attribute = inspect.getattr_static(attribute, part, None)
         if isinstance(attribute, staticmethod):
             attribute = attribute.__func__

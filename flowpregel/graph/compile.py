@@ -245,8 +245,8 @@ def _with_missing(spec: NodeSpec, defaults: Mapping[str, Any]) -> NodeSpec:
     """Return *spec* with the *defaults* of the options that it does not set."""
     changes = {}
     for key, default in defaults.items():
-        # The result of an error handler is not cached, and a failure of the handler is
-        # not handled.
+        # These defaults do not apply to error handlers: the result of a handler is not
+        # cached, and no other handler handles its failure.
         if spec.is_handler and key in {"cache_policy", "error_handler"}:
             continue
         if not getattr(spec, key):
@@ -308,7 +308,8 @@ def _drawn_parts(builder: GraphSpec) -> tuple[Iterable[str], list[Edge]]:
     specs = _with_defaults(builder)
     edges = list(dict.fromkeys(_drawn_edges(builder, specs)))
     sources = {edge.source for edge in edges}
-    # The run can end after a node that no edge leaves.
+    # An edge to the end is drawn for each node that no edge leaves, because the run can
+    # end after it.
     for name, spec in specs.items():
         if name not in sources and not spec.is_handler:
             edges.append(Edge(name, END))

@@ -155,7 +155,8 @@ def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
 def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(reducer)
-    except (TypeError, ValueError):  # some built-in functions have no signature
+    except (TypeError, ValueError):
+        # Some built-in functions have no signature, so they are not checked.
         return
     kinds = [parameter.kind for parameter in signature.parameters.values()]
     if sum(kind in _POSITIONAL for kind in kinds) != 2:
@@ -175,8 +176,8 @@ def conflict(first: BaseChannel[Any, Any], second: BaseChannel[Any, Any]) -> boo
         return False
     if type(first) is not type(second):
         return True
-    # The first item, the type of the value, is left out, because annotations may spell
-    # the same type in several ways.
+    # The first item, which is the type of the value, is left out, because annotations
+    # may spell the same type in several ways.
     return first.identity()[1:] != second.identity()[1:]
 
 

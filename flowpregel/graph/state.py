@@ -144,7 +144,7 @@ class StateGraph(GraphSpec):
         name = f"__error_handler__{node}"
         self.nodes[name] = NodeSpec(
             bound=_callable(getattr(handler, "__name__", name), handler),
-            schema=spec.schema,  # the handler gets the input of the failed node
+            schema=spec.schema,  # The handler gets the input of the failed node.
             ends=destinations_of(handler),
             is_handler=True,
             executor=spec.executor,
@@ -308,7 +308,7 @@ class StateGraph(GraphSpec):
 
     # ------------------------------------------------------------ compilation
 
-    if not TYPE_CHECKING:  # type checkers refuse them by themselves
+    if not TYPE_CHECKING:  # Type checkers report these uses by themselves.
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise `AttributeError`, with a hint at `compile` for an attribute of a

@@ -99,7 +99,8 @@ class NodeWriter:
     ) -> list[Write]:
         """Return the writes of an update that consists of keys and values."""
         writes = [item for item in items if item[0] in self.keys]
-        # A dict without the key `ROOT` may be the plain value itself.
+        # A dict without the key `ROOT` may be the plain value itself, so it becomes the
+        # value of `ROOT`.
         if ROOT in self.keys:
             writes = [item for item in writes if item[0] == ROOT]
             return writes or [(ROOT, update)]
@@ -115,7 +116,8 @@ class NodeWriter:
         with the outer state.
         """
         is_input = self.node == START
-        # A task without steps only writes the output of a nested graph.
+        # A task without steps only writes the output of a nested graph, so its output
+        # comes from a graph.
         task = scope.job.task
         is_nested = scope.job.step.namespace if is_input else not task.node.steps
         if is_nested:
@@ -237,8 +239,9 @@ class BranchWriter:
             elif self.passes_on and isinstance(output, dict):
                 state = {**output, **state}
         if self.path.func is None:
-            # `_later` calls the path function only when awaited, because a sync run
-            # refuses the result, and must not leave an unawaited coroutine behind.
+            # The path function is called only when `_later` is awaited: a sync run
+            # refuses the result, and must not leave a coroutine behind that was never
+            # awaited.
             return self._later(state, scope)
         return self._writes_of(call(self.path, state, scope))
 

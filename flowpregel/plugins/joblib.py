@@ -130,13 +130,16 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
     def close(self, error: BaseException | None) -> None:
         """End the run; with an *error* it fails, and can be run again."""
         assert self._closed is not None
-        with suppress(InvalidStateError):  # the run has failed, and its calls with it
+        # If the run has failed, its calls have failed too, and the future is already
+        # settled.
+        with suppress(InvalidStateError):
             if error is None:
                 self._closed.set_result(None)
             elif isinstance(error, Exception):
                 self._closed.set_exception(error)
             else:
-                # The event loop of the body must not get Ctrl-C or a SystemExit.
+                # Ctrl-C or a SystemExit must not reach the event loop of the body, so
+                # the body gets another error.
                 self._closed.set_exception(
                     TaskCancelled(f"the block ended with {error!r}")
                 )
@@ -146,8 +149,8 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             raise failure
 
     def _run(self) -> None:
-        # Async: joblib makes its calls from several OS threads, in an order that is
-        # chance.
+        # The body is async, because joblib makes its calls from several OS threads, in
+        # no fixed order.
         @entrypoint(checkpointer=self._store)
         async def joblib(_: str) -> None:
             self._context = copy_context()
@@ -156,8 +159,8 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
             await asyncio.wrap_future(self._closed)
 
         try:
-            # The body of a finished run does not run again. The program may make more
-            # calls, so another input continues the run.
+            # If the run has finished before, its body does not run again. But the
+            # program may make more calls, so another input continues the run.
             for argument in ("first", "again"):
                 if self._closed is None:
                     joblib.run(argument, id=self._id, adopt=True, on_conflict="raise")

@@ -115,7 +115,8 @@ class SpanRecorder:
         span.set_attribute("flowpregel.outcome", outcome)
         span.end()
         labels = {"flowpregel.outcome": outcome}
-        # Runs and calls have few names; each label value costs the backend memory.
+        # Each label value costs the backend memory, so only runs and calls, which have
+        # few names, are labelled.
         if opened.kind in ("run", "call"):
             labels["flowpregel.name"] = opened.name
         if seconds is None:
@@ -176,7 +177,7 @@ class RunSpans(RunTracer):
             attempt=call.attempt,
         )
         self._calls[call.task_id] = opened
-        # The task's code finds the span as the current one, in a worker too.
+        # The span becomes the current span for the task's code, in a worker too.
         call.variables.run(context.attach, opened.inside)
         if call.graph_namespace is not None:
             self._recorder.graphs[self._run_id, call.graph_namespace] = opened.inside

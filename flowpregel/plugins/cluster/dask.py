@@ -124,8 +124,8 @@ def run_remote_batch(
         keys,
         *buffers,
     )
-    # The pool itself limits the tasks that run at once, and tracks which of them wait
-    # for others.
+    # The task leaves Dask's count of running tasks, because the pool itself limits the
+    # tasks that run at once, and tracks which of them wait for others.
     secede()
     end_of_batch.result()
 

@@ -38,5 +38,6 @@ __all__ = [
 ]
 
 if not issubclass(Command, ToolOutputMixin):
-    # A tool's result of any other class becomes the text of a message.
+    # LangChain turns a tool's result of any other class into the text of a message, so
+    # `Command` gets this base class.
     Command.__bases__ = (*Command.__bases__, ToolOutputMixin)

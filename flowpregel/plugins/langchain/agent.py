@@ -16,7 +16,8 @@ from langchain_core.runnables import (
 )
 from langchain_core.tools import BaseTool
 
-# Before Python 3.12 pydantic accepts no other TypedDict in a tool.
+# Python's own TypedDict is not used, because before Python 3.12 pydantic does not
+# accept it in a tool.
 from typing_extensions import TypedDict
 
 from flowpregel.errors import ConfigurationError
@@ -201,8 +202,8 @@ class _AskModel:
     ) -> dict[str, Any]:
         names = {call["name"] for call in getattr(answer, "tool_calls", ())}
         remaining = part_of(state, "remaining_steps")
-        # The tools take one more step, and then the model another, unless they end the
-        # run.
+        # The tools take one more step, and after them the model takes another one,
+        # unless the tools end the run.
         needed = 1 if names <= self.direct else 2
         if names and remaining is not None and remaining < needed:
             answer = AIMessage(
@@ -236,7 +237,7 @@ class _Routes:
         messages = part_of(state, "messages")
         calls = _unanswered(_recent(messages))
         if not calls or self.tools is None:
-            # A node after the model may have answered for the tools.
+            # A node after the model may have answered in place of the tools.
             is_answered = isinstance(messages[-1], ToolMessage)
             return self.entry if is_answered else self.end
         if not self.is_split:
@@ -297,7 +298,7 @@ def _model_input(state: Any) -> Any:
 
 
 def _init_model(name: str) -> Any:
-    # An optional dependency: LangChain itself.
+    # LangChain itself is an optional dependency, so it is imported on first use.
     from langchain.chat_models import init_chat_model  # noqa: PLC0415
 
     return init_chat_model(name)
@@ -329,7 +330,8 @@ def _model_chain(
     """Return a Runnable that makes the model's answer from the state."""
     start = _prompt_of(prompt)
     if isinstance(model, Runnable):
-        # A function that chooses a model binds the tools itself.
+        # The tools are bound only here, because a function that chooses a model binds
+        # the tools itself.
         model = _with_tools(model, tools)
     return _chain(model, lambda model: start | model)
 
@@ -351,7 +353,8 @@ def _chain(
     def choose(state: Any) -> Step:
         return build(model(state, get_runtime()))
 
-    # LangChain calls the Runnable that a RunnableLambda returns.
+    # The functions only return the model's Runnable, because LangChain calls a Runnable
+    # that a RunnableLambda returns.
     if inspect.iscoroutinefunction(model):
         return RunnableLambda(choose_awaiting)
     return RunnableLambda(choose)

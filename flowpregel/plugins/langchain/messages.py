@@ -23,7 +23,8 @@ from langchain_core.messages import utils as langchain
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
-# Before Python 3.12 pydantic accepts no other TypedDict in a tool.
+# Python's own TypedDict is not used, because before Python 3.12 pydantic does not
+# accept it in a tool.
 from typing_extensions import TypedDict
 
 from flowpregel import carry

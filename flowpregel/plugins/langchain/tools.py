@@ -161,7 +161,8 @@ class ToolNode(Runnable[Any, Any]):
         if has_answers():
             answers = [await coroutine for coroutine in coroutines]
             return self._output(answers, input)
-        # All tools are awaited, even if one fails: none may outlive the node.
+        # All tools are awaited even if one of them fails, because none may outlive the
+        # node.
         answers = await asyncio.gather(*coroutines, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -243,18 +244,20 @@ class ToolNode(Runnable[Any, Any]):
     ) -> tuple[Runnable[Any, Any], dict[str, Any]]:
         """Return the tool of *call*, and its input with parameters from the run."""
         if not has_answers():
-            # If several calls interrupt, the first call's question is shown; once it is
+            # If several calls interrupt, the first call's question is shown. Once it is
             # answered, the calls run one after the other and find their answers in that
             # order.
             number_interrupts_apart()
         markers = self._markers.get(call["name"], {})
-        # A model must not pass a value off as the run's.
+        # Arguments for injected parameters are dropped, because a model must not pass
+        # off a value of its own as the run's.
         arguments = {
             key: value for key, value in call["args"].items() if key not in markers
         }
         for key, marker in markers.items():
             value = self._injected(marker, runtime)
-            # The tool itself reports a missing value, unless it has a default.
+            # A missing value is not passed: the tool itself reports it, unless the
+            # parameter has a default.
             if value is not MISSING:
                 arguments[key] = value
         tool = self.tools_by_name.get(call["name"]) or RunnableLambda(self._unknown)
@@ -383,7 +386,8 @@ class ToolNode(Runnable[Any, Any]):
             else:
                 output.append([part] if is_bare else {self._key: [part]})
         if sends:
-            # Only one command can leave the graph: those that only send are merged.
+            # Only one command can leave the graph, so the commands that only send are
+            # merged.
             output.append(Command(graph=Command.PARENT, goto=sends))
         return output
 
@@ -502,6 +506,6 @@ def _handled_types(handling: Any) -> tuple[type[Exception], ...]:
         hints = get_type_hints(handling)
     hints.pop("return", None)
     for hint in hints.values():
-        # The first parameter's type decides.
+        # The type of the first parameter decides which errors the function handles.
         return get_args(hint) or (hint,)
     return (Exception,) if handling else ()

@@ -19,7 +19,8 @@ __all__ = ["ForeignSaver", "LMDBSaver", "SaverAdapter", "as_saver"]
 
 def __getattr__(name: str) -> Any:
     if name in ("LMDBSaver", "SaverAdapter"):
-        # The import of LangGraph takes long.
+        # The module is imported on first use, because the import of LangGraph takes
+        # long.
         from flowpregel.plugins.langgraph import saver  # noqa: PLC0415
 
         return getattr(saver, name)

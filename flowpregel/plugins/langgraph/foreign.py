@@ -101,8 +101,9 @@ class ForeignSaver(BaseCheckpointSaver):
             self._convert: Callable[[Any], Any] = _unchanged
         else:
             self._convert = _to_foreign
-            # The import may take seconds, for which the first Send of a run would wait
-            # to be stored.
+            # The module is imported early, because the import may take seconds.
+            # Otherwise the first Send of a run would have to wait so long until it is
+            # stored.
             with suppress(ImportError):
                 import_module("langgraph.types")
 
@@ -191,8 +192,8 @@ class ForeignSaver(BaseCheckpointSaver):
             options["before"] = shapes.langgraph_config(address, before)
         items = self.saver.list(shapes.langgraph_config(address), **options)
         if self._loop is not None:
-            # An async saver's iterator has to be read to its end: left half way, it
-            # would be closed where there is no event loop.
+            # The iterator of an async saver is read to its end at once. If it were left
+            # half way, it would be closed where there is no event loop.
             items = list(items)
         for item in items:
             yield _saved_of(item, newest_id)
@@ -217,15 +218,18 @@ class ForeignSaver(BaseCheckpointSaver):
         writes = []
         for channel, value in task.writes:
             if channel == base.SAVED:
-                # The saver has one slot for each position: it is the result's.
+                # The saver has only one slot for each position, and the result of the
+                # task needs it. So a saved value is not stored.
                 return
-            # It has no slot for questions either: they are matched by their order.
+            # The saver has no slot for questions either, which are matched by their
+            # order instead.
             if channel != base.ASKED:
                 writes.append((channel, self._convert(value)))
         ran = task.ran
         has_code = ran is not None and bool(ran.code or ran.used)
         if ran is not None and has_code and self._convert is _to_foreign:
-            # After the others, in the place of none; it is read back beside them.
+            # This write comes after the others, in a position of its own, and is read
+            # back together with them.
             writes.append((base.ATTEMPT, tuple(ran._replace(failed=()))))
         config = shapes.langgraph_config(address, task.checkpoint_id)
         self._call(
@@ -309,7 +313,8 @@ class ForeignSaver(BaseCheckpointSaver):
     ) -> None:
         parent = shapes.langgraph_config(address, checkpoint.parent_id)
         values = dict(checkpoint.values)
-        # The saver may store the values of all channels in one piece.
+        # The saver may store the values of all channels in one piece, so unchanged
+        # values are read from the parent.
         unchanged = checkpoint.channel_versions.keys() - set(checkpoint.changed)
         if unchanged and checkpoint.parent_id is not None:
             item = self._call("get_tuple", parent)
@@ -393,7 +398,8 @@ def _to_foreign(value: Any) -> Any:
     """Return *value* with our records, also in a sequence, as LangGraph's."""
     if not isinstance(value, Interrupt | Overwrite | Send):
         return _with_items(value, _to_foreign)
-    # A user of LangGraph's savers has LangGraph installed.
+    # The import cannot fail, because a user of LangGraph's savers has LangGraph
+    # installed.
     from langgraph import types  # noqa: PLC0415
 
     if isinstance(value, Interrupt):
@@ -413,7 +419,8 @@ def _to_foreign(value: Any) -> Any:
 def _from_foreign(value: Any) -> Any:
     """Return *value* with LangGraph's records, also in a sequence, as ours."""
     kind = type(value)
-    # By name: LangGraph's savers do not need the module that defines the records.
+    # The class is recognized by its name, because LangGraph's savers do not need the
+    # module that defines the records.
     if kind.__module__ != "langgraph.types":
         return _with_items(value, _from_foreign)
     if kind.__name__ == "Interrupt":

@@ -82,7 +82,8 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
         """Delete all but the newest checkpoint of each namespace, or all."""
         self.saver.prune(thread_ids, strategy=strategy)  # type: ignore[arg-type]
 
-    # LangGraph finds these as attributes of the class.
+    # LangGraph looks these methods up on the class, so they are set as attributes of
+    # the class.
 
     adelete_thread = async_form(delete_thread)
     adelete_for_runs = async_form(delete_for_runs)

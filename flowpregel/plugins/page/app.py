@@ -137,7 +137,8 @@ class Actions:
             raise ConfigurationError(
                 f"the request for {action!r} is not complete"
             ) from error
-        # A word after the two dashes is no option, even if it begins like one.
+        # The thread and the arguments follow two dashes, so that a word that begins
+        # like an option is not read as one.
         words = [action, *options, *self._options, "--", thread, *arguments]
         output, path = tempfile.mkstemp()
         os.unlink(path)
@@ -210,7 +211,7 @@ def server_of(
     )
     config = uvicorn.Config(
         guard.protect(app),
-        access_log=False,  # its lines would hold the token
+        access_log=False,  # The lines of an access log would contain the token.
         log_level="warning",
         server_header=False,
         proxy_headers=False,
@@ -272,8 +273,8 @@ def _query_endpoint(
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint that passes a request's parameters to *query*."""
 
-    # It runs on the event loop, one request after the other, since a `StoreReader` must
-    # not be used by several OS threads.
+    # The endpoint is a coroutine function, so that it runs on the event loop, one
+    # request after the other: a `StoreReader` must not be used by several OS threads.
     async def endpoint(request: Request) -> Response:
         """Return the result of the query."""
         try:

@@ -95,7 +95,8 @@ class RequestGuard:
                 await app(scope, receive, send)
                 return
             request = Request(scope)
-            # The page removes the token from its address, and then only has the cookie.
+            # Either is enough, because the page removes the token from its address, and
+            # then only has the cookie.
             has_token = self.accepts(request.query_params.get("token"))
             refusal = self.refusal(request)
             if refusal is None and not has_token and not self._has_cookie(request):

@@ -257,7 +257,8 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
     """Return the page of a run in a sandboxed frame; None: the run is not stored."""
     if thread is None or not isinstance(saver, DurableSaver):
         return None
-    with suppress(ConfigurationError):  # nothing of the run is stored yet
+    # If nothing of the run is stored yet, there is no page.
+    with suppress(ConfigurationError):
         page = html.escape(run_report(saver, thread))
         return (
             f'<iframe sandbox="allow-scripts" srcdoc="{page}" title="A run" '
@@ -301,7 +302,8 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
         "steps:": steps,
     }
     for row in calls["rows"][:MOST_DETAILS]:
-        # Each call is read at its own checkpoint: the run may have a great many.
+        # Each call is read at its own checkpoint, because the run may have a great many
+        # checkpoints.
         location = (thread, row.id, row.checkpoint_id)
         answers[f"call:{row.id}"] = pages.call(*location)
         answers[f"logs:{row.id}"] = pages.logs(*location)

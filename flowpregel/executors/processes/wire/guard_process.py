@@ -84,7 +84,8 @@ def start_time_of(pid: int) -> float:
         open(f"/proc/{pid}/stat", "rb") as file,
     ):
         ticks = int(file.read().rpartition(b")")[2].split()[19])
-        # The kernel counts clock ticks from the boot, and rounds down.
+        # The kernel counts clock ticks since the boot, and rounds them down, so one
+        # tick is added.
         asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
         return (ticks + 1) / os.sysconf("SC_CLK_TCK") - asleep
     return 0.0
@@ -94,13 +95,13 @@ def guard(coordinator: int) -> None:
     """Watch over the workers of *coordinator* until it ends or closes its pool."""
     workers: dict[int, bytes] = {}
     watched = [0]
-    with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
+    with contextlib.suppress(OSError, AttributeError):  # Some systems have no pidfds.
         watched.append(os.pidfd_open(coordinator))
     unread = b""
     while True:
         if 0 not in select.select(watched, [], [], _CHECK_EVERY)[0]:
             # The guard ends only when the pipe is empty, since the last lines must be
-            # read first.
+            # read first. So this is checked only while there is nothing to read.
             if os.getppid() != coordinator:
                 break
             continue
@@ -108,7 +109,7 @@ def guard(coordinator: int) -> None:
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
             follow_change(workers, line)
-        if not data:  # the coordinator has closed its pool
+        if not data:  # The coordinator has closed its pool.
             break
     end_workers(workers)
 

@@ -75,8 +75,8 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
         TaskSerializationError: A part of *job* cannot be pickled.
     """
     task, run, step = job.task, job.run, job.step
-    # Only plain tuples and numbers are pickled, because pickling an instance of our
-    # classes takes ten times as long.
+    # Only plain tuples and numbers are pickled, because it takes ten times as long to
+    # pickle an instance of our classes.
     task_input = task.input
     is_call = type(task_input) is Arguments
     if is_call:
@@ -254,8 +254,8 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
     text, calls = "".join(traceback.format_exception(error)), failed_calls(error)
     try:
         message = pack((error, error.__cause__, text, calls), share)
-        # Many exceptions can be pickled but not unpickled, for example if they have
-        # required keyword arguments.
+        # The pickle is loaded as a test, because many exceptions can be pickled but not
+        # unpickled, for example if they have required keyword arguments.
         if not message.refs:
             unpack(message.data)
     except BaseException as problem:  # noqa: BLE001 - the worker always answers

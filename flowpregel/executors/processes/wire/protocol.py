@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-# Down: from the coordinator to the worker.
+# These kinds of frames go down: from the coordinator to the worker.
 TASKS: Final = 2
 """Tasks to run, in order. The body is a pickled list of (number, digest of the code,
 code, digests of code to drop first, packed job). The code is the pickle of a node's
@@ -47,7 +47,7 @@ LEAVE: Final = 6
 number of the request.
 """
 
-# Up: from the worker to the coordinator.
+# These kinds of frames go up: from the worker to the coordinator.
 READY: Final = 32
 """The worker has started, and has run the pool's initializer."""
 ENDED: Final = 33
@@ -88,7 +88,7 @@ REFUSED: Final = 46
 DOWN: Final = frozenset(range(TASKS, LEAVE + 1))
 UP: Final = frozenset(range(READY, REFUSED + 1))
 
-# Flags.
+# These are the flags of frames.
 STOPPED: Final = 2
 """ENDED: the stop signal reached the task."""
 CAUGHT: Final = 16

@@ -156,7 +156,8 @@ class References:
                 now = tuple(read(source))
                 if len(now) != len(before) or not all(map(is_, now, before)):
                     return False
-        except RuntimeError:  # another OS thread is changing a container
+        except RuntimeError:
+            # Another OS thread is changing a container at this moment.
             return False
         return True
 
@@ -278,8 +279,8 @@ class _Search:
             return
         from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415 - loaded by now
 
-        # The dict of the attributes is one of the parts, and is read with them, so the
-        # search skips it.
+        # The function's dict of attributes is read with the other parts of the
+        # function, so the search skips the dict.
         self._seen[id(function.__dict__)] = function.__dict__
         self._pending += self.references.add(_parts_of_function, function)
         if function.__annotations__:
@@ -318,8 +319,7 @@ class _Search:
     def _visit_class(self, kind: type) -> None:
         if not kind.__flags__ & _HEAP_TYPE or found_by_name(kind):
             return
-        # `vars` returns a live view, so attributes that are set later are compared as
-        # well.
+        # `vars` returns a live view, so attributes that are set later are compared too.
         attributes = vars(kind)
         self.references.add(_parts_of_mapping, attributes)
         self._pending += (type(kind), *kind.__bases__)
@@ -330,7 +330,8 @@ class _Search:
                 is_of_language or is_of_enum
             ):
                 self._pending.append(value)
-            elif type(value) is dict:  # annotations, fields of dataclasses
+            elif type(value) is dict:
+                # Such a dict contains annotations or the fields of a dataclass.
                 self.references.add(_parts_of_mapping, value)
 
     def _visit_instance(self, value: Any) -> None:
@@ -370,7 +371,8 @@ def found_by_name(value: Any) -> bool:
     registered = (
         () if cloudpickle is None else cloudpickle.list_registry_pickle_by_value()
     )
-    # If a package is registered, so are all its modules.
+    # If a package is registered, all modules in it are registered too, so prefixes are
+    # compared.
     return not any(f"{module_name}.".startswith(f"{name}.") for name in registered)
 
 
@@ -384,7 +386,7 @@ def _parts_of_ours(value: Any) -> Iterable[Any] | None:
         return [getattr(value, entry.name, None) for entry in fields(kind)]
     if "__reduce__" not in vars(kind):
         return None
-    # Only the parts that are pickled matter.
+    # Only the parts that `__reduce__` returns are pickled, so only they matter.
     reduced = kind.__reduce__(value)
     return () if isinstance(reduced, str) else reduced[1]
 
@@ -409,7 +411,7 @@ def _is_plain(kind: Any) -> bool:
             for name in _PICKLING
         )
         and kind not in copyreg.dispatch_table
-        # `object` is the only base class that is written in C.
+        # No base class other than `object` may be written in C.
         and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
     )
 

@@ -153,7 +153,8 @@ def read_message(
     parts: list[Any] = []
     for part in _parts_in(view, at, count):
         if isinstance(part, memoryview):
-            # A task may write to a buffer.
+            # The buffers are copied into writable memory, because a task may write to
+            # them.
             parts.append(bytearray(part) if parts else part)
         elif open_ref is None:
             raise ValueError("the message names shared memory, and this end has none")

@@ -91,8 +91,8 @@ class Segment:
         self.id, self.size, self.fd = next(_segment_ids), size, new_shared_file(size)
         weakref.finalize(self, _drop, self.fd, os.getpid()).atexit = False
         if hasattr(os, "posix_fallocate"):
-            # All pages are allocated now, because SIGBUS would end the process if a
-            # page could not be allocated later.
+            # All pages are allocated now. If a page could not be allocated later,
+            # SIGBUS would end the process.
             os.posix_fallocate(self.fd, 0, size)
         self.memory = mmap.mmap(self.fd, size)
         """The whole segment, mapped by its writer."""
@@ -100,8 +100,8 @@ class Segment:
 
 def _drop(fd: int, owner: int) -> None:
     if os.getpid() == owner:
-        # Truncating frees the memory now, even if readers have the file open. They can
-        # see from the size that the memory was freed.
+        # Truncating the file frees the memory now, even if readers have the file open.
+        # They can see from its size that the memory was freed.
         os.ftruncate(fd, 0)
     os.close(fd)
 
@@ -163,8 +163,8 @@ class Arena:
         self._reader = reader
         self._most = segments
         self._segments: WeakSet[Segment] = WeakSet()
-        # Finalizers append segments to this list. They may run at any point, so they
-        # must not wait for the lock.
+        # Finalizers append segments to this list, and do not wait for the lock, because
+        # they may run at any point, even while this OS thread holds it.
         self._free: list[Segment] = []
         self._read: dict[int, Any] = {}
         self._lock = threading.Lock()
@@ -259,9 +259,8 @@ class Arena:
 
     def _new_segment(self, size: int) -> Segment | None:
         step = max(_SMALLEST, 1 << (size.bit_length() - 3))
-        rounded = (
-            -(-size // step) * step
-        )  # so that buffers of similar sizes fit the same segments
+        # The size is rounded, so that buffers of similar sizes fit the same segments.
+        rounded = -(-size // step) * step
         while (
             self._total() + rounded > self._limit or len(self._segments) >= self._most
         ):
@@ -350,8 +349,9 @@ class PrivateMapping(mmap.mmap):
         mapping = super().__new__(cls, fd, size, access=mmap.ACCESS_COPY)
         mapping.fd, mapping.source = fd, source
         if size <= _POPULATED_UP_TO:
-            # Mapping page by page takes twice as long. Older kernels do not support
-            # this advice.
+            # All pages are mapped at once, because mapping them one by one takes twice
+            # as long. Older kernels do not support this advice, and then the pages are
+            # mapped one by one.
             with suppress(OSError):
                 mapping.madvise(_POPULATE_READ)
         return mapping
@@ -368,8 +368,9 @@ class PrivateMapping(mmap.mmap):
                 kinds = set(pages.read(-(-len(self) // page) * 8)[7::8])
         except OSError:
             return False
-        # The top byte of each page's entry: bit 7 present, bit 6 swapped, bit 5 a page
-        # of the file. A page that was written to is no longer a page of the file.
+        # In the top byte of a page's entry, bit 7 means present, bit 6 swapped, and bit
+        # 5 a page of the file. A page that was written to is no longer a page of the
+        # file.
         return bool(kinds) and all(kind & 0x20 or not kind & 0xC0 for kind in kinds)
 
 
@@ -399,7 +400,7 @@ class BufferReader:
         self._segments: dict[int, int] = {}
         self._idle: OrderedDict[int, PrivateMapping] = (
             OrderedDict()
-        )  # the most recently used mapping is the last
+        )  # The most recently used mapping is the last.
         self._mapped: WeakSet[PrivateMapping] = WeakSet()
 
     def open(self, ref: BufferRef) -> memoryview:
@@ -434,7 +435,7 @@ class BufferReader:
 
     def _descriptor(self, segment_id: int) -> int:
         if segment_id not in self._segments:
-            # Close the descriptors of segments that their writer has freed.
+            # The descriptors of segments that their writer has freed are closed.
             for segment, fd in [*self._segments.items()]:
                 if not os.fstat(fd).st_size:
                     del self._segments[segment]

@@ -64,8 +64,8 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
     the result.
     """
 
-    # A separate OS thread reads the link, so a waiting caller does not block other
-    # callers.
+    # A waiting caller blocks no other caller, because a separate OS thread reads the
+    # link.
     _needs_loop: ClassVar[bool] = False
 
     @property
@@ -77,11 +77,13 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
         """Settle the future with the answer in the *body* of a frame."""
         outcome = messages.PackedOutcome(body)
         if outcome.is_of_cancelled:
-            self.settle(outcome.read())  # an error of ours
+            # The error is the library's own, so reading it runs no user code.
+            self.settle(outcome.read())
             return
         if not outcome.is_failure and self._open_calls is not None:
             self._open_calls.discard(self)
-        # If the task was stopped, the future may have been settled already.
+        # If the task was stopped, the future may have been settled already, and the
+        # answer is dropped.
         with contextlib.suppress(InvalidStateError):
             self.arrive(partial(_answer_in, outcome), failed=outcome.is_failure)
 
@@ -91,8 +93,8 @@ def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | Non
     settled = CallFuture[Any]()
     try:
         settled.settle(packed.read())
-        # The timeout is 0, so that an outcome that leaves the future pending does not
-        # block the caller forever.
+        # The timeout is 0, because an outcome may leave the future pending, and the
+        # caller must not be blocked forever.
         error = settled.exception(0)
     except Exception as problem:  # noqa: BLE001 - the caller gets it
         error = problem
@@ -147,8 +149,9 @@ class WorkerLink:
         self._outbox.append((head + body, deque()))
         me = threading.get_ident()
         if self._sender == me:
-            # A finalizer or signal handler of the user prints while this OS thread is
-            # sending. The loop of the interrupted call sends this frame too.
+            # This OS thread is already sending, and a finalizer or signal handler of
+            # the user has printed in between. The loop of the interrupted call sends
+            # this frame too.
             return
         with self._sending:
             self._sender = me
@@ -159,18 +162,21 @@ class WorkerLink:
                         self._outbox.popleft()
                         continue
                     try:
-                        # No signal handler can run between the call and the recording
-                        # of the count.
+                        # The socket is called and the count is recorded in one C call,
+                        # so that no signal handler can run in between.
                         sent.extend(map(self._socket.send, (memoryview(data)[done:],)))
                     except BlockingIOError:
-                        # A task has made the socket non-blocking.
+                        # A task has made the socket non-blocking, so its mode is
+                        # restored.
                         os.set_blocking(self._socket.fileno(), True)
             except OSError as error:
                 if (
                     error.__traceback__ is not None
                     and error.__traceback__.tb_next is not None
                 ):
-                    raise  # by a handler
+                    # The traceback goes deeper, so a signal handler has raised the
+                    # error.
+                    raise
                 # no mutant: A frame that is kept and sent again would only fail again.
                 self._outbox = deque(maxlen=0)
             finally:
@@ -222,7 +228,7 @@ class WorkerLink:
         except BlockingIOError:
             os.set_blocking(
                 self._socket.fileno(), True
-            )  # a task has made it non-blocking
+            )  # A task has made the socket non-blocking.
             return True
         except OSError:
             data = b""

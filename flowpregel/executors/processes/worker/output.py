@@ -73,7 +73,7 @@ class StdoutForwarder(io.RawIOBase):
             end = len(data)
             if end > _LARGEST_FRAME:
                 end = data.rfind(b"\n", 0, _LARGEST_FRAME) + 1 or _LARGEST_FRAME
-                # Do not cut within a character, which has at most four bytes.
+                # The cut must not be within a character, which has at most four bytes.
                 end -= next((n for n in range(4) if data[end - n] & 0xC0 != 0x80), 0)
             self._link.send(protocol.PRINTED, self._link.task, data[:end], flags)
             data = data[end:]
@@ -176,7 +176,7 @@ def _is_closed(stream: Any) -> bool:
     """Return whether *stream* can no longer be read or written."""
     try:
         return bool(stream.closed)
-    except ValueError:  # its buffer was detached
+    except ValueError:  # The buffer of the stream was detached.
         return True
 
 
@@ -206,7 +206,8 @@ def bind_fields(link: WorkerLink, job: Job) -> None:
                 partial(_send_event, link, structlog.DropEvent),
             ],
             wrapper_class=structlog.make_filtering_bound_logger(0),
-            # Events are not logged in this process, so the logger is only a name.
+            # Events are not logged in this process, so only the name of the logger is
+            # needed.
             logger_factory=lambda *args: tuple(
                 arg for arg in args if isinstance(arg, str)
             ),

@@ -28,12 +28,13 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
         stderr: The pipe that becomes descriptor 2.
         coordinator: The pid of the process to end with.
     """
-    # With its own process group, the worker gets no Ctrl-C from the terminal, because
-    # the coordinator handles it. The group also allows the processes that a task starts
-    # to be killed with their worker.
+    # The worker gets its own process group for two reasons. It gets no Ctrl-C from the
+    # terminal, because the coordinator handles Ctrl-C. And the processes that a task
+    # starts can be killed with their worker.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
-    # Unlike SIG_IGN, this is not inherited by programs that a task starts.
+    # A handler that does nothing is used, because programs that a task starts would
+    # inherit SIG_IGN, but do not inherit handlers.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     die_with_parent()
     os.register_at_fork(after_in_child=die_with_parent)
@@ -50,7 +51,8 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     faulthandler.enable(file=2, all_threads=True)
     import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
 
-    # With loky's start method, pools that tasks make would restart workers without end.
+    # The start method is changed, because with loky's start method, pools that tasks
+    # make would restart their workers without end.
     multiprocessing.set_start_method("spawn", force=True)
     part_from_trackers()
 
@@ -68,7 +70,7 @@ def die_with_parent() -> None:
 
 def watch_coordinator(coordinator: int) -> None:
     """End this process and its process group when the coordinator has ended."""
-    with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
+    with contextlib.suppress(OSError, AttributeError):  # Some systems have no pidfds.
         ended = os.pidfd_open(coordinator)
         # no mutant: Without this wait, the loop below ends, a moment later.
         if os.getppid() == coordinator:
@@ -91,7 +93,7 @@ def own_description(fd: int, mode: int) -> None:
     If a task then changes the blocking mode of *fd*, the change affects no other
     process.
     """
-    with contextlib.suppress(OSError):  # without /proc it stays shared
+    with contextlib.suppress(OSError):  # Without /proc the descriptor stays shared.
         opened = os.open(f"/proc/self/fd/{fd}", mode | os.O_CLOEXEC)
         os.dup2(opened, fd, inheritable=False)
         os.close(opened)

@@ -38,7 +38,7 @@ from typing import Any, Final, NamedTuple
 _NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _LIMITS: Final = tuple(
-    # RLIMIT_RSS has no effect.
+    # RLIMIT_RSS is left out, because it has no effect.
     {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
     - {resource.RLIMIT_RSS}
 )
@@ -148,8 +148,8 @@ class ProcessState:
 
         The C library never frees *value*, so use only a few values.
         """
-        # Writing to os.environ takes five times as long, and this is called for each
-        # task.
+        # `os.environ` is bypassed, because writing to it takes five times as long, and
+        # this is called for each task.
         os.putenv(name, value)
         self._environment._data[name] = value  # noqa: SLF001 - as in `_read`
         self._before.environment[1][name] = value
@@ -167,7 +167,7 @@ class ProcessState:
         try:  # noqa: SIM105 - costs nothing, `suppress` more than the call
             signal.set_wakeup_fd(-1)
         except ValueError:
-            pass  # the task had set a descriptor that is now closed
+            pass  # The task had set a descriptor that is now closed.
         handlers = [*map(_signal.getsignal, _NUMBERS)]
         if handlers == self._handlers:
             return
@@ -187,13 +187,16 @@ class ProcessState:
         """
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2, all_threads=True)
-        try:  # `try` costs nothing, `suppress` more than a system call
+        # `suppress` is not used, because it costs more than a system call, and `try`
+        # costs nothing.
+        try:
             if self._read() == self._before and not self._has_lost_handler:
                 return ""
         except (OSError, ValueError):
-            pass  # a folder was deleted, or a descriptor or stream is closed
+            pass  # A folder was deleted, or a descriptor or stream is closed.
         for name, repair in self._repairs.items():
-            # A failed repair is found by the comparison below.
+            # The error of a failed repair is ignored, because the comparison below
+            # finds the remaining difference.
             with suppress(Exception):
                 repair(getattr(self._before, name))
         try:
@@ -216,12 +219,12 @@ class ProcessState:
         """
         file = self._limits_file
         root = os.stat("/")
-        mask = os.umask(_PRIVATE)  # the mask can only be read by setting it
+        mask = os.umask(_PRIVATE)  # The mask can only be read by setting it.
         os.umask(mask)
         streams = sys.stdin, sys.stdout, sys.stderr
         return (
-            # The mapping's inner dict of bytes, because its methods would decode each
-            # name and value.
+            # The inner dict of bytes is read, because the methods of the mapping would
+            # decode each name and value.
             (os.environ is self._environment, self._environment._data),  # noqa: SLF001
             os.getcwd(),
             (root.st_dev, root.st_ino),
@@ -261,7 +264,8 @@ class ProcessState:
 
     def _duplicate(self, before: list[Any]) -> None:
         for copy, number, identity in zip(self._copies, _STANDARD, before, strict=True):
-            # If the copy has another identity, a task has closed it.
+            # If the copy of a descriptor has another identity, a task has closed it, so
+            # it is not used.
             if self._identify(copy, _GET_MARK[number]) == identity:
                 os.dup2(copy, number)
 
@@ -271,7 +275,7 @@ class ProcessState:
 
     def _set_streams(self, _: Any) -> None:
         sys.stdin, sys.stdout, sys.stderr = streams = self._streams()
-        # Record the new streams, which have replaced closed ones.
+        # The new streams, which have replaced closed ones, are recorded.
         self._before = self._before._replace(streams=(*streams, False, False, False))
 
 
@@ -285,7 +289,7 @@ def _has_marks() -> bool:
         for number, mark in zip(_STANDARD, _MARKS, strict=True):
             fcntl.fcntl(number, fcntl.F_SETSIG, mark)
         return tuple(map(fcntl.fcntl, _STANDARD, _GET_MARK)) == _MARKS
-    except (OSError, AttributeError):  # not every system has marks
+    except (OSError, AttributeError):  # Some systems have no such marks.
         return False
 
 

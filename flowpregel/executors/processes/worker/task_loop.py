@@ -132,8 +132,8 @@ class Worker:
         limit = setup.settings.shared_limit // writers
         self._arena = Arena(limit, segments=segments_for(writers), reader=fd_socket)
         self._streams = take_over(self._link, setup.log_levels)
-        # The link is not listed, because it detects by itself that a task has changed
-        # its mode.
+        # The link is not listed here, because it detects by itself that a task has
+        # changed its mode.
         self._blocking = {setup.fd_socket: True, setup.tokens: False}
         self._is_spoiled = False
         """True if a task has changed the process irreversibly."""
@@ -229,7 +229,8 @@ class Worker:
             self._is_stoppable = True
             self._status[protocol.RUNNING] = number
             if self._status[protocol.UNWANTED] == number:
-                # The signal arrived before the task began.
+                # The stop signal arrived before the task began, so the task is stopped
+                # now.
                 self._is_stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
             outcome = self._perform(digest, body, client)
@@ -240,13 +241,14 @@ class Worker:
             self._is_stoppable = False
             link.job = None
         if self._is_fork:
-            # The task has forked this process, which is not the worker but has returned
-            # here too.
+            # The task has forked this process, and the child has returned here too. The
+            # child is not the worker, so it exits.
             os._exit(0)
         if self._is_stopped:
             end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, began)
         link.answers.clear()
-        # Flush our own streams: the task may have replaced those in `sys`.
+        # Our own streams are flushed, and not those in `sys`, which the task may have
+        # replaced.
         for forwarder in self._streams.forwarders:
             if forwarder.line:
                 forwarder.flush()
@@ -292,8 +294,8 @@ class Worker:
         """
         is_settled = False
         while not is_settled:
-            # One of the task's signal handlers may raise again, but the outcome is
-            # already known.
+            # The outcome is already known, but one of the task's signal handlers may
+            # raise another error. So this is repeated until it succeeds.
             with suppress(BaseException):
                 self._state.settle()
                 is_settled = True
@@ -329,15 +331,17 @@ class Worker:
             failure.__cause__ = error
             return Raised(failure)
         if node.contexts:
-            # Imported only here, because this module imports all channels.
+            # The import is done only here, because `flowpregel.channels.context` loads
+            # all channels.
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
-            # The contexts stay entered for the run's next task.
+            # The contexts are recorded and stay entered, because the run's next task
+            # uses them too.
             for channel in contexts_in(job.task.input):
                 self._contexts.setdefault(channel.held.token, channel)
         self._link.job = job
-        # Each task runs in its own context, so that its context variables do not leak
-        # into the next task.
+        # Each task runs in a context of its own, so that its context variables do not
+        # leak into the next task.
         if "structlog" in sys.modules:
             job.variables.run(bind_fields, self._link, job)
         return job.variables.run(perform, job, client)
@@ -373,8 +377,8 @@ class Worker:
         if not self._is_stoppable or not is_meant:
             return
         if _imports(frame):
-            # An interrupted import would leave half a module behind, for all later
-            # tasks.
+            # The signal is sent again later, because an interrupted import would leave
+            # half a module behind, for all later tasks.
             again = threading.Timer(_STOP_AGAIN, os.kill, (os.getpid(), STOP_SIGNAL))
             # no mutant: Otherwise the process ends a hundredth of a second later.
             again.daemon = True
@@ -419,9 +423,9 @@ class Tokens:
                 token = os.read(self._fd, protocol.TOKEN.size)
                 (self._next,) = protocol.TOKEN.unpack(token)
             except (BlockingIOError, struct.error):
-                # No token is in the pipe, or the coordinator is gone.
+                # There is no token in the pipe, or the coordinator is gone.
                 return False
-        # A token of a later task is kept until that task's turn.
+        # If the token belongs to a later task, it is kept until that task's turn.
         if self._next != number:
             return False
         self._next = None
@@ -488,7 +492,9 @@ class WorkerRunClient(RunClient):
         received it.
         """
         if self._link.job is None or self._link.job.run.run_id is None:
-            return  # a plain function has only one attempt
+            # A plain function has only one attempt, so no later attempt needs the
+            # value.
+            return
         self.open_calls.check_process()
         body = _packed(state, "this", "the saved state", "state", state)
         self._link.request(protocol.SAVED, self._number, body, Answer()).result()
