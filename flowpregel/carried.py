@@ -89,7 +89,7 @@ def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
     return variable
 
 
-# ------------------------------------------------ in the caller's process
+# ------------------------------------------------ functions for the caller's process
 
 
 def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
@@ -155,7 +155,7 @@ def _propagators() -> tuple[Any, ...]:
     return TraceContextTextMapPropagator(), W3CBaggagePropagator()
 
 
-# ------------------------------------------------ in the task's process
+# ------------------------------------------------ functions for the task's process
 
 
 def brought(carried: Carried) -> Context:

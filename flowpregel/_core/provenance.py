@@ -164,7 +164,7 @@ def line_of(error: Any) -> str:
     return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]
 
 
-# ---------------------------------------------------------------- what has changed
+# ---------------------------------------------------------------- changes of code
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ class Superstep:
     _end: StepEnd = field(default_factory=StepEnd)
     _failed_bodies: FailedBodies | None = None
 
-    # ------------------------------------------------------------ the story
+    # ------------------------------------------------------------ main loop
 
     def go(self) -> Steps:
         """Run until every task has ended; return whether an interrupt waits for an

@@ -139,7 +139,7 @@ class Committers:
             raise cancelled
 
 
-# -------------------------------------------------------------------- on an event loop
+# ---------------------------------------------------------------- commits on a loop
 
 Awaited: TypeAlias = "dict[asyncio.Future[None], Batch]"
 """Batches, in order, by the future of each commit."""

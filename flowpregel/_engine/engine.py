@@ -163,7 +163,7 @@ class Engine:
         timer.start()
         self._plan.resources.callback(timer.cancel)
 
-    # ------------------------------------------------------------ for drivers
+    # ------------------------------------------------------------ methods for drivers
 
     def next_request(self) -> EngineRequest | None:
         """Move the runs until a request has to be performed, and return the request, or
@@ -313,7 +313,7 @@ class Engine:
         committer = request.run.run_context.committer
         return committer is not None and committer.saver.needs_loop
 
-    # ------------------------------------------------------------ performing
+    # ------------------------------------------------------------ performing requests
 
     def _reply_to(self, request: IORequest) -> Any:
         """Perform *request*, which is not a commit, on any OS thread; return
@@ -411,7 +411,7 @@ class Engine:
         for run in self._waiting:
             run.stop(stopped)
 
-    # ------------------------------------------------------------ moving runs
+    # ------------------------------------------------------------ advancing runs
 
     def _advance(self, run: ActiveRun) -> IORequest | None:
         """Move one run to the next effect that it has to wait for, or to its end."""

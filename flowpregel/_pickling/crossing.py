@@ -52,7 +52,9 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     # `cloudpickle.register_pickle_by_value`, because it does not know the registered
     # modules.
     if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
-        try:  # `suppress` would cost more than the pickle of a small value
+        # `suppress` is not used, because it would cost more than the pickle of a small
+        # value.
+        try:
             data = pickle.dumps(value, PROTOCOL, buffer_callback=stays)
             if b"__main__" not in data:
                 return data

@@ -248,7 +248,7 @@ class RecordSaver(BaseCheckpointSaver):
                     partial(forget_checkpoints, self._tables, address=address)
                 )
 
-    # -------------------------------------------------------- inner
+    # -------------------------------------------------------- helpers
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
         """Call *work*, which deletes records, in a write transaction.

@@ -335,7 +335,7 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
         tables.put_namespace(transaction, twin)
 
 
-# ---------------------------------------------------------------- undoing of calls
+# ---------------------------------------------------------------- undoing calls
 
 
 def undo_calls(

@@ -378,7 +378,7 @@ class SharedLimits:
             wakes = self._next_turns(waiting.names if waiting else ())
         _call(wakes)
 
-    # calls of tasks that hold something ------------------------------------
+    # calls of tasks that hold slots -----------------------------------------
 
     def note_nested(
         self, task_id: str, demand: Demand, callers: Collection[str]

@@ -354,7 +354,7 @@ def _found(key: bytes, kind: str) -> Shared[Any]:
     return handle
 
 
-# ------------------------------------------------ things that each worker makes
+# ------------------------------------------------ resources of a worker process
 
 _things: dict[tuple[str, str], Any] = {}
 _lock = threading.RLock()

@@ -168,7 +168,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         except BaseException as error:  # noqa: BLE001 - raised at the end of the block
             self._ended.set_exception(error)
 
-    # ------------------------------------------------------------ for joblib
+    # ------------------------------------------------------------ called by joblib
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return the number of calls that joblib submits at once.

@@ -147,7 +147,7 @@ def _with_addition(
     if key == "tags":
         return [*config.get(key, ()), *_setting_of({key: value}, key)]
     if key == "callbacks":
-        # LangChain may pass a callback manager.
+        # LangChain may pass a callback manager, whose handlers are used.
         handlers = getattr(value, "handlers", value)
         return [*config.get(key, ()), *handlers]
     return value

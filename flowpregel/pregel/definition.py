@@ -111,8 +111,9 @@ class GraphDefinition:
 
     def changed(self, **changes: Any) -> GraphDefinition:
         """Return a copy with some attributes changed; its program is compiled again."""
-        # Not `replace`: it would normalize the other attributes again, and a worker
-        # process has only placeholders for a saver and a store.
+        # `dataclasses.replace` is not used, because it would normalize the other
+        # attributes again, and a worker process has only placeholders for a saver and a
+        # store.
         clone = shallow_copy(self)
         clone.forget_compiled()
         clone._set(changes)  # noqa: SLF001 - of the same class
@@ -155,7 +156,7 @@ class GraphDefinition:
         _check_nodes(self.nodes, self.channels)
         self._check_channel_names()
         self._check_breakpoints()
-        # Nodes may have been added in place.
+        # The program is compiled again, because nodes may have been added in place.
         self.forget_compiled()
 
     def _check_channel_names(self) -> None:
@@ -312,7 +313,8 @@ class GraphDefinition:
         cache: BaseCache | None = self.cache
         if cache is not None or self.saver is None:
             return cache
-        # Kept out of `import flowpregel`, since no worker needs savers and caches.
+        # The imports are kept out of `import flowpregel`, because no worker needs
+        # savers and caches.
         from flowpregel.cache.memory import InMemoryCache  # noqa: PLC0415 - as above
         from flowpregel.checkpoint.memory import InMemorySaver  # noqa: PLC0415 - as above
 

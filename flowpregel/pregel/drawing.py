@@ -286,7 +286,7 @@ def _end_inside(
     return f"{id_}:{_end_inside(inner, marker, kind)}"
 
 
-# ---------------------------------------------------------------- for a terminal
+# ---------------------------------------------------------------- terminal drawings
 
 
 class _Signs(NamedTuple):
@@ -385,7 +385,8 @@ def _dot_node(part: Part) -> str:
         return "}"
     label = f"label={_quoted(node.name)}"
     if node.subgraph is not None:
-        # Graphviz frames a subgraph only if its name begins with "cluster".
+        # Graphviz draws a frame around a subgraph only if its name begins with
+        # "cluster".
         name = _quoted(f"cluster {part.id}")
         indent = "  " * part.depth
         return f"subgraph {name} {{\n{indent}  {label};"

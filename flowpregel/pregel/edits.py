@@ -121,8 +121,8 @@ def _saved_edit(
     """
     if source != "input" or not is_first:
         run.cursor.step += 1
-    # Due tasks do not start by themselves: the user who edits a thread decides whether
-    # the thread resumes.
+    # Due tasks do not start by themselves, because the user who edits a thread decides
+    # whether the thread resumes. So the thread is marked as paused.
     due = next(due_nodes(run.program, run.state, run.state.updated), None)
     follows = NOTHING_DUE if due is None else PAUSED
     commit = run.save_checkpoint(source, follows)[0]
@@ -163,8 +163,8 @@ def _run_at(
     run.cursor.checkpoint_id = saved.checkpoint.id
     run.cursor.stored_id = saved.checkpoint.id
     run.cursor.step = saved.checkpoint.step
-    # The writes of a Command were only pending, so the edit's checkpoint is the first
-    # one that contains them.
+    # The writes of a Command were only pending. The edit's checkpoint is the first one
+    # that contains them, so they are marked as not saved.
     run.state.unsaved = opened.applied
     return run, opened
 
@@ -178,8 +178,8 @@ def _copy(
         raise InvalidUpdateError("there is no checkpoint to copy on this thread")
     run.cursor.stored_id = saved.checkpoint.parent_id
     if not run.options.keeps_deltas:
-        # A saver may read channels that are not in the update from the parent, which
-        # has older values.
+        # A saver may read the channels that are not in the update from the parent,
+        # which has older values. So all channels are marked as not saved.
         versions = saved.checkpoint.channel_versions
         channels = run.state.channels.keys() & versions.keys()
         run.state.unsaved = Update(0, sorted(channels))

@@ -43,8 +43,8 @@ def content_digest(path: str) -> tuple[str, int]:
             changed_at=status.st_mtime_ns,
         )
         known_state, digest = _KNOWN.get(path, (None, ""))
-        # A file that was just written may be written again without a change of the
-        # modification time.
+        # A file that was just written is digested again, because another write need not
+        # change the modification time.
         age = time.time_ns() - state.changed_at
         if known_state != state or age < _TICK:
             content = hashlib.file_digest(file, "blake2b")

@@ -39,7 +39,8 @@ class GraphDrawing:
         """Return the drawings of nested graphs, by the names of their nodes."""
         definition = self.definition
         if xray is True:
-            # Graphs may call each other, so the depth of the drawing must be limited.
+            # The depth of the drawing must be limited, because graphs may call each
+            # other.
             paths = [path for path, _ in definition.subgraphs(recurse=True)]
             depths = [path.count("|") for path in paths]
             xray = 1 + max(depths, default=0)

@@ -62,7 +62,8 @@ def _finished_calls(run: Any) -> int:
         with defer_interrupts():
             saved = saver.load(run.config.address, lazy_results=True)
     except FlowPregelError:
-        # The run itself has already raised the store's error.
+        # The store's error needs no report here, because the run itself has already
+        # raised it.
         return 0
     return 0 if saved is None else _calls_on(saved)
 

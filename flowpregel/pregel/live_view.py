@@ -89,7 +89,7 @@ class TerminalScreen:
                 return
             with self._display.console as console:
                 if self._views == [view]:
-                    self._display.stop()  # draws a last time
+                    self._display.stop()  # The view is drawn a last time here.
                     self._display = None
                     self._views.clear()
                 else:
@@ -103,8 +103,11 @@ class TerminalScreen:
         display = Live(
             console=SteadyConsole(),
             get_renderable=lambda: _lines_for_rich([*self._views]),
-            auto_refresh=False,  # rich's own thread takes its locks in another order
-            # Output that goes to a file or a pipe must not go to the terminal.
+            # rich must not refresh the view on a thread of its own, which takes rich's
+            # locks in another order.
+            auto_refresh=False,
+            # Output is redirected only if it goes to the terminal: output that goes to
+            # a file or a pipe must not be shown there.
             redirect_stdout=sys.stdout.isatty(),
         )
         with display.console:
@@ -144,7 +147,8 @@ class LiveView(ProgressView):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name, clock=clock)
-        self._show = lambda _: None  # `TerminalScreen` draws the view
+        # `TerminalScreen` draws the view, so showing lines does nothing.
+        self._show = lambda _: None
         self._is_shown = False
 
     def see(self, item: Item) -> None:

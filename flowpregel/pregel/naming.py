@@ -130,8 +130,8 @@ class RunIdentity:
         """Return whether a run that was recorded for the workflow *recorded* belongs to
         this workflow.
         """
-        # The module's name is `study` in `python pkg/study.py`, and `pkg.study` for
-        # every other program.
+        # Only the ends of the names are compared: the module's name is `study` in
+        # `python pkg/study.py`, and `pkg.study` in every other program.
         same = f".{self.flow}".endswith(f".{recorded}") or recorded.endswith(
             f".{self.flow}"
         )

@@ -84,7 +84,8 @@ class PregelNode:
         self.retry_policy = policies_of(self.retry_policy)
         self.cache_policy = checked_cache_policy(self.cache_policy)
         self.timeout = TimeoutPolicy.coerce(self.timeout)
-        Resources(isolation=self.isolation)  # refuses what cannot be
+        # The constructor raises an error if the value is not allowed.
+        Resources(isolation=self.isolation)
         if self.isolation is not None and is_graph(self.bound):
             raise ConfigurationError(
                 f"isolation={self.isolation!r}: {self.bound.name!r} is a graph, which "
@@ -175,7 +176,8 @@ class PregelNode:
         return Job(task, step, RunInfo(config=config or {}))
 
     def _with_step(self, step: Any) -> dict[str, Any]:
-        call_target_of(step)  # raises if it cannot be called
+        # The function raises an error if the step cannot be called.
+        call_target_of(step)
         return {"bound": step} if self.bound is None else {"then": [*self.then, step]}
 
     def changed(self, **changes: Any) -> PregelNode:
@@ -447,7 +449,7 @@ def graphs_named_by(target: Any) -> Iterator[Any]:
         for name, cell in zip(
             code.co_freevars, function.__closure__ or (), strict=True
         ):
-            with suppress(ValueError):  # the variable has no value yet
+            with suppress(ValueError):  # The variable has no value yet.
                 known[name] = cell.cell_contents
         yield from _graphs_in(code, known)
 

@@ -67,7 +67,8 @@ def _outer_runs() -> frozenset[RunKey]:
     scope = current.get()
     if scope is None:
         return _OUTER_RUNS.get()
-    # A worker process does not have the context variables of the coordinator.
+    # A worker process does not have the coordinator's context variables, so the runs
+    # come with the job.
     return _OUTER_RUNS.get().union(scope.job.run.outer_runs)
 
 

@@ -142,7 +142,7 @@ def _off_loop(
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Value:
-        # The method is looked up by name because a subclass may override it.
+        # The method is looked up by name, because a subclass may override it.
         bound = getattr(args[0], method.__name__)
         result: Value = await elsewhere(bound, *args[1:], **kwargs)
         return result
@@ -287,8 +287,8 @@ class Pregel:
             ConfigurationError: A graph has no such attribute.
         """
         clone = shallow_copy(self)
-        # The copy gets a new definition, which compiles the program from the present
-        # code.
+        # The copy gets a new definition, so that its program is compiled from the
+        # present code.
         clone.compose(self.definition.changed())
         for name, value in (update or {}).items():
             if name not in _ATTRIBUTES and name not in clone.__dict__:

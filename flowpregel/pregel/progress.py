@@ -76,7 +76,7 @@ class ProgressView:
         """The last report of each running task, by task id."""
         self._show, self._period = _display(self._out, overwrites=out is not None)
         if self._period < 1:
-            # A view that is overwritten is shown from the first event on.
+            # A view that is overwritten in place is shown from the first event on.
             self._last_shown = float("-inf")
 
     def see(self, item: Item) -> None:
@@ -118,7 +118,7 @@ class ProgressView:
     def lines(self, now: float) -> list[str]:
         """Return the lines of the view at *now*."""
         seconds = max(now - self._began, 1e-9)
-        # Copied, because rich may call this method on another OS thread.
+        # The values are copied, because rich may call this method on another OS thread.
         reports = list(self._reports.values())
         counts = list(self._counts.items())
         run_reports = [report for report in reports if report["name"] == self._name]
@@ -144,7 +144,8 @@ class ProgressView:
     ) -> str:
         """Return the progress that the run itself reports, and its remaining time."""
         counts = sum(self._counts.values(), Counter[str]())
-        # Results of an earlier run took no time in this run.
+        # Only the share of this run counts, because results of an earlier run took no
+        # time in this run.
         share = counts["done"] / max(counts["done"] + counts["before"], 1)
         done = report["done"] * share
         if not (done and report["total"]):

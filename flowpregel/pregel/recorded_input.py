@@ -99,13 +99,14 @@ def has_new_parameters(
     channel = _input_channel(program, first)
     if channel is None or first.applied is not None:
         return False
-    # Files are digested with their present content, which may have changed.
+    # A digest of the recorded input would use the present content of the files, which
+    # may have changed. So the files are compared first.
     if labels.get(FILES) != opened.saved.checkpoint.metadata.get(FILES):
         return False
     try:
         completed = once.completed(channel.get())
     except TypeError:
-        # The workflow no longer accepts the recorded input.
+        # The workflow no longer accepts the recorded input, so the inputs differ.
         return False
     digest = digest_of(completed, "the input", strict=False)
     return bool(digest == labels[DIGEST])

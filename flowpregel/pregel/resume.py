@@ -198,7 +198,8 @@ def _replayed(
         return replace(start, loaded=(None,))
     checkpoint = saved.checkpoint
     before = checkpoint.id
-    # An edit begins a new branch, which starts at the time of the edit's parent.
+    # An edit begins a new branch, which starts at the time of the edit's parent, so the
+    # parent's id is used.
     if checkpoint.source in ("update", "fork") and checkpoint.parent_id:
         before = checkpoint.parent_id
     return replace(start, loaded=(saved,), replayed_before=before)
@@ -279,7 +280,8 @@ def _compared(
         return start
     opened = open_checkpoint(start.program, saved)
     if _has_body(task.node for task in opened.tasks):
-        # A body's calls are compared only when the body makes them.
+        # The calls of a body cannot be compared here, but only when the body makes
+        # them.
         return start
     if start.finished is not None and _has_body(start.program.nodes.values()):
         return _finished(
@@ -334,8 +336,8 @@ def _finished(
     if unreadable is not None:
         check_policy(options.on_unreadable, unreadable)
         is_rerun = True
-    # Tasks that the body's code does not name can be compared only when the body calls
-    # them.
+    # The present code of a task that the body's code does not name is unknown until the
+    # body calls the task. So the body runs again, and the calls are compared then.
     if options.on_code_change != "keep" and stored.unknown:
         is_rerun = True
     if saved.is_latest and is_rerun:
@@ -351,7 +353,8 @@ def _finished(
             return replace(
                 start, input=None, loaded=(begun,), adopts_input=adopts_input
             )
-        # With durability="exit" only the end of a run is stored.
+        # If the run was made with durability="exit", only its end is stored, so it
+        # starts from scratch.
         if start.input is not None:
             return _from_scratch(start, saved, start.metadata)
     return replace(start, input=None, finished=saved, stored=stored)
@@ -499,7 +502,7 @@ class _RunOnce:
         if not opened.tasks:
             first = input_of_run(start.program, self.saver, opened)
         if not first.tasks:
-            # The stored run has no recorded calls to resume from.
+            # The stored run has no recorded calls from which to resume.
             return replace(start, run_id=None)
         # The input is not written here but by the resumed run, as a command on the
         # checkpoint from which the stored run started: call ids depend on that

@@ -133,7 +133,7 @@ class GraphRun:
             modes=modes,
             messages=messages,
             step_timeout=self.definition.step_timeout,
-            # A run without a control has no reason to stop at a barrier.
+            # Without a control, the reason to stop at a barrier is always missing.
             drain=partial(getattr, self.control, "drain_reason", None),
             on_code_change=invocation.on_code_change,
             on_unreadable=invocation.on_unreadable,
@@ -164,7 +164,7 @@ class GraphRun:
         if hasattr(self, "engine"):
             self.engine.ask_to_stop(stopped.reason, kill=stopped.kill)
 
-    # ------------------------------------------------------------ on this OS thread
+    # ------------------------------------------------------------ on an OS thread
 
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield the items of the stream."""
@@ -205,7 +205,7 @@ class GraphRun:
         """
         return run_hooks(self, plan) if self.config.callbacks else nullcontext()
 
-    # ------------------------------------------------------------ on an event loop
+    # ------------------------------------------------------------ running on a loop
 
     async def aitems(self) -> AsyncIterator[Any]:
         """Run to the end on the running event loop."""
@@ -221,7 +221,7 @@ class GraphRun:
         ):
             try:
                 while True:
-                    # Python signal handlers are delayed until the reader's code runs.
+                    # Python's signal handlers are delayed until the reader's code runs.
                     with held_on_loop(loop, self._wake):
                         if events is None:
                             engine = await self._begun(loop, contexts)
@@ -253,8 +253,8 @@ class GraphRun:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         is_elsewhere = self.saver is not None and self.saver.needs_loop
-        # A waiting run must not block the event loop: the run that has the thread may
-        # need the same loop.
+        # A run that waits for its thread must not block the event loop, because the run
+        # that has the thread may need the same loop. So the lease is tried repeatedly.
         waits = self.on_conflict == "wait"
         if waits:
             self.on_conflict = "raise"
@@ -334,6 +334,7 @@ def _config_of(
     )
     if not parsed.namespace:
         return parsed
-    # A nested graph finds its checkpoint in the map when the graph is called.
+    # The id comes from the map of checkpoints, in which a nested graph finds its own
+    # checkpoint when it is called.
     checkpoint_id = parsed.checkpoint_map.get("")
     return replace(parsed, namespace="", checkpoint_id=checkpoint_id)

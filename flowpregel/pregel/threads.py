@@ -188,7 +188,7 @@ class GraphThreads:
 
         The arguments are those of `Pregel.get_run`.
         """
-        # Seldom needed, so not imported with the package.
+        # The modules are seldom needed, so they are not imported with the package.
         from flowpregel._inspection.run_table import RunDrawing  # noqa: PLC0415
         from flowpregel._inspection.run_tasks import (  # noqa: PLC0415
             RunTaskReader,

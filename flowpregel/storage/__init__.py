@@ -75,7 +75,7 @@ __all__ = [
 ]
 
 # A name is imported on first use (PEP 562). A worker that imports the user's flows
-# imports a few modules of this package, and needs no locks, codec or group commit.
+# imports only a few modules of this package, and needs no locks, codec or group commit.
 _HOMES = {
     "_fault": ("fault",),
     "_interrupts": (

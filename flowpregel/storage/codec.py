@@ -146,7 +146,7 @@ class ValueCodec:
             ) from error
         if self._zstandard is None or len(data) < _SMALLEST:
             return data
-        # A new compressor for each value, since two OS threads must not share one.
+        # Each value gets a new compressor, since two OS threads must not share one.
         frame: bytes = self._zstandard.ZstdCompressor(level=3).compress(data)
         return min(data, _ZSTD + len(data).to_bytes(8, "big") + frame, key=len)
 
@@ -248,13 +248,15 @@ class PythonCodec:
             size_of_part = packed >> 1
             is_readonly = packed & 1
             part = view[at : at + size_of_part]
-            # A writable array must come back writable, so it gets memory of its own.
+            # An array that was writable must be writable again, so it gets memory of
+            # its own.
             buffers.append(part if is_readonly else bytearray(part))
             at += size_of_part
         return self._load(view[start : start + size], main, buffers)
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
-        # A separate method, because the inert codec overrides it to run no code.
+        # This is a separate method, because the inert codec overrides it to run no
+        # code.
         renames = RENAMES.get()
         if (
             not main
@@ -263,7 +265,8 @@ class PythonCodec:
         ):
             with suppress(ImportError, AttributeError):
                 return pickle.loads(data)
-            # Decoded again by our unpickler, which reports the missing class.
+            # The pickle is loaded again by our unpickler, which reports the missing
+            # class.
         return _Unpickler(io.BytesIO(data), main, buffers, renames).load()
 
 
@@ -330,8 +333,8 @@ def _reduce_exception(error: BaseException) -> Any:
     )
     if has_own_form:
         return NotImplemented
-    # Called directly, to bypass reducers that another library (such as tblib) may have
-    # registered with copyreg.
+    # The built-in `__reduce__` is called directly, to bypass reducers that another
+    # library (such as tblib) may have registered with copyreg.
     reduced = base.__reduce__(error)
     if kind is base and not error.__cause__:
         return reduced
@@ -461,7 +464,7 @@ def _begins_with(head: bytes, module: str) -> bool:
 
     *head* is the beginning of the pickle.
     """
-    with suppress(ValueError):  # the head may end in the middle of an opcode
+    with suppress(ValueError):  # The head may end in the middle of an opcode.
         for opcode, argument, _ in pickletools.genops(head):
             if opcode.name not in ("PROTO", "FRAME", "MEMOIZE"):
                 return bool(argument == module)
@@ -479,7 +482,7 @@ def _main_module(described: bytes) -> Any:
         if not path or _file_of(module) == path:
             return module
     if name:
-        # If the module is not on this program's path, the file is tried next.
+        # If the module is not on this program's path, its file is tried next.
         with suppress(ImportError):
             return importlib.import_module(name)
     if not os.path.exists(path):
@@ -487,8 +490,8 @@ def _main_module(described: bytes) -> Any:
             f"a value refers to a class of the program {path}, which is not there any "
             "more; put the class into a module that both programs import"
         )
-    # Imported under another name, as multiprocessing does in its workers, so that code
-    # under `if __name__ == "__main__"` does not run.
+    # The file is imported under another name, as multiprocessing does in its workers,
+    # so that code under `if __name__ == "__main__"` does not run.
     alias = f"__flowpregel_main_{os.path.basename(path).removesuffix('.py')}__"
     spec = importlib.util.spec_from_file_location(alias, path)
     if spec is None or spec.loader is None:

@@ -35,7 +35,8 @@ def draft_in(
     This also removes the drafts that killed processes have left: those whose lock is
     free and that are at least *abandoned* seconds old.
     """
-    # The list is empty if this user may write to the folder but not list it.
+    # The list is empty if this user may write to the folder but not list it. Nothing is
+    # removed then.
     for path in glob(escape(os.path.join(parent, prefix)) + "*"):
         with suppress(OSError):
             _remove_abandoned(path, abandoned)

@@ -48,7 +48,7 @@ LOCAL: Final = frozenset(
         "iso9660",
         "udf",
         "cramfs",
-        # layers of containers over one of these
+        # layers of containers over one of these file systems
         "overlay",
         "aufs",
         "shiftfs",

@@ -98,13 +98,13 @@ class CommitQueue:
 
     def _remove(self, request: CommitRequest) -> bool:
         """Remove a request from the queue, and return whether it was in the queue."""
-        # Checked first, because the error of ``remove`` for a missing request contains
-        # its repr, with all the values in it.
+        # This is checked first, because the error of ``remove`` for a missing request
+        # contains the request's repr, with all the values in it.
         if request not in self._queue:
             return False
         try:
             self._queue.remove(request)
-        except ValueError:  # another OS thread has just taken the request
+        except ValueError:  # Another OS thread has just taken the request.
             return False
         return True
 
@@ -143,11 +143,13 @@ class CommitQueue:
     def _take_group(self, request: CommitRequest) -> list[CommitRequest]:
         """Take all requests from the queue, and return them, *request* included."""
         group: list[CommitRequest] = []
-        # Other OS threads may withdraw their requests at any time.
+        # Other OS threads may withdraw their requests at any time, so the queue may be
+        # empty here.
         with suppress(IndexError):
             while True:
                 group.append(self._queue.popleft())
-        if request not in group:  # Ctrl-C ended the OS thread that had taken it
+        # If Ctrl-C ended the OS thread that had taken the request, it is in no group.
+        if request not in group:
             group.append(request)
         return group
 
@@ -160,8 +162,8 @@ class CommitQueue:
             if len(group) == 1:
                 group[0].outcome.set_exception(error)
                 return
-            # The error may be due to a single request. The others succeed when each
-            # request is committed on its own.
+            # A single request may be the cause of the error. So each request is
+            # committed on its own, and the others succeed.
             for request in group:
                 self._commit([request])
         else:

@@ -63,7 +63,8 @@ class Header:
             id=uuid4().hex,
             created=time.time_ns(),
             key=seal.id,
-            # None without a key: later records may still be encrypted.
+            # Without a key the field is None, because later records may still be
+            # encrypted.
             encryption=seal.encryption or None,
             format=FORMAT,
             engine=engine,
@@ -215,7 +216,7 @@ def _users_key() -> bytes | None:
         source = file
         with translate_os_errors(file), open(file, "rb") as opened:
             key = opened.read().strip()
-    if not key.strip():  # anyone could guess a blank key
+    if not key.strip():  # A blank key is refused, because anyone could guess it.
         raise StoreError(
             f"{source} is empty: no key; put the key back, or unset the variable"
         )

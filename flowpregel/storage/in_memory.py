@@ -90,7 +90,8 @@ class CopyingCodec(ValueCodec):
         value: Any,
         label: object,
     ) -> Any:
-        # None itself cannot be stored, since a table returns None for "no record".
+        # None itself cannot be stored, since a table returns None if there is no
+        # record. So a marker is stored in place of it.
         return _NONE if value is None else snapshot_value(value, label)
 
     def decode(

@@ -149,12 +149,14 @@ def open_file(path: str, flags: int) -> int:
     """
     folder, name = os.path.split(path)
     inherited = os.O_CLOEXEC | os.O_NOFOLLOW
-    # O_PATH also opens a folder that this user may enter but not list.
+    # O_PATH is used where it exists, because it also opens a folder that this user may
+    # enter but not list.
     entered = getattr(os, "O_PATH", os.O_RDONLY)
     folder_file = -1
     try:
         folder_file = os.open(folder, entered | os.O_DIRECTORY | inherited)
-        # Without O_NONBLOCK, opening a named pipe would wait for another process.
+        # O_NONBLOCK is set, because otherwise the opening of a named pipe would wait
+        # for another process.
         flags |= os.O_NONBLOCK | inherited
         file = os.open(name, flags, 0o600, dir_fd=folder_file)
     except OSError as error:
@@ -191,7 +193,7 @@ class FileLock:
         """Guards the descriptor, for one system call at a time."""
         self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
-        os.fchmod(self._file, 0o600)  # the umask may have removed bits
+        os.fchmod(self._file, 0o600)  # The umask may have removed bits of the mode.
 
     def acquire(self, timeout: float) -> bool:
         """Acquire the lock and return True, or return False if it is not free within
@@ -209,7 +211,7 @@ class FileLock:
             except OSError as error:
                 self.release()
                 raise of_system(error, self.path) from error
-            except ValueError as error:  # the descriptor is -1
+            except ValueError as error:  # The descriptor is -1, so the lock is closed.
                 raise StoreError(
                     f"{self.path} is closed; open the store again"
                 ) from error
@@ -297,7 +299,7 @@ _holder_name = b""
 
 def _begin_process() -> None:
     global _holder_name
-    for lock in _OPEN:  # the parent's
+    for lock in _OPEN:  # The open locks belong to the parent process.
         lock.close_after_fork()
     name = json.dumps(asdict(LockHolder.me()))
     _holder_name = name.encode().ljust(NAME_SIZE)

@@ -29,7 +29,7 @@ def refuse_foreign_files(paths: Iterable[str]) -> None:
         with translate_os_errors(path):
             status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
-            continue  # refused when it is opened
+            continue  # A symbolic link is refused when it is opened.
         if status.st_uid != os.geteuid():
             reason = f"belongs to user {status.st_uid}, and we are user {os.geteuid()}"
         elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

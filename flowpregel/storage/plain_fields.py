@@ -34,8 +34,9 @@ def fields_of(data: bytes) -> Any:
         StoreCorruptError: The record contains objects that no valid record contains, or
             hashing or printing it would not end.
     """
-    # A small pickle can refer to the same tuple twice at each level, so that the value
-    # doubles with each level. Each level needs one of these opcodes.
+    # In a small pickle, each level can refer twice to the tuple below it, so that the
+    # value doubles with each level. Each level needs one of these opcodes, so they are
+    # counted.
     levels = len(data) - len(data.translate(None, _TUPLE_OPCODES))
     if levels < _FEWEST_LEVELS:
         return _FieldsReader(io.BytesIO(data)).load()

@@ -172,7 +172,8 @@ class SealedRecords:
             decrypted: bytes = self._seal.cipher.decrypt(
                 nonce, ciphertext, self.name + key
             )
-        except Exception as error:  # `InvalidTag`, a class that the extra defines
+        except Exception as error:
+            # This error is `InvalidTag`, a class that only the extra defines.
             raise StoreForeignError(
                 f"record {key.hex()} of {self._path} is encrypted under another "
                 "encryption_key"
@@ -210,7 +211,8 @@ def labels_digest(labels: Sequence[str]) -> bytes:
     digest = blake2b(digest_size=16)
     for label in labels:
         data = label.encode("utf-8", "surrogatepass")
-        # The length comes first, so that no two lists of labels give the same bytes.
+        # The length of each label comes first, so that no two lists of labels give the
+        # same bytes.
         digest.update(len(data).to_bytes(8, "big") + data)
     return digest.digest()
 

@@ -116,7 +116,7 @@ def importable(name: str) -> Any:
     except Exception as error:
         if is_from_handler(error):
             raise
-        return None  # a module may raise anything while it is imported
+        return None  # A module may raise any error while it is imported.
 
 
 def _new_name(names: Mapping[str, str], name: str) -> str | None:

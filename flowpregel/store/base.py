@@ -91,8 +91,8 @@ class SearchItem(Item):
 
     def dict(self) -> dict[str, Any]:
         """Return the item in the form of JSON, with its score."""
-        # In a class with slots, super() without arguments finds the class before it
-        # got its slots.
+        # `super()` without arguments does not work here: in a class with slots, it
+        # finds the class before it got its slots.
         return {**Item.dict(self), "score": self.score}
 
 
@@ -122,7 +122,7 @@ class PutOp(NamedTuple):
     namespace: tuple[str, ...]
     key: str
     value: dict[str, Any] | None
-    # The name is LangGraph's; it hides a method of tuples.
+    # LangGraph uses this name, so it is kept although it hides a method of tuples.
     index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment]
     """The paths that are indexed; None: the store's paths; False: none."""
     ttl: float | None = None
@@ -174,7 +174,8 @@ def _async_form(
         function: Callable[Parameters, Answer] = getattr(self, method.__name__)
         if self.answers_at_once:
             return function(*args, **kwargs)
-        # Its import takes 44 ms; a caller with an event loop has it loaded.
+        # asyncio is imported only here, because its import takes 44 ms. If the caller
+        # has an event loop, it is loaded already.
         import asyncio  # noqa: PLC0415
 
         return await asyncio.to_thread(function, *args, **kwargs)

@@ -131,7 +131,8 @@ class ItemStore(StoreUser, BaseStore):
         for op in todo:
             check_op(op)
         now = self._clock()
-        # Steps that may fail, run a user's code or take long come before any change.
+        # The steps that may fail, run a user's code or take long come before any
+        # change, so that an error leaves the store unchanged.
         texts = [op.query for op in todo if isinstance(op, SearchOp) and op.query]
         queries = interruptible(self._search_index.of_queries, texts)
         puts = interruptible(self._prepared, todo, now)
@@ -146,7 +147,7 @@ class ItemStore(StoreUser, BaseStore):
         self._restart(read, now)
         return results
 
-    # -------------------------------------------------------- inner
+    # -------------------------------------------------------- helpers
 
     def _answer(
         self,
@@ -388,7 +389,8 @@ class ItemStore(StoreUser, BaseStore):
                 item = self._pop(transaction, digest)
                 if item is None:
                     continue
-                # Another process may have put the item since it was read.
+                # The time is computed again, because another process may have put the
+                # item since it was read.
                 ends_at = None if item.ttl is None else now + item.ttl
                 self._write(transaction, digest, item._replace(ends_at=ends_at))
 

@@ -321,9 +321,8 @@ class SearchIndex:
     def _texts(self, op: PutOp) -> list[str]:
         paths = self._fields if op.index is None else (op.index or ())
         if self._index is None and "$" in paths:
-            return list(
-                _leaves(op.value)
-            )  # the names of fields are no words of a value
+            # The names of fields do not count as words of a value.
+            return list(_leaves(op.value))
         texts: list[str] = []
         for path in paths:
             texts += texts_at(op.value, path)

@@ -252,7 +252,7 @@ class _CrashTest:
         """
         limit = min(len(points), self._at_most or len(points))
         for index in range(limit):
-            # Evenly spread over all points.
+            # The chosen points are spread evenly over all points.
             point = points[index * len(points) // limit]
             is_met = self._kill_once((*earlier, point), kills - 1, source)
             if not is_met:
@@ -290,7 +290,8 @@ class _CrashTest:
             if met and kills:
                 killed = self._new_folder(folder.path).path
             log_length = len(folder.log())
-            # The death of a worker fails its task, and perhaps the run.
+            # The death of a worker fails its task, and perhaps the run, so the run is
+            # resumed.
             if status != 0 and met:
                 status = self._run(folder, None)
         except TimeoutError:

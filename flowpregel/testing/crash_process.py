@@ -160,7 +160,8 @@ class Workflow:
 def _environment(folder: RunFolder, fault: str) -> dict[str, str]:
     """Return the environment variables of a run in *folder*."""
     return {
-        # The stores of a test must neither use nor create a key of the user's.
+        # This key is set, because the stores of a test must neither use nor create a
+        # key of the user's.
         "FLOWPREGEL_STORE_KEY": "the key of a test",
         **os.environ,
         _fault.TRACE: str(folder.path / "log"),
@@ -188,8 +189,8 @@ def _child(
     try:
         value = pickle.loads(workflow.function)(folder.work)
         _fault.fault("workflow.returned")
-        # From here on it is the harness that reads the history, and not the workflow,
-        # so no fault point must act or be logged.
+        # From here on, the harness reads the history, and not the workflow, so no fault
+        # point must act or be logged.
         for name in (_fault.TRACE, _fault.FAULT, _fault.ONCE):
             del os.environ[name]
         _fault.arm()
@@ -199,7 +200,8 @@ def _child(
         result = RunResult(_digest_and_repr(value), history)
         (folder.path / "result").write_bytes(pickle.dumps(result))
     finally:
-        # multiprocessing ends its processes without running atexit functions.
+        # The atexit functions are run here, because multiprocessing ends its processes
+        # without running them.
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
 
 
@@ -256,11 +258,13 @@ def _comparable(write: PendingWrite) -> tuple[str, object] | None:
         case records.RESUME:
             return write.channel, ""
         case records.INTERRUPT:
-            # The id of an interrupt is derived from the id of the task.
+            # The id of an interrupt is left out, because it is derived from the id of
+            # the task.
             values = [_digest_and_repr(item.value) for item in write.value]
             return write.channel, values
         case records.ASKED:
-            # The id of a question is derived from it too.
+            # The id of a question is left out too, because it is derived from the id of
+            # the task.
             questions = [_digest_and_repr(question[1:]) for question in write.value]
             return write.channel, questions
         case _:

@@ -96,7 +96,7 @@ def check_runs_fit(store: str | Path, *flows: Any) -> None:
     A run that belongs to none of *flows* is compared with the first flow, and fails the
     test too.
     """
-    # Imported here, because only tests with the fixture need these modules.
+    # These modules are imported here, because only tests with the fixture need them.
     from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415
     from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415
 

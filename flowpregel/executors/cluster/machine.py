@@ -165,7 +165,7 @@ class RemotePoolHost(ProcessExecutor):
             self._clients[name] = CoordinatorClient(name, self._pool.loop)
         return self._clients[name]
 
-    # ------------------------------------------------ for any OS thread
+    # ------------------------------------------------ methods for any OS thread
 
     def run(
         self,
@@ -298,7 +298,7 @@ class RemotePoolHost(ProcessExecutor):
                 self._buffers.popitem(last=False)
             return arena.share(memoryview(block).cast("B"))
 
-    # ------------------------------------------------ for the I/O thread
+    # ------------------------------------------------ methods for the I/O thread
 
     def _admit(
         self,

@@ -107,7 +107,7 @@ class RemotePool(TaskPool):
         thread.start()
         super().start()
 
-    # ------------------------------------------------ the methods of an engine
+    # ------------------------------------------------ methods that an engine provides
 
     @abstractmethod
     def machines(self) -> Mapping[str, int] | None:
@@ -163,7 +163,7 @@ class RemotePool(TaskPool):
         self.release_machines()
         super().release()
 
-    # ------------------------------------------------ tasks in
+    # ------------------------------------------------ accepting tasks
 
     def cancel(self, key: JobKey, kill: bool) -> None:
         """Withdraw a waiting task. If *kill*, also stop a running task."""
@@ -260,7 +260,7 @@ class RemotePool(TaskPool):
         """Call *callback* with *future* on the I/O thread when it is done."""
         future.add_done_callback(lambda done: self.loop.call(partial(callback, done)))
 
-    # ------------------------------------------------ tasks back
+    # ------------------------------------------------ answers from machines
 
     def _on_polled(
         self,
@@ -469,7 +469,7 @@ class RemotePool(TaskPool):
                 )
         result.set_result(answers)
 
-    # ------------------------------------------------ machines that come and go
+    # ------------------------------------------------ arriving and leaving machines
 
     def _keep_asking(self) -> None:
         """Request the engine's machines repeatedly, on a dedicated OS thread."""

@@ -256,7 +256,8 @@ class Database:
             return attempt(connection, slot)
         except psycopg.Error as error:
             if error.sqlstate is not None and not connection.broken:
-                slot.refused()  # the server itself has answered
+                # The server itself has answered, so nothing was committed.
+                slot.refused()
             raise
 
     def _free_slot(self) -> LandingSlot:
@@ -303,7 +304,8 @@ class Database:
         while other transactions conflict with it.
         """
         self._open()
-        # While the store is opened, there is only one try, as the URL may be wrong.
+        # While the store is being opened, the connection is tried only once, because
+        # the URL may be wrong.
         patience = self._options.lock_timeout if self._is_open else 0.0
         until = time.monotonic() + patience
         pause = 0.01
@@ -351,7 +353,8 @@ class Database:
         if record is None:
             seal = seal_for(self._options)
             header = Header.new(seal, ENGINES[0]).to_bytes(seal)
-            # This changes nothing if another process has created them first.
+            # If another process has created the tables first, this statement changes
+            # nothing.
             self.execute(MAKE.format(_HEADER.hex(), header.hex()))
             record = self._header() or b""
         stored_header = Header.read(record, self.path, ENGINES)
@@ -390,7 +393,7 @@ class Database:
             yield connection
         finally:
             with self._lock:
-                # A connection that was lost, or is still in a transaction, is closed.
+                # The connection is closed if it was lost, or is still in a transaction.
                 is_sound = (
                     connection.info.transaction_status
                     == psycopg.pq.TransactionStatus.IDLE
@@ -430,7 +433,8 @@ def _close_idle(idle: list[psycopg.Connection[Any]], pid: int) -> None:
 def connect_to_server(url: str) -> psycopg.Connection[Any]:
     """Return a new connection that leaves no state in the server's session."""
     options: Any = {"connect_timeout": 10, **_KEEPALIVES, **conninfo_to_dict(url)}
-    # No prepared statements, since a pooler may switch to a session without them.
+    # Prepared statements are turned off, because a pooler may switch to a session that
+    # does not have them.
     return psycopg.connect("", autocommit=True, prepare_threshold=None, **options)
 
 
@@ -456,6 +460,7 @@ def without_password(url: str) -> str:
 
 def _is_temporary(error: psycopg.Error) -> bool:
     code = error.sqlstate
-    if code is None:  # the connection is gone, or there never was one
+    # An error without a code means that the connection is gone, or was never made.
+    if code is None:
         return isinstance(error, psycopg.OperationalError)
     return code in _REPEATED or code.startswith(_CUT)

@@ -119,7 +119,9 @@ class LeaseTable:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                thread.start()  # it sleeps first, and then waits for the lock
+                # The new thread sleeps first, and then waits for the lock that is held
+                # here.
+                thread.start()
                 self._thread = thread
             self._ours[fence] = lease
         return fence, rows[0]["was_anothers"]
@@ -128,7 +130,7 @@ class LeaseTable:
         """Release a lease, unless another run has taken it over."""
         with self._lock:
             key = lease_key(self._ours.pop(fence).address)
-        # If the server is unavailable, the lease expires soon.
+        # If the server is unavailable, the lease is not deleted, but expires soon.
         with suppress(StoreError):
             self._database.execute(
                 "DELETE FROM flowpregel.leases WHERE place = %s AND fence = %s",
@@ -144,7 +146,8 @@ class LeaseTable:
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the owner of the lease of *address* to stop, and return the owner."""
-        # A repetition could stop the next run, which may own the lease by then.
+        # The statement must not be repeated: a repetition could stop the next run,
+        # which may own the lease by then.
         rows = self._database.execute_once(_ASK, lease_key(address))
         return _owner_from_rows([[row["owner"]] for row in rows])
 
@@ -153,7 +156,8 @@ class LeaseTable:
     ) -> tuple[LockHolder | None, bytes | None]:
         """Return the owner of a lease and its live state; watch it for *seconds*."""
         key = lease_key(address)
-        # A user who may only read sees the state as long as another process watches.
+        # A user who may only read cannot request the state, but sees it as long as
+        # another process watches.
         with suppress(StoreReadOnlyError):
             self._database.execute(_WATCH, seconds, key, seconds / 2)
         rows = self._database.execute(_OWNER.format("shown"), key)
@@ -183,7 +187,8 @@ class LeaseTable:
                 if not ours:
                     self._thread = None
                     return
-            # The server may be available again before the leases expire.
+            # If the server is unavailable now, it may be available again before the
+            # leases expire.
             with suppress(StoreError):
                 watched = self._renew(ours, watched)
 
@@ -195,8 +200,8 @@ class LeaseTable:
         """
         states: list[bytes | None] = [None] * len(ours)
         for index, (fence, lease) in enumerate(ours.items()):
-            # A run may have ended, or may change its state while it is read. Then the
-            # next update includes the state.
+            # A run may end or change its state while the state is read. In this case,
+            # the next update includes the state.
             with suppress(Exception):
                 states[index] = lease.shows() if fence in watched else None
         keys = [lease_key(lease.address) for lease in ours.values()]

@@ -136,7 +136,7 @@ class LandingSlot:
         cursor = connection.execute(_SETTLE, (self.id, self.number))
         is_void, result, is_new = cursor.fetchone()
         if is_new and self.has_landed:
-            # The row was removed too early, because the server's clock has jumped.
+            # The row had been removed too early, because the server's clock has jumped.
             return None
         if is_void:
             self.refused()

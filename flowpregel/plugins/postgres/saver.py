@@ -47,7 +47,8 @@ class PostgresTables(Tables):
     looks_ahead = True
 
     def new_prefix(self, transaction: Any) -> bytes:
-        # From a sequence, so that concurrent new runs do not wait for each other.
+        # The number comes from a sequence, so that concurrent new runs do not wait for
+        # each other.
         number: int = transaction.ask("SELECT nextval('flowpregel.numbers')")[0][0]
         return number.to_bytes(8, "big")
 

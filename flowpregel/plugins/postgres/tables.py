@@ -38,8 +38,8 @@ KINDS = {
 _LARGEST = 1_000_000_000
 """The most bytes of a payload. PostgreSQL's own limit is a little higher."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
-# The advisory lock is needed because two processes that create the store at once would
-# conflict in the server's catalogs.
+# The statement takes an advisory lock, because two processes that create the store at
+# once would conflict in the server's catalogs.
 MAKE = (
     """
     SELECT pg_advisory_xact_lock(1718382455);

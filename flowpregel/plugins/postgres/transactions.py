@@ -43,7 +43,8 @@ _AHEAD = 64
 will also need the deltas before it.
 """
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# With the second timeout, a process that is stopped (SIGSTOP) loses its locks.
+# The second timeout makes a process that is stopped (SIGSTOP) lose its locks, so that
+# it cannot block other processes.
 _WRITING = (
     "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout "
     "= '5s'"

@@ -62,12 +62,13 @@ def connect(
         uri,
         uri=True,
         timeout=timeout,
-        isolation_level=None,  # no transaction begins by itself
+        # The module `sqlite3` must begin no transaction by itself.
+        isolation_level=None,
         check_same_thread=False,
         cached_statements=_MOST_STATEMENTS,
     )
-    # With `bytes`, a text in place of a record is refused by its checksum, and
-    # not because it cannot be decoded.
+    # Texts are returned as bytes. If a record was replaced by a text, its checksum
+    # refuses it, and not an error of decoding.
     connection.text_factory = bytes
     try:
         connection.executescript(_SETTINGS)
@@ -85,7 +86,7 @@ def make_tables(path: str) -> None:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         for name in TABLE_NAMES:
             # WITHOUT ROWID stores the records in the B-tree of the keys, so that a
-            # commit changes one page for each record instead of two.
+            # commit changes only one page for each record, and not two.
             connection.execute(
                 f'CREATE TABLE "{name.decode()}" '
                 "(key BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID"
@@ -134,10 +135,10 @@ def of_sqlite(
     timeout: float,
 ) -> StoreError:
     """Return our error for an error of SQLite on the database at *path*."""
-    # The low byte is the kind of error, the rest its details.
+    # The low byte of the code is the kind of error, and the other bytes are details.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     is_full = code == _FULL
-    if code == _IO_ERROR:  # a sync that meets a full disk reports this
+    if code == _IO_ERROR:  # A sync that meets a full disk reports an I/O error.
         is_full = is_disk_full(path)
     if is_full:
         return StoreFullError(

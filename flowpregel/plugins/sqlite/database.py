@@ -165,7 +165,7 @@ class SQLiteDatabase:
         """Close the connections. It is safe to call this more than once."""
         self._is_open = False
         if self._pid != os.getpid():
-            return  # the connections belong to the parent process
+            return  # The connections belong to the parent process.
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -279,7 +279,8 @@ class SQLiteDatabase:
             self._writer = connection
         connections.check_application(connection, self.path)
         if not self.readonly:
-            # Set each time, because a restored backup may have another mode.
+            # The mode is set each time, because a restored backup may have another
+            # mode.
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
         row = connection.execute(_GET_HEADER, (HEADER,)).fetchone()
         is_there = row is not None and isinstance(row[0], bytes)
@@ -309,7 +310,8 @@ class SQLiteDatabase:
         """Hold the lock that excludes writers of other processes."""
         self._writing()
         lock = self._file_lock
-        assert lock is not None  # it was opened before the connection that writes
+        # The lock was opened before the connection that writes.
+        assert lock is not None
         try:
             if not lock.acquire(timeout):
                 raise StoreBusyError(self.path, str(lock.holder()), timeout)
@@ -362,7 +364,8 @@ class SQLiteDatabase:
 
     def _refuse_another_file(self) -> None:
         """Raise `StoreError` if the open file was replaced by another file."""
-        with suppress(FileNotFoundError):  # the folder may have been moved
+        # The folder may have been moved, and then there is no file at the path.
+        with suppress(FileNotFoundError):
             if os.stat(self.path).st_ino != self._inode:
                 raise StoreError(
                     f"{self.path} is not the store that was opened: another file has "
@@ -413,8 +416,8 @@ class SQLiteDatabase:
                 self.path, timeout=self._timeout, readonly=self.readonly
             )
         except sqlite3.OperationalError:
-            # SQLite must create the index of the log, which it cannot in a read-only
-            # folder. There, the file can be opened as immutable.
+            # SQLite must create the index of the log, which it cannot do in a read-only
+            # folder. In such a folder, the file can be opened as immutable.
             is_frozen = not os.access(os.path.dirname(self.path), os.W_OK)
             if not self.readonly or not is_frozen:
                 raise

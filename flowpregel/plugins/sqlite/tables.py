@@ -85,11 +85,13 @@ class SQLiteTable(Table):
             low = start
         cursor = transaction.execute(statement, (low, high))
         try:
-            # Not from the cursor itself, which an early end of this iteration would
-            # close, even if the connection is closed by then.
+            # The rows are not taken from the cursor's own iterator: an early end of
+            # this iteration would close that iterator, even if the connection is closed
+            # by then.
             yield from map(self._checked, iter(cursor.fetchone, None))
         finally:
-            # An unfinished statement would keep its snapshot open.
+            # The cursor is closed, because an unfinished statement would keep its
+            # snapshot open.
             with suppress(sqlite3.ProgrammingError):
                 cursor.close()
 

@@ -111,7 +111,7 @@ class Environment:
             with translate_os_errors(path):
                 self._open(options)
         except BaseException:
-            self.shut()  # to release its locks
+            self.shut()  # The environment has locks, which must be released.
             raise
 
     def _open(self, options: StoreOptions) -> None:
@@ -121,8 +121,8 @@ class Environment:
             self._map(pages=options.check_pages)
             return
         self._file_lock = FileLock(os.path.join(self.path, files.WRITE_LOCK))
-        # Opening the databases is a write transaction. The `FileLock` is acquired for
-        # it because LMDB's own lock has no timeout.
+        # The opening of the databases is a write transaction. LMDB's own lock has no
+        # timeout, so the `FileLock` is acquired for the transaction.
         with self.exclusively(options.lock_timeout):
             self._map(pages=options.check_pages)
         make_ballast(self.path)
@@ -154,7 +154,8 @@ class Environment:
     def _attempt(self, works: Sequence[Work]) -> list[Any]:
         """Do the same as `_commit`, but without retries: raise LMDB's errors."""
         with self._gate:
-            with suppress(FileNotFoundError):  # the folder may have been moved
+            # The folder may have been moved, and then there is no file at the path.
+            with suppress(FileNotFoundError):
                 if os.stat(self._data).st_ino != self._inode:
                     raise self._another_file()
             environment = self._usable(self._lmdb)
@@ -174,9 +175,9 @@ class Environment:
                 failure = error
             else:
                 # LMDB does not write pages at the end of the file that a transaction
-                # allocated and freed again. The file is then too short, and
-                # `files.check_files` would check every page of it. If the file cannot
-                # be extended, the next process only takes longer to open it.
+                # allocated and freed again, so the file is extended here. If it stayed
+                # too short, `files.check_files` would check every page of it. If it
+                # cannot be extended, the next process only takes longer to open it.
                 last_page = environment.info()["last_pgno"]
                 used = (last_page + 1) * environment.stat()["psize"]
                 with suppress(OSError):
@@ -202,7 +203,7 @@ class Environment:
         match error:
             case lmdb.MapFullError():
                 self.grow()
-            case lmdb.MapResizedError():  # another process has resized the map
+            case lmdb.MapResizedError():  # Another process has resized the map.
                 self._resize(0)
             case lmdb.ReadersFullError():
                 with self._gate:
@@ -296,8 +297,8 @@ class Environment:
             try:
                 self._usable(self._lmdb).set_mapsize(size)
             except lmdb.Error as error:
-                # For example, no address space may be left. In this case LMDB has
-                # already unmapped the file.
+                # LMDB has already unmapped the file, for example if no address space is
+                # left. So the file is mapped again.
                 self._unmap()
                 self._map()
                 raise errors.of_commit(error, self.path) from error
@@ -360,8 +361,8 @@ class Environment:
             ):
                 self.copy(draft)
                 with self._gate.alone():
-                    # Fails if the store was closed since the copy: another process may
-                    # have written to it then.
+                    # This raises an error if the store was closed since the copy,
+                    # because another process may have written to the store then.
                     self._usable(self._lmdb)
                     self._unmap()
                     try:
@@ -385,11 +386,11 @@ class Environment:
         if OPEN.get(self.path) is self:
             del OPEN[self.path]
         if self.pid != os.getpid():
-            return  # the environment belongs to the parent process
+            return  # The environment belongs to the parent process.
         with self._gate.alone():
             self._unmap()
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
-        with self.commits.writer:  # `replace` uses the lock outside the gate
+        with self.commits.writer:  # `replace` uses the lock outside the gate.
             self._open_lock.close()

@@ -42,8 +42,8 @@ _META = struct.Struct("<16xII16xI92xQQ")
 """The layout of a meta page: magic, format, page size (which LMDB keeps in the first
 database's md_pad), last page in use, and the transaction that wrote the meta page.
 """
-_NEWER_META = struct.Struct("<24xII")  # LMDB 1.0 has a longer page header
-_FORMAT = 1  # LMDB 0.9; 1.0 writes 3
+_NEWER_META = struct.Struct("<24xII")  # LMDB 1.0 has a longer page header.
+_FORMAT = 1  # LMDB 0.9 writes 1, and LMDB 1.0 writes 3.
 
 
 # ---------------------------------------------------------------- the folder
@@ -162,8 +162,8 @@ def open_lmdb(
     cut would lose acknowledged commits. With ``writemap``, a full disk would kill the
     interpreter.
     """
-    # Otherwise a commit would hold the GIL while the disk syncs, and no other OS thread
-    # could queue a request for the next group commit.
+    # LMDB must release the GIL. Otherwise a commit would hold it while the disk syncs,
+    # and no other OS thread could queue a request for the next group commit.
     lmdb.enable_drop_gil()
     if lock:
         _allocate_reader_table(path, readonly=readonly)
@@ -192,7 +192,7 @@ def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
             file = open_file(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if readonly and error.errno == errno.EROFS:
-                return  # LMDB uses no lock file on a read-only file system
+                return  # LMDB uses no lock file on a read-only file system.
             raise
         try:
             room = os.fstat(file).st_blocks * 512
@@ -242,7 +242,7 @@ def check_files(
         metas = _metas_in_turn(file, path)
         size = os.fstat(file.fileno()).st_size
     needed = max((meta.last_page + 1) * meta.page_size for meta in metas)
-    # A short file may be whole: LMDB counts pages at the end that a transaction
+    # A short file need not be damaged: LMDB counts pages at the end that a transaction
     # allocated and freed again, and never writes them.
     is_short = size < needed
     problems = unsound_pages(folder) if is_short or pages else []
@@ -252,8 +252,9 @@ def check_files(
             problem = f"is cut off: it has {size} bytes of {needed}"
         raise StoreCorruptError(f"{path} {problem}; restore a backup")
     if is_short and not readonly:
-        # The verifier accepts a large value that is truncated. The file is extended so
-        # that reading such a value fails by its checksum, and not by SIGBUS.
+        # The verifier accepts a large value that is truncated. The file is extended, so
+        # that a reader of such a value gets a checksum error, and is not killed by
+        # SIGBUS.
         with translate_os_errors(folder):
             os.truncate(path, needed)
 
@@ -268,7 +269,8 @@ def _metas_in_turn(file: BinaryIO, path: str) -> tuple[_Meta, _Meta]:
     while not _in_turn(*metas):
         earlier = metas
         metas = _metas(file, path)
-        # If a commit came between the two reads, the second read returns other pages.
+        # Damage is reported only if two reads agree: if a commit came between them, the
+        # second read returns other pages.
         if earlier == metas:
             raise StoreCorruptError(
                 f"{path} is damaged: its meta pages say that they were written by "
@@ -333,6 +335,7 @@ def _meta(
 
 def _in_turn(even: _Meta, odd: _Meta) -> bool:
     """Return True if two meta pages were written by consecutive transactions."""
-    if even.transaction == odd.transaction == 0:  # the pages of a new file
+    # These are the meta pages of a new file.
+    if even.transaction == odd.transaction == 0:
         return True
     return even.transaction % 2 == 0 and abs(even.transaction - odd.transaction) == 1

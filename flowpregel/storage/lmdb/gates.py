@@ -74,10 +74,12 @@ class OpenStoreLock:
         try:
             yield is_alone
         finally:
-            with suppress(OSError):  # this user may only read the file
+            # The identity is not written if this user may only read the file.
+            with suppress(OSError):
                 if is_alone:
                     os.pwrite(self._file, self._identity(), 0)
-            # Needed even after a failed attempt, which has released the shared lock.
+            # The shared lock is acquired again even after a failed attempt, because the
+            # attempt has released it.
             fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def await_one_file(self, timeout: float) -> None:
@@ -101,8 +103,9 @@ class OpenStoreLock:
                     "a process that has another file open, whose place this one took"
                 )
                 raise StoreBusyError(os.path.dirname(self._data), holder, timeout)
-            # The lock is released for a moment, so that of several processes that open
-            # the store at once, one can get the exclusive lock.
+            # If several processes open the store at once, each waits for the others'
+            # shared locks. So the lock is released for a moment, and one of the
+            # processes can get the exclusive lock.
             fcntl.flock(self._file, fcntl.LOCK_UN)
             _interrupts.raise_pending_interrupts()
             time.sleep(random.uniform(FIRST_PAUSE, LONGEST_PAUSE))

@@ -115,7 +115,8 @@ class OpenStore:
             )
         self.close()
         with _kept_closed(path):
-            # Another process may have changed the header since the close.
+            # The header is read again, because another process may have changed it
+            # since the store was closed.
             record = _header_of(path)
             header = Header.read(record, path, ENGINES)
             header.check(record, path, self.seal, readonly=False)
@@ -200,7 +201,8 @@ def open_store(
             raise StoreBusyError(
                 real, "someone who has it open, and is to be sealed anew", 0.0
             )
-        time.sleep(_PAUSE)  # another process may be about to seal the records again
+        # Another process may be about to seal the records again, so this one waits.
+        time.sleep(_PAUSE)
 
 
 def _opening(
@@ -391,7 +393,8 @@ def _seal_anew(
         StoreCorruptError: A record is damaged.
         StoreFullError: There is not enough space for both files.
     """
-    # A record that is sealed again grows by at most its checksum.
+    # The space suffices, because a record that is sealed again grows by at most its
+    # checksum.
     room = 4 * os.path.getsize(os.path.join(path, errors.DATA)) + _LEAST_MAP
     try:
         with draft_in(path, files.DRAFT, 0.0) as draft:
@@ -426,7 +429,7 @@ def _copy_table(
                 if key != HEADER:
                     new_record = resealed(key, record)
                     # Appending fails if the key is out of order, as in a damaged file.
-                    # Such a record is copied too.
+                    # In this case, the record is inserted instead.
                     if not writing.put(key, new_record, append=True):
                         writing.put(key, new_record)
                     size += len(record)

@@ -69,7 +69,8 @@ class LMDBTable(Table):
         record: bytes,
     ) -> None:
         database = self._databases[self.name]
-        # LMDB fills pages completely only when keys are appended in ascending order.
+        # Appending is tried first, because LMDB fills pages completely only when keys
+        # are appended in ascending order.
         if not transaction.put(key, record, append=True, db=database):
             transaction.put(key, record, db=database)
 
@@ -150,7 +151,8 @@ class LMDBTable(Table):
             kind = _CHUNKED
             payload = self._put_chunks(transaction, key, memoryview(payload))
         record = self.sealed(key, kind, payload)
-        # The same as `put_record`, inlined because most records are written here.
+        # This does the same as `put_record`, inlined because most records are written
+        # here.
         if not transaction.put(key, record, append=True, db=database):
             transaction.put(key, record, db=database)
 

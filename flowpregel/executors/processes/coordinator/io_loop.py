@@ -100,7 +100,7 @@ class IOLoop:
         )
         self._watchdog = Watchdog()
 
-    # for any OS thread
+    # methods for any OS thread
 
     def call(self, command: Action) -> None:
         """Execute *command* on the I/O thread, or here if the I/O thread has ended."""
@@ -134,7 +134,7 @@ class IOLoop:
         self._wake_write.close()
         self._selector.close()
 
-    # for the I/O thread
+    # methods for the I/O thread
 
     def call_at(self, when: float, action: Action) -> Timer:
         """Call *action* at *when*, in monotonic seconds. Return a timer, which can be

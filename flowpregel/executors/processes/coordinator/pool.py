@@ -104,7 +104,7 @@ class Pool(TaskPool):
         self._oom_kills = crash_report.count_oom_kills()
         self._stop_unused()
 
-    # ------------------------------------------------ tasks in
+    # ------------------------------------------------ accepting tasks
 
     def cancel(self, key: JobKey, kill: bool) -> None:
         """Withdraw a waiting task. If *kill*, also stop a running task."""
@@ -186,7 +186,7 @@ class Pool(TaskPool):
             self.encoder.inline_buffers(task)
         worker.sent.buffers.update(ref.id for ref in task.refs)
 
-    # ------------------------------------------------ tasks back
+    # ------------------------------------------------ taking tasks back
 
     def recall(self, worker: WorkerProcess) -> None:
         """Take back the tasks that *worker* has not begun."""
@@ -280,7 +280,7 @@ class Pool(TaskPool):
         if task is not None:
             self._requeue((task,))
 
-    # ------------------------------------------------ tasks out
+    # ------------------------------------------------ ending tasks
 
     def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
         released = {*released_in(frame.body)}
@@ -305,7 +305,7 @@ class Pool(TaskPool):
             exits += worker.sent.pending_context_exits.values()
         result.set_result(exits)
 
-    # ------------------------------------------------ how a task is stopped
+    # ------------------------------------------------ stopping a task
 
     def _check_timeout(self, worker: WorkerProcess, number: int) -> None:
         """Stop a task of *worker* if its timeout is over, or check again when the
@@ -351,7 +351,7 @@ class Pool(TaskPool):
         kill = partial(_kill_stuck, worker, number)
         execution.timer = self.loop.call_at(end, kill)
 
-    # ------------------------------------------------ streams that are read slowly
+    # ------------------------------------------------ slowly read streams
 
     def pause_reading(self, worker: WorkerProcess, task: InFlight) -> bool:
         """Stop reading from *worker* for now.
@@ -394,7 +394,7 @@ class Pool(TaskPool):
             # no mutant: The message of the task's error does not contain this reason.
             worker.kill(task.execution.unreadable or "")
 
-    # ------------------------------------------------ how workers come
+    # ------------------------------------------------ starting workers
 
     def _start_worker(self, kind: WorkerKind) -> None:
         settings = self.settings
@@ -437,7 +437,7 @@ class Pool(TaskPool):
         for task in [*self._queue]:
             self.finish(task, FailedStart(error))
 
-    # ------------------------------------------------ how workers go
+    # ------------------------------------------------ stopping workers
 
     def _stop_unused(self) -> None:
         """Stop the workers that have been idle for `idle_after` seconds, and check

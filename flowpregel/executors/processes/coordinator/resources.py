@@ -41,7 +41,7 @@ measuring opens two files.
 """
 
 
-# ------------------------------------------------ what there is
+# ------------------------------------------------ resources of the machine
 
 
 def amounts_of(

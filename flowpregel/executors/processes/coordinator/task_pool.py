@@ -135,7 +135,7 @@ class TaskPool(ABC):
         """Start the I/O thread."""
         self.loop.start()
 
-    # ------------------------------------------------ tasks in and out
+    # ------------------------------------------------ accepting and ending tasks
 
     def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
         """Accept packed *tasks* of one run.
@@ -436,7 +436,7 @@ class TaskPool(ABC):
         answer = messages.pack_outcome(outcome, task.job.task.name)
         self.loop.call(partial(self.answer, task, request, answer))
 
-    # ------------------------------------------------ what workers print and log
+    # ------------------------------------------------ output of workers
 
     def _on_printed(self, worker: Any, frame: Frame) -> None:
         """Have a worker's output printed, with the task's name before each line."""

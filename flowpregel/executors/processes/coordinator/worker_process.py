@@ -141,7 +141,7 @@ class WorkerProcess:
         process.start()
         return process
 
-    # ------------------------------------------------ its life
+    # ------------------------------------------------ life cycle
 
     def note(self, event: WorkerEvent) -> None:
         """Record an event in the worker's life.
@@ -214,7 +214,7 @@ class WorkerProcess:
         self.connections.close()
         self.process.close()
 
-    # ------------------------------------------------ its tasks
+    # ------------------------------------------------ tasks of the worker
 
     def load(self, now: float) -> WorkerLoad:
         """Return the worker's load for `assign`."""

@@ -398,9 +398,8 @@ class BufferReader:
         self.released: deque[int] = deque()
         """The ids of the buffers that are no longer used. Finalizers append them."""
         self._segments: dict[int, int] = {}
-        self._idle: OrderedDict[int, PrivateMapping] = (
-            OrderedDict()
-        )  # The most recently used mapping is the last.
+        # The most recently used mapping is the last.
+        self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()
         self._mapped: WeakSet[PrivateMapping] = WeakSet()
 
     def open(self, ref: BufferRef) -> memoryview:

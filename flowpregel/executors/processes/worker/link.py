@@ -226,9 +226,8 @@ class WorkerLink:
         try:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
-            os.set_blocking(
-                self._socket.fileno(), True
-            )  # A task has made the socket non-blocking.
+            # A task has made the socket non-blocking, so its mode is restored.
+            os.set_blocking(self._socket.fileno(), True)
             return True
         except OSError:
             data = b""

@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _CHECK_EVERY: Final = 1.0
 
 
-# ------------------------------------------------ how a process becomes a worker
+# ------------------------------------------------ making the process a worker
 
 
 def become_worker(stdout: int, stderr: int, coordinator: int) -> None:

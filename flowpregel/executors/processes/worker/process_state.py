@@ -240,7 +240,7 @@ class ProcessState:
             (*streams, *[getattr(stream, "closed", None) for stream in streams]),
         )
 
-    # ------------------------------------------------ single parts
+    # ------------------------------------------------ parts of the state
 
     def _set_environment(self, before: tuple[bool, dict[bytes, bytes]]) -> None:
         os.environ = self._environment  # noqa: B003 - a task may have put another in its place
