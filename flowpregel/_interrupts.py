@@ -53,8 +53,8 @@ PATIENCE: Final = 5.0
 """The maximum number of seconds for which a signal waits for a safe point."""
 _MARK: Final = "_flowpregel_from_handler"
 _NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
-# The functions of `signal` convert numbers to enums, which takes ten times as long as
-# these functions of the C module.
+# The functions of the module `signal` are not used, because they convert numbers to
+# enums, which takes ten times as long.
 _handler_of: Final[Callable[[int], Any]] = _signal.getsignal
 _set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
 
@@ -282,7 +282,8 @@ class defer_interrupts:
         @wraps(function)
         def holding(*args: Params.args, **kwargs: Params.kwargs) -> Value:
             if _hold.owner is _Owner.LIBRARY:
-                # The handlers are held back already, or this is another OS thread.
+                # There is nothing to do, because the handlers are held back already, or
+                # this is another OS thread.
                 return function(*args, **kwargs)
             with defer_interrupts():
                 return function(*args, **kwargs)
@@ -329,9 +330,9 @@ class held_on_loop:
             return
         _hold.loops.remove(self._item)
         if threading.get_ident() != _main_ident:
-            # An abandoned generator may be closed on any OS thread. The next
-            # `defer_interrupts` or `held_on_loop` on the main thread restores the
-            # handlers.
+            # An abandoned generator may be closed on any OS thread, but only the main
+            # thread can restore the handlers. The next `defer_interrupts` or
+            # `held_on_loop` there restores them.
             return
         _hold.owner = self._was
         if self._was is _Owner.PROGRAM and not _hold.loops:

@@ -47,7 +47,7 @@ class UsersFrames:
 
 def leave_out_ours(error: BaseException) -> None:
     """Do what `UsersFrames` does, to *error* and to the exceptions that led to it."""
-    # To debug the library, a developer needs the library's frames.
+    # The library's frames are kept, for a developer who debugs the library.
     if os.environ.get("FLOWPREGEL_TRACEBACK"):
         return
     errors = [*linked(error)]

@@ -134,7 +134,8 @@ class RetryPolicy:
             return None
         try:
             grown = self.initial_interval * float(self.backoff_factor) ** (attempt - 1)
-        except OverflowError:  # A float overflows after about a thousand attempts.
+        except OverflowError:
+            # A float overflows after about a thousand attempts, so the maximum is used.
             grown = self.max_interval if self.initial_interval else 0.0
         wait = min(self.max_interval, grown)
         return wait + jitter * min(1.0, wait) if self.jitter else wait

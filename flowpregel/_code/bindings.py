@@ -134,7 +134,9 @@ class Bindings:
                     objects = chain(objects, map(_CONTENT, cells))
                 if tuple(map(id, objects)) != read.before:
                     return False
-        except (ValueError, TypeError):  # A cell is empty, or the closure is None.
+        except (ValueError, TypeError):
+            # The binding cannot be compared, because a cell is empty, or the closure is
+            # None.
             return False
         return True
 

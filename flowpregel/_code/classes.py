@@ -174,7 +174,8 @@ def _pydantic_content(class_: Any) -> Iterator[tuple[str, Any]]:
     kinds = class_.__pydantic_decorators__
     for field in dataclasses.fields(kinds):
         decorators = getattr(kinds, field.name)
-        # Only `info` is read: the `repr` of the decorator contains a memory address.
+        # Only `info` is read, because the `repr` of the decorator contains a memory
+        # address, which differs in each process.
         # no mutant: Empty dicts, if they were included, would be alike in all classes.
         if isinstance(decorators, dict) and decorators:
             settings = []

@@ -363,7 +363,8 @@ class CodeReader:
         if name in self._modules.rebound(prefix):
             unit.tokens.append(f"{name} is rebound while running: by name only;")
         elif value is not _MISSING:
-            # A name without a value is a builtin, or not defined yet.
+            # A name without a value is a builtin, or not defined yet, so there is
+            # nothing to write.
             self._writer.write_named(value, unit, prefix + name)
 
     def _is_near_module(self, value: Any) -> bool:

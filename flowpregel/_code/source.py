@@ -113,8 +113,8 @@ def attributes_used(method: FunctionType) -> AttributesUsed:
     last = _last_line(code)
     text = "".join(lines[first:last])
     if not text:
-        # Without a source, any name in the bytecode may be an attribute that the
-        # method sets.
+        # Without a source, any name in the bytecode may be an attribute that the method
+        # sets, so all of them are returned.
         code_names = frozenset(code.co_names)
         return AttributesUsed(code_names, code_names)
     owner = code.co_varnames[0]

@@ -253,7 +253,8 @@ class _TreeWriter:
     def visit_ListComp(self, node: Any, scope: _NameScope) -> None:
         self._parts.append(f"{type(node).__name__}(")
         inner = scope.inside(type(node))
-        # Python evaluates the first iterable outside of the new scope.
+        # Python evaluates the first iterable outside of the new scope, so it is written
+        # with the outer scope.
         iterable_scope = scope
         for generator in node.generators:
             self._parts.append(f"for{generator.is_async} ")

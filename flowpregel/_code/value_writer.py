@@ -183,7 +183,9 @@ class ValueWriter:
         self.tasks.append(value)
         steps = values.steps_of(value) if self._through_tasks else []
         if value is unit.value:
-            unit.source = ""  # The code that calls the task shows the task's name.
+            # No source is shown for the task itself, because the code that calls the
+            # task shows the task's name.
+            unit.source = ""
         self.write([str(getattr(value, "name", "")), *steps], unit)
 
     def _is_outside_method(self, value: Any) -> bool:

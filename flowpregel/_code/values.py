@@ -236,8 +236,8 @@ def wrapped_by(value: Any) -> list[Any]:
         for candidate in candidates
         if isinstance(candidate, types.FunctionType)
     ]
-    # A `functools.singledispatch` function has a registry of functions by the type of
-    # the argument.
+    # The functions in the registry of a `functools.singledispatch` function belong to
+    # it too.
     registry = attributes.get("registry")
     if isinstance(registry, Mapping):
         functions += _items(registry)
@@ -297,7 +297,8 @@ def reduced(value: Any) -> str | tuple[Any, ...]:
     """
     kind = type(value)
     if getattr(getattr(value, "flags", None), "c_contiguous", True) is False:
-        # The memory layout of an array does not belong to its content.
+        # The memory layout of an array does not belong to its content, so a contiguous
+        # copy is read.
         value = value.copy()
     if issubclass(kind, set | frozenset):
         # The items are returned as a frozenset. Pickle would write a set as a list, in
@@ -315,8 +316,8 @@ def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
     """Return the parts of an error that pickle would store, except its traceback, cause
     and notes.
     """
-    # The functions in `copyreg` are not used: those that `tblib`, which Dask imports,
-    # registers there include causes and tracebacks.
+    # The functions in `copyreg` are not used, because those that `tblib`, which Dask
+    # imports, registers there include causes and tracebacks.
     parts: str | tuple[Any, ...] = error.__reduce_ex__(5)
     if len(parts) != 3 or not isinstance(parts[2], dict):
         return parts

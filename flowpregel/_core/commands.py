@@ -155,8 +155,9 @@ def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:
 
 def _method_of(target: Any, name: str) -> Any:
     """Return the method *name* of *target*, or None if there is none."""
-    # A `Mock` seems to have every attribute, and is called directly. `getattr_static`
-    # does not find the attributes that it invents.
+    # A `Mock` seems to have every attribute, but must be called directly. So the
+    # methods of a callable are searched with `getattr_static`, which does not find the
+    # attributes that a `Mock` invents.
     find = inspect.getattr_static if callable(target) else getattr
     return getattr(target, name) if find(target, name, None) else None
 

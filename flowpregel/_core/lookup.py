@@ -204,7 +204,8 @@ def _may_have_gained_fields(
     replay = run.replay
     if not replay.reuses_writes or replay.is_empty():
         return False
-    # Captured arguments are unpickled here, and their classes may raise any error.
+    # Captured arguments are unpickled here. Their classes may raise any error, and then
+    # False is returned.
     with suppress(Exception):
         if not has_plain_values(call.arguments.args, call.arguments.kwargs):
             if replay.report.is_changed or replay.lazy_results is None:
@@ -225,6 +226,6 @@ def _digests_with_fewer_fields(call: Call) -> Iterator[str]:
     else:
         spelled = spelled_by_node(call.node, call.arguments)
     args, kwargs = spelled
-    # Values that are nested too deeply have no digest.
+    # Arguments that are nested too deeply have no digest, so none is yielded.
     with suppress(ConfigurationError):
         yield from earlier_digests((args, dict(kwargs)), "the arguments")

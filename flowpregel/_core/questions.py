@@ -143,7 +143,8 @@ def _content_of(value: Any) -> str:
     """Return a digest of a question."""
     try:
         return digest_of(value, "a question", strict=False)
-    except ConfigurationError:  # A value that is nested too deeply has no digest.
+    except ConfigurationError:
+        # A value that is nested too deeply has no digest, so only its type is compared.
         return f"a nested {type(value).__qualname__}"
 
 

@@ -65,7 +65,8 @@ def digest_of_caller(caller: Task) -> str:
         return digest_of_call(record)
     try:
         content = digest_of(caller.input, "the input", strict=False)
-    except ConfigurationError:  # An input that is nested too deeply has no digest.
+    except ConfigurationError:
+        # An input that is nested too deeply has no digest, so it counts as empty.
         content = ""
     input_digest = ids.text_digest(caller.path, content)[CODE_DIGITS:]
     return code_of_node(caller.node) + input_digest

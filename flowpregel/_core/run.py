@@ -437,8 +437,8 @@ class Run:
             at=self.now,
             step=step,
             source=cursor.source,
-            # A saver may write the checkpoint after the next barrier, which changes the
-            # versions of the state.
+            # The dicts are copied, because a saver may write the checkpoint only after
+            # the next barrier, which changes the versions of the state.
             channel_versions=dict(state.versions),
             versions_seen=dict(state.seen),
             changed=tuple(update.changed),

@@ -103,7 +103,8 @@ def _spelled(args: tuple[Any, ...], bound: inspect.BoundArguments) -> Spelled:
     for index, parameter in _parameters_to_spell(bound):
         argument = bound.arguments[parameter.name]
         if parameter.kind is parameter.VAR_POSITIONAL:
-            # All arguments in front of these are positional too.
+            # All arguments in front of ``*args`` are positional too, so all positional
+            # arguments remain as they were passed.
             positional = [*args]
             named = {}
         elif parameter.kind is parameter.VAR_KEYWORD:

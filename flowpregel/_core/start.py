@@ -283,7 +283,8 @@ def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
     if is_redirected or not run.replay.is_resuming:
         return
     checkpoint = saved.checkpoint
-    # The end of the id shows whether `ids.checkpoint_id` has made it.
+    # `ids.checkpoint_id` puts the superstep at the end of an id, so the end shows
+    # whether our library has made the checkpoint.
     is_ours = checkpoint.id.endswith(f"-{checkpoint.step + 2:012x}")
     is_foreign = not is_ours and bool(ids.time_from_id(checkpoint.id))
     has_tasks = bool(run.replay.pending.keys() - {records.RUN_TASK_ID})
@@ -294,7 +295,7 @@ def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
             "rest move over; finish it there, or start anew with an input"
         )
     if own_writes(run):
-        return  # A command has chosen the next nodes.
+        return  # A command has chosen the next nodes, so the stored ones need no check.
     # A channel that the program does not have stays in the state. Its node is due only
     # at the first superstep after an update, so only updated channels are checked.
     due: list[Write] = [

@@ -457,7 +457,7 @@ class Superstep:
         run = self.run
         del self._open[task.id]
         run.replay.report.executed -= not task.node.hidden
-        # Nothing about this call is stored.
+        # The call was not made, so nothing about it is stored.
         self._resolve(task, Raised(error))
 
     def _resolve(self, task: Task, outcome: Outcome) -> None:

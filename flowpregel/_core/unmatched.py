@@ -132,7 +132,8 @@ def _is_replaced(
     """Return whether the call of *record* replaces that of another task."""
     if recorded.name in run.replay.matched:
         return False
-    # Single calls of the task have become chunks, or chunks have become single calls.
+    # The task is the same: its single calls have become chunks, or its chunks have
+    # become single calls.
     if _task_name(recorded) == _task_name(record):
         return True
     if recorded.arguments != record.arguments:

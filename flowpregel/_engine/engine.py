@@ -184,7 +184,7 @@ class Engine:
         if self._request is None and self.result is None:
             if self._tasks.stopping is not None:
                 # Runs that began to wait after the request to stop have not received it
-                # yet.
+                # yet, so they get it now.
                 self._stop_all(self._tasks.stopping)
             deadlines = [run.deadline for run in self._waiting]
             deadlines.append(self._tasks.deadline)
@@ -450,7 +450,8 @@ class Engine:
         driver.
         """
         if isinstance(end, StopIteration):
-            # A StopIteration carries the result that the steps have returned.
+            # A StopIteration is no error: it carries the result that the steps have
+            # returned.
             run.end = end = end.value
         if run.failure is not None:
             run.end = end = run.failure

@@ -181,7 +181,7 @@ class StoreReader:
     def runs(self) -> list[RunRow]:
         """Return all runs. The run that changed last comes first."""
         namespaces = list(self._tables.used(None))
-        # Forget the threads that were deleted.
+        # Threads that were deleted are forgotten.
         prefixes = {namespace.prefix for namespace in namespaces}
         for prefix in self._newest.keys() - prefixes:
             del self._newest[prefix]

@@ -173,7 +173,8 @@ def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
         return None
     try:
         target = resolve_name(name)
-    # A ValueError means that the function is local, or a lambda.
+    # A ValueError means that the function is local, or a lambda, so it cannot be found
+    # by name.
     except (ImportError, AttributeError, ValueError):
         return None
     for depth in range(1, 8):

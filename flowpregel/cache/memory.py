@@ -181,7 +181,9 @@ class RecordCache(StoreUser, BaseCache):
         prefix = b"v" + labels_digest(namespace)
         for key in self._table.keys(transaction, prefix):
             if len(key) != 1 + _DIGEST_SIZE:
-                continue  # This is the key of a chunk of a large value.
+                # This is the key of a chunk of a large value, which is removed with the
+                # value.
+                continue
             if self._pop(transaction, key[1:]) is not None:
                 count += 1
         return count

@@ -69,7 +69,8 @@ class NamedBarrierValue(BaseChannel[None, Name]):
     def _is_name(self, value: Any) -> bool:
         try:
             return value in self.names
-        except TypeError:  # A value that is not hashable is no name.
+        except TypeError:
+            # All names are hashable, so a value that is not hashable is no name.
             return False
 
     def get(self) -> None:

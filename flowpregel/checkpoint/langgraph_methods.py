@@ -435,8 +435,8 @@ def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
     if any(_is_trigger(name, value) for name, value in values.items()):
         return True
     for node, triggers in (checkpoint.get("versions_seen") or {}).items():
-        # Keys with this prefix are not nodes. Their values are the channel versions at
-        # the input and at breakpoints.
+        # Keys with this prefix are not nodes, so they are skipped. Their values are the
+        # channel versions at the input and at breakpoints.
         if not node.startswith("__") and _has_news(triggers, values, versions):
             return True
     return False

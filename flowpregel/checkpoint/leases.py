@@ -249,7 +249,7 @@ class LeaseFiles:
         try:
             with suppress(FileExistsError):
                 os.mkdir(self._path, 0o700)
-                # The umask may have removed bits of the mode.
+                # The umask may have removed bits of the mode, so the mode is set again.
                 os.chmod(self._path, 0o700)
             while (file := self._try_to_acquire(request)) is None:
                 raise_pending_interrupts()

@@ -317,7 +317,7 @@ def _abandoned_runs(store: str | None) -> list[Saved]:
             if address.namespace:
                 continue
             saved = saver.load(address)
-            # A run at a breakpoint is left for a person to resume.
+            # A run at a breakpoint is left out, because a person must resume it.
             if saved is not None and not is_paused(saved):
                 runs.append(saved)
     return runs
@@ -364,7 +364,8 @@ def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:
         )
         code = run_flow(request, None, resume=flow.once)
     except errors.ThreadBusyError:
-        return Code.OK  # Another process has resumed the run first.
+        # The run needs no other process, because another one has resumed it first.
+        return Code.OK
     except errors.FlowPregelError as error:
         print_note(f"error: {thread_id}: {error}")
         code = console.exit_code_of(error)

@@ -126,7 +126,8 @@ def _import(name: str, folder: str = "") -> ModuleType:
         if not os.path.isdir(folder):
             folder = os.getcwd()
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # Worker processes get the same path.
+        # Worker processes get the same path, so they find the module too.
+        sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:

@@ -261,7 +261,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                 case records.Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
         except concurrent.futures.InvalidStateError:
-            pass  # The future of a stopped body is already settled.
+            pass  # The body was stopped, so its future is already settled.
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`

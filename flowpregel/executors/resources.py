@@ -113,7 +113,8 @@ class CrossProcessLimit(Limit):
         """
         for file in self._files:
             if len(self._held) <= used and file not in self._held:
-                with suppress(BlockingIOError):  # Another program holds this slot.
+                # If another program holds this slot, the next one is tried.
+                with suppress(BlockingIOError):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     self._held.append(file)
         return len(self._held)
@@ -297,7 +298,7 @@ class SharedLimits:
         waiting = self._runs.get(run)
         if waiting is None or not {*waiting.names} & {*demand.limits}:
             return []
-        del self._runs[run]  # The run has had its turn.
+        del self._runs[run]  # The run has had its turn, so it no longer waits.
         return self._next_turns(demand.limits)
 
     def _again_at(self, demand: Demand, run: object, now: float) -> float | None:

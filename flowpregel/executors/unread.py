@@ -133,7 +133,8 @@ class LazyFuture(Future[ResultT]):
         if self._read is None or self._reading is None:
             return
         if not self._reading.acquire(timeout=-1 if timeout is None else timeout):
-            raise TimeoutError  # Another OS thread is still reading the result.
+            # Another OS thread is still reading the result, and the timeout is over.
+            raise TimeoutError
         try:
             if self._read is not None:
                 # The attributes are set directly, because `set_result` cannot be called

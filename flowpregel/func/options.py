@@ -112,7 +112,8 @@ class TaskOptions:
             if text is not None and (not isinstance(text, str) or not text):
                 raise ConfigurationError(f"task({option}={text!r}): use str")
         check_names("task", "adopts", self.adopts)
-        # Reading this property raises an error for a value that is not allowed.
+        # The property is only read because it raises an error for a value that is not
+        # allowed.
         _ = self.resources
 
     @property

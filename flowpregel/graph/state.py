@@ -144,7 +144,9 @@ class StateGraph(GraphSpec):
         name = f"__error_handler__{node}"
         self.nodes[name] = NodeSpec(
             bound=_callable(getattr(handler, "__name__", name), handler),
-            schema=spec.schema,  # The handler gets the input of the failed node.
+            # The schema is the failed node's, because the handler gets that node's
+            # input.
+            schema=spec.schema,
             ends=destinations_of(handler),
             is_handler=True,
             executor=spec.executor,

@@ -449,7 +449,8 @@ def graphs_named_by(target: Any) -> Iterator[Any]:
         for name, cell in zip(
             code.co_freevars, function.__closure__ or (), strict=True
         ):
-            with suppress(ValueError):  # The variable has no value yet.
+            # The variable may have no value yet, and is left out then.
+            with suppress(ValueError):
                 known[name] = cell.cell_contents
         yield from _graphs_in(code, known)
 

@@ -502,7 +502,8 @@ class _RunOnce:
         if not opened.tasks:
             first = input_of_run(start.program, self.saver, opened)
         if not first.tasks:
-            # The stored run has no recorded calls from which to resume.
+            # The stored run has no recorded calls from which to resume, so a new run
+            # begins.
             return replace(start, run_id=None)
         # The input is not written here but by the resumed run, as a command on the
         # checkpoint from which the stored run started: call ids depend on that

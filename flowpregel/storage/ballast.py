@@ -17,14 +17,14 @@ def make_ballast(folder: str) -> None:
     On a full disk even a deletion of records needs space, which `drop_ballast` frees.
     """
     path = os.path.join(folder, _NAME)
-    # The file exists already, or this user may create no file here.
+    # If the file exists already, or this user may create no file here, nothing is done.
     with suppress(OSError):
         file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(file, "wb", buffering=0) as ballast:
             try:
                 # The bytes are random, because a file system can compress other bytes.
                 ballast.write(os.urandom(_SIZE))
-            except OSError:  # The disk is full already.
+            except OSError:  # The disk is full already, so no reserve can be made.
                 os.unlink(path)
 
 

@@ -464,7 +464,8 @@ def _begins_with(head: bytes, module: str) -> bool:
 
     *head* is the beginning of the pickle.
     """
-    with suppress(ValueError):  # The head may end in the middle of an opcode.
+    # The head may end in the middle of an opcode, which ends the search.
+    with suppress(ValueError):
         for opcode, argument, _ in pickletools.genops(head):
             if opcode.name not in ("PROTO", "FRAME", "MEMOIZE"):
                 return bool(argument == module)

@@ -142,7 +142,8 @@ def mounted(table: str, folder: str) -> str:
         fields, _, rest = line.partition(" - ")
         point = fields.split()[4].replace("\\040", " ")
         inside = folder == point or folder.startswith(point.rstrip("/") + "/")
-        # Of two mounts at the same mount point, the later one hides the earlier one.
+        # Of two mounts at the same mount point, the later one hides the earlier one, so
+        # the last match counts.
         if inside and len(point) >= len(best):
             best = point
             kind = rest.split()[0]
@@ -158,7 +159,8 @@ def _statfs(folder: str) -> bytes:
         folder = os.path.dirname(folder)
     buffer = ctypes.create_string_buffer(_STATFS_SIZE)
     library = ctypes.CDLL(None, use_errno=True)
-    # On Macs with Intel processors, the variant with 64-bit inodes has another name.
+    # Both names are tried, because on Macs with Intel processors the variant with
+    # 64-bit inodes has another name.
     statfs = getattr(library, "statfs$INODE64", None) or getattr(
         library, "statfs", None
     )

@@ -104,7 +104,9 @@ class CommitQueue:
             return False
         try:
             self._queue.remove(request)
-        except ValueError:  # Another OS thread has just taken the request.
+        except ValueError:
+            # Another OS thread has just taken the request, so it is too late to
+            # withdraw it.
             return False
         return True
 

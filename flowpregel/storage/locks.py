@@ -193,7 +193,8 @@ class FileLock:
         """Guards the descriptor, for one system call at a time."""
         self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
-        os.fchmod(self._file, 0o600)  # The umask may have removed bits of the mode.
+        # The umask may have removed bits of the mode, so the mode is set again.
+        os.fchmod(self._file, 0o600)
 
     def acquire(self, timeout: float) -> bool:
         """Acquire the lock and return True, or return False if it is not free within
@@ -299,7 +300,9 @@ _holder_name = b""
 
 def _begin_process() -> None:
     global _holder_name
-    for lock in _OPEN:  # The open locks belong to the parent process.
+    # The open locks belong to the parent process, so this process only closes its
+    # descriptors.
+    for lock in _OPEN:
         lock.close_after_fork()
     name = json.dumps(asdict(LockHolder.me()))
     _holder_name = name.encode().ljust(NAME_SIZE)

@@ -29,7 +29,9 @@ def refuse_foreign_files(paths: Iterable[str]) -> None:
         with translate_os_errors(path):
             status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
-            continue  # A symbolic link is refused when it is opened.
+            # A symbolic link needs no check here, because it is refused when it is
+            # opened.
+            continue
         if status.st_uid != os.geteuid():
             reason = f"belongs to user {status.st_uid}, and we are user {os.geteuid()}"
         elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

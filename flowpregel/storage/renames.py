@@ -116,7 +116,9 @@ def importable(name: str) -> Any:
     except Exception as error:
         if is_from_handler(error):
             raise
-        return None  # A module may raise any error while it is imported.
+        # A module may raise any error while it is imported, and then it has no such
+        # class.
+        return None
 
 
 def _new_name(names: Mapping[str, str], name: str) -> str | None:

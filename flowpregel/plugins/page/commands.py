@@ -144,7 +144,8 @@ def report_command(thread: str, output: str, store: str | None) -> None:
         with open(output, "wb", opener=partial(os.open, mode=0o600)) as file:
             descriptor = file.fileno()
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                # The file may have existed before, with another mode.
+                # The file may have existed before, with another mode, so the mode is
+                # set.
                 os.fchmod(descriptor, 0o600)
             file.write(page)
     except OSError as error:

@@ -135,10 +135,12 @@ def of_sqlite(
     timeout: float,
 ) -> StoreError:
     """Return our error for an error of SQLite on the database at *path*."""
-    # The low byte of the code is the kind of error, and the other bytes are details.
+    # The low byte of the code is the kind of error. The other bytes are details, which
+    # are not needed.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     is_full = code == _FULL
-    if code == _IO_ERROR:  # A sync that meets a full disk reports an I/O error.
+    # A sync that meets a full disk reports an I/O error, so the disk is checked.
+    if code == _IO_ERROR:
         is_full = is_disk_full(path)
     if is_full:
         return StoreFullError(

@@ -165,7 +165,9 @@ class SQLiteDatabase:
         """Close the connections. It is safe to call this more than once."""
         self._is_open = False
         if self._pid != os.getpid():
-            return  # The connections belong to the parent process.
+            # A forked process must not close the connections, because they belong to
+            # the parent process.
+            return
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -310,7 +312,7 @@ class SQLiteDatabase:
         """Hold the lock that excludes writers of other processes."""
         self._writing()
         lock = self._file_lock
-        # The lock was opened before the connection that writes.
+        # The lock is open, because it was opened before the connection that writes.
         assert lock is not None
         try:
             if not lock.acquire(timeout):

@@ -203,7 +203,9 @@ class Environment:
         match error:
             case lmdb.MapFullError():
                 self.grow()
-            case lmdb.MapResizedError():  # Another process has resized the map.
+            case lmdb.MapResizedError():
+                # Another process has resized the map, so this process adopts the new
+                # size.
                 self._resize(0)
             case lmdb.ReadersFullError():
                 with self._gate:
@@ -386,11 +388,15 @@ class Environment:
         if OPEN.get(self.path) is self:
             del OPEN[self.path]
         if self.pid != os.getpid():
-            return  # The environment belongs to the parent process.
+            # A forked process must not close the environment, because it belongs to the
+            # parent process.
+            return
         with self._gate.alone():
             self._unmap()
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
-        with self.commits.writer:  # `replace` uses the lock outside the gate.
+        # The writer lock is needed too, because `replace` uses the open lock outside
+        # the gate.
+        with self.commits.writer:
             self._open_lock.close()

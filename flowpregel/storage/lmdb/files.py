@@ -192,7 +192,8 @@ def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
             file = open_file(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if readonly and error.errno == errno.EROFS:
-                return  # LMDB uses no lock file on a read-only file system.
+                # LMDB uses no lock file on a read-only file system, so none is needed.
+                return
             raise
         try:
             room = os.fstat(file).st_blocks * 512
@@ -335,7 +336,7 @@ def _meta(
 
 def _in_turn(even: _Meta, odd: _Meta) -> bool:
     """Return True if two meta pages were written by consecutive transactions."""
-    # These are the meta pages of a new file.
+    # The meta pages of a new file both have the number 0.
     if even.transaction == odd.transaction == 0:
         return True
     return even.transaction % 2 == 0 and abs(even.transaction - odd.transaction) == 1

@@ -113,7 +113,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
                     mailbox.post(Ended(*job.key, Raised(error)))
         except ExecutorUnavailableError as error:
             mailbox.post(*(Ended(*job.key, Raised(error)) for job in jobs))
-        except BaseException:  # Ctrl-C has interrupted the start.
+        except BaseException:
+            # Ctrl-C has interrupted the start, so the tasks are withdrawn.
             self._pool.release_own(tasks)
             raise
         else:
@@ -192,8 +193,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     def close(self) -> None:
         """Stop every task and end every worker. It is safe to call this repeatedly."""
         if self._pid != os.getpid():
-            # This is a forked process: the workers and the I/O thread belong to the
-            # parent.
+            # A forked process must not close the pool, because the workers and the I/O
+            # thread belong to the parent.
             return
         with self._lock:
             is_first, self.is_closed = not self.is_closed, True
@@ -322,7 +323,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
     def _drain(self) -> None:
         if self._pid != os.getpid():
-            # This is a forked process: the calls belong to the parent.
+            # A forked process must not wait for the calls, because they belong to the
+            # parent.
             return
         concurrent.futures.wait(tuple(self._open))
         self.close()

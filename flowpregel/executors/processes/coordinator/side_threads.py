@@ -265,5 +265,5 @@ def _post(mailbox: Mailbox, events: list[Any]) -> None:
     try:
         event = events.pop()
     except IndexError:
-        return  # Another OS thread was first.
+        return  # Another OS thread has taken the event first.
     mailbox.post(event)

@@ -34,7 +34,8 @@ from enum import IntEnum, auto
 from typing import Final
 
 
-# Integers, whose hashes are computed in C: the table is read four times for each task.
+# The states are integers, because the hashes of integers are computed in C, and the
+# table of states is read four times for each task.
 class WorkerState(IntEnum):
     """The state of a worker."""
 

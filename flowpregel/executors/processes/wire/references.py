@@ -157,7 +157,8 @@ class References:
                 if len(now) != len(before) or not all(map(is_, now, before)):
                     return False
         except RuntimeError:
-            # Another OS thread is changing a container at this moment.
+            # Another OS thread is changing a container at this moment, so it counts as
+            # changed.
             return False
         return True
 
@@ -331,7 +332,8 @@ class _Search:
             ):
                 self._pending.append(value)
             elif type(value) is dict:
-                # Such a dict contains annotations or the fields of a dataclass.
+                # A dict of annotations or of dataclass fields is recorded, so that a
+                # change in it is noticed.
                 self.references.add(_parts_of_mapping, value)
 
     def _visit_instance(self, value: Any) -> None:

@@ -176,7 +176,7 @@ def _is_closed(stream: Any) -> bool:
     """Return whether *stream* can no longer be read or written."""
     try:
         return bool(stream.closed)
-    except ValueError:  # The buffer of the stream was detached.
+    except ValueError:  # A stream whose buffer was detached counts as closed.
         return True
 
 

@@ -193,7 +193,9 @@ class ProcessState:
             if self._read() == self._before and not self._has_lost_handler:
                 return ""
         except (OSError, ValueError):
-            pass  # A folder was deleted, or a descriptor or stream is closed.
+            # The state cannot be read, because a folder was deleted, or a descriptor or
+            # stream is closed. The repairs follow.
+            pass
         for name, repair in self._repairs.items():
             # The error of a failed repair is ignored, because the comparison below
             # finds the remaining difference.

@@ -423,7 +423,8 @@ class Tokens:
                 token = os.read(self._fd, protocol.TOKEN.size)
                 (self._next,) = protocol.TOKEN.unpack(token)
             except (BlockingIOError, struct.error):
-                # There is no token in the pipe, or the coordinator is gone.
+                # There is no token in the pipe, or the coordinator is gone, so the task
+                # must not begin.
                 return False
         # If the token belongs to a later task, it is kept until that task's turn.
         if self._next != number:
