@@ -211,6 +211,41 @@ def test_what_is_being_started_while_a_task_is_stopped_ends_too(tmp_path: Path) 
     os.kill(pid_in(tmp_path / "other"), signal.SIGKILL)
 
 
+EXECUTES_LATER = (
+    "import os; input(); os.execve('/bin/sleep', ['sleep', '60'], {%r: '1'})"
+)
+
+
+@linux
+def test_a_process_whose_environment_is_not_there_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells the parent that a program has been started, and gives the
+    program its environment some microseconds later.
+    """
+    tag = f"STARTED_BY_{tmp_path.name}"
+    began = time.monotonic()
+    code = [sys.executable, "-c", EXECUTES_LATER % tag]
+    with subprocess.Popen(code, stdin=subprocess.PIPE, env={}) as process:
+
+        def execute(_: float) -> None:
+            assert process.stdin is not None
+            if not process.stdin.closed:
+                process.stdin.write(b"\n")
+                process.stdin.close()
+            while not process_is_tagged() and process.poll() is None:
+                pass
+
+        def process_is_tagged() -> bool:
+            return process.pid in processes_with({f"{tag}=1".encode()})
+
+        monkeypatch.setattr(guard_process.time, "sleep", execute)
+        guard_process.end_processes_with({f"{tag}=1".encode()}, began)
+        monkeypatch.undo()
+
+        assert -signal.SIGKILL == process.wait(60)
+
+
 EATER = (
     "import time; much = bytearray(b'x') * (200 << 20); print('full', flush=True); "
     "time.sleep(600)"

@@ -153,8 +153,8 @@ def test_a_task_that_is_held_back_is_not_idle(pool: Any) -> None:
     wait_until(lambda: is_held_back(pool))
     worker = worker_of(pool)
     (running,) = worker.tasks.values()
-    since = running.alive
-    wait_until(lambda: running.alive > since + 0.6)
+    since = running.execution.alive
+    wait_until(lambda: running.execution.alive > since + 0.6)
 
     numbers = [0]
     with pytest.raises(NodeTimeoutError):

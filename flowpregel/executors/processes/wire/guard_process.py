@@ -33,6 +33,10 @@ _MOST_SEARCHES = 20
 """The greatest number of searches. More than one may be necessary, because a process
 may be started while a search runs.
 """
+_SEARCH_EVERY = 0.01
+"""The seconds between two searches."""
+_OF_KERNEL = 0x0020_0000
+"""The flag of a thread of the kernel, among the flags of a process (``PF_KTHREAD``)."""
 
 
 # the guard's own process ---------------------------------------------------
@@ -46,49 +50,75 @@ def end_processes_with(entries: set[bytes], since: float = 0.0) -> None:
     are not killed.
     """
     for _ in range(_MOST_SEARCHES):
-        pids = [
-            pid
-            for pid in processes_with(entries)
-            if pid != os.getpid() and since <= start_time_of(pid)
-        ]
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        if not pids:
+        is_complete = True
+        for pid, environment in environments():
+            is_tagged = not entries.isdisjoint(environment)
+            if pid == os.getpid() or not (is_tagged or environment == [b""]):
+                continue
+            status = status_of(pid)
+            if start_time_in(status) < since:
+                continue
+            if is_tagged:
+                is_complete = False
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            elif is_program(status):
+                # It is being started: its parent knows already that the start has
+                # succeeded, and the kernel has not copied the environment yet.
+                is_complete = False
+        if is_complete:
             return
-        time.sleep(0.01)
+        time.sleep(_SEARCH_EVERY)
 
 
 def processes_with(entries: set[bytes]) -> list[int]:
     """Return the pids of all processes that have one of *entries* in their
     environment.
     """
-    pids: list[int] = []
+    return [pid for pid, found in environments() if not entries.isdisjoint(found)]
+
+
+def environments() -> list[tuple[int, list[bytes]]]:
+    """Return the pids and the environments of all processes whose environment this
+    process may read (Linux). A process without an environment has one empty entry.
+    """
+    found: list[tuple[int, list[bytes]]] = []
     with contextlib.suppress(OSError):
         for name in filter(str.isdigit, os.listdir("/proc")):
             with (
                 contextlib.suppress(OSError),
                 open(f"/proc/{name}/environ", "rb") as file,
             ):
-                if entries.intersection(file.read().split(b"\0")):
-                    pids.append(int(name))
-    return pids
+                found.append((int(name), file.read().split(b"\0")))
+    return found
 
 
-def start_time_of(pid: int) -> float:
-    """Return the time at which process *pid* was started, in monotonic seconds, rounded
-    up to a clock tick (Linux), or 0 if it is unknown.
+def status_of(pid: int) -> list[bytes]:
+    """Return the fields that follow the name in ``/proc/PID/stat`` (Linux), or nothing
+    if the process is gone.
     """
-    with (
-        contextlib.suppress(OSError, AttributeError),
-        open(f"/proc/{pid}/stat", "rb") as file,
-    ):
-        ticks = int(file.read().rpartition(b")")[2].split()[19])
-        # The kernel counts clock ticks since the boot, and rounds them down, so one
-        # tick is added.
-        asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-        return (ticks + 1) / os.sysconf("SC_CLK_TCK") - asleep
-    return 0.0
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+    return []
+
+
+def is_program(status: list[bytes]) -> bool:
+    """Return whether a process runs a program: it is no thread of the kernel, and has
+    not ended.
+    """
+    return bool(status) and status[0] not in b"ZX" and not int(status[6]) & _OF_KERNEL
+
+
+def start_time_in(status: list[bytes]) -> float:
+    """Return the time at which a process was started, in monotonic seconds, rounded up
+    to a clock tick, or 0 if it is unknown.
+    """
+    if not status:
+        return 0.0
+    # The kernel counts clock ticks since the boot, and rounds them down, so one tick is
+    # added.
+    asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    return (int(status[19]) + 1) / os.sysconf("SC_CLK_TCK") - asleep
 
 
 def guard(coordinator: int) -> None:
