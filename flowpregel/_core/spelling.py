@@ -104,7 +104,7 @@ def _spelled(args: tuple[Any, ...], bound: inspect.BoundArguments) -> Spelled:
         argument = bound.arguments[parameter.name]
         if parameter.kind is parameter.VAR_POSITIONAL:
             # All arguments in front of ``*args`` are positional too, so all positional
-            # arguments remain as they were passed.
+            # arguments are left unchanged.
             positional = [*args]
             named = {}
         elif parameter.kind is parameter.VAR_KEYWORD:
