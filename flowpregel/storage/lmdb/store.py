@@ -323,7 +323,7 @@ def _close_environments() -> None:
         environment.shut()
 
 
-# while no process has the store open ----------------------------------------
+# ---------------------------------------------- a store that no process has open
 
 
 @contextmanager

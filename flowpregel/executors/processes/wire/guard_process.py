@@ -39,7 +39,7 @@ _OF_KERNEL = 0x0020_0000
 """The flag of a thread of the kernel, among the flags of a process (``PF_KTHREAD``)."""
 
 
-# the guard's own process ---------------------------------------------------
+# ------------------------------------------------ functions of the guard process
 
 
 def end_processes_with(entries: set[bytes], since: float = 0.0) -> None:
