@@ -103,7 +103,7 @@ def time_from_id(checkpoint_id: str) -> int:
     The time in another library's version 6 UUID is read too, to within 128 nanoseconds.
 
     Example:
-        >>> time_of(checkpoint_id(1_800_000_000_123_456_789, 3))
+        >>> time_from_id(checkpoint_id(1_800_000_000_123_456_789, 3))
         1800000000123456789
     """
     match = _VERSION_6.fullmatch(checkpoint_id)

@@ -124,8 +124,10 @@ def _add_note(
     texts = ", ".join(task.call for task in late[:SHOWN_CALLS])
     if len(late) > SHOWN_CALLS:
         texts += ", ..."
-    stopped, owner = ("they were", "theirs") if len(late) > 1 else ("it was", "its")
+    stopped, results = "it was", "its result was"
+    if len(late) > 1:
+        stopped, results = "they were", "their results were"
     body.attempt.body.outcome.error.add_note(
         f"{texts} had not ended {grace:g} seconds later (stop_grace={grace:g}), so "
-        f"{stopped} stopped; no result of {owner} is recorded"
+        f"{stopped} stopped; {results} not recorded"
     )

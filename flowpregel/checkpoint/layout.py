@@ -597,8 +597,9 @@ class Tables:
         delta that follows a snapshot or an empty channel.
 
         Raises:
-            StoreCorruptError: A delta is missing.
+            StoreCorruptError: A delta is missing, or the deltas form a circle.
         """
+        known: set[Version | None] = set()
         base: Place = DELTA
         while base == DELTA:
             key = value_key(prefix, version, channel)
@@ -607,6 +608,11 @@ class Tables:
                 raise self.deltas.corrupt(
                     key, f"is missing: what was added to channel {channel!r}"
                 )
+            if version in known:
+                raise self.deltas.corrupt(
+                    key, f"leads back to itself: what was added to channel {channel!r}"
+                )
+            known.add(version)
             delta = DeltaRecord(*self.fields_of(data))
             yield version, delta
             base = delta.base

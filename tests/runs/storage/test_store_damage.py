@@ -12,7 +12,7 @@ from contextlib import suppress
 import lmdb
 import pytest
 
-from flowpregel._core.records import Address, Batch, Delta, TaskWrites
+from flowpregel._core.records import Address, Batch, Checkpoint, Delta, TaskWrites
 from flowpregel.checkpoint.layout import EMPTY, DeltaRecord
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreCorruptError, StoreError, StoreForeignError
@@ -367,3 +367,23 @@ def test_a_pending_write_under_a_damaged_key_is_told_when_pages_are_checked(path
         LMDBSaver(path, options=StoreOptions(check_pages=True))
     with LMDBSaver(path) as saver:
         assert not saver.verify().ok
+
+
+def test_deltas_that_lead_back_to_themselves_are_reported(tmp_path):
+    """A program that gives one version twice must not make readers loop for ever."""
+    with LMDBSaver(tmp_path / "circle") as saver:
+        for number, previous in enumerate((None, 1, 1)):
+            checkpoint = Checkpoint(
+                id=id_of(number),
+                parent_id=id_of(number - 1) if number else None,
+                at=number,
+                step=number,
+                source="loop",
+                channel_versions={"items": 1 if number else 0},
+                versions_seen={},
+                changed=("items",),
+                deltas={"items": Delta(previous, (number,))},
+            )
+            saver.commit([Batch(address=Address("t"), checkpoint=checkpoint)])
+        with pytest.raises(StoreCorruptError, match="leads back to itself"):
+            saver.load(Address("t"))

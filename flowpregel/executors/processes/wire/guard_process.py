@@ -50,50 +50,65 @@ def end_processes_with(entries: set[bytes], since: float = 0.0) -> None:
     are not killed.
     """
     for _ in range(_MOST_SEARCHES):
-        is_complete = True
-        for pid, environment in environments():
-            is_tagged = not entries.isdisjoint(environment)
-            if pid == os.getpid() or not (is_tagged or environment == [b""]):
-                continue
-            status = status_of(pid)
-            if start_time_in(status) < since:
-                continue
-            if is_tagged:
-                is_complete = False
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            elif is_program(status):
-                # It is being started: its parent knows already that the start has
-                # succeeded, and the kernel has not copied the environment yet.
-                is_complete = False
-        if is_complete:
+        tagged, starting = search_processes(entries, since)
+        for pid in tagged:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if not tagged and not starting:
             return
         time.sleep(_SEARCH_EVERY)
+
+
+def search_processes(entries: set[bytes], since: float) -> tuple[list[int], list[int]]:
+    """Return the pids of other processes that began at *since* or later: those that
+    have one of *entries*, and those that may get one.
+
+    A program that is being started has no environment for some microseconds, although
+    its parent knows already that the start has succeeded.
+    """
+    tagged: list[int] = []
+    starting: list[int] = []
+    for pid, environment in environments():
+        if not entries.isdisjoint(environment):
+            pids = tagged
+        elif environment == [b""]:
+            pids = starting
+        else:
+            continue
+        fields = stat_fields_of(pid)
+        is_young = pid != os.getpid() and start_time_in(fields) >= since
+        if is_young and (pids is tagged or is_program(fields)):
+            pids.append(pid)
+    return tagged, starting
 
 
 def processes_with(entries: set[bytes]) -> list[int]:
     """Return the pids of all processes that have one of *entries* in their
     environment.
     """
-    return [pid for pid, found in environments() if not entries.isdisjoint(found)]
+    return [
+        pid
+        for pid, environment in environments()
+        if not entries.isdisjoint(environment)
+    ]
 
 
 def environments() -> list[tuple[int, list[bytes]]]:
     """Return the pids and the environments of all processes whose environment this
     process may read (Linux). A process without an environment has one empty entry.
     """
-    found: list[tuple[int, list[bytes]]] = []
+    result: list[tuple[int, list[bytes]]] = []
     with contextlib.suppress(OSError):
         for name in filter(str.isdigit, os.listdir("/proc")):
             with (
                 contextlib.suppress(OSError),
                 open(f"/proc/{name}/environ", "rb") as file,
             ):
-                found.append((int(name), file.read().split(b"\0")))
-    return found
+                result.append((int(name), file.read().split(b"\0")))
+    return result
 
 
-def status_of(pid: int) -> list[bytes]:
+def stat_fields_of(pid: int) -> list[bytes]:
     """Return the fields that follow the name in ``/proc/PID/stat`` (Linux), or nothing
     if the process is gone.
     """
@@ -102,23 +117,23 @@ def status_of(pid: int) -> list[bytes]:
     return []
 
 
-def is_program(status: list[bytes]) -> bool:
+def is_program(fields: list[bytes]) -> bool:
     """Return whether a process runs a program: it is no thread of the kernel, and has
     not ended.
     """
-    return bool(status) and status[0] not in b"ZX" and not int(status[6]) & _OF_KERNEL
+    return bool(fields) and fields[0] not in b"ZX" and not int(fields[6]) & _OF_KERNEL
 
 
-def start_time_in(status: list[bytes]) -> float:
+def start_time_in(fields: list[bytes]) -> float:
     """Return the time at which a process was started, in monotonic seconds, rounded up
     to a clock tick, or 0 if it is unknown.
     """
-    if not status:
+    if not fields:
         return 0.0
     # The kernel counts clock ticks since the boot, and rounds them down, so one tick is
     # added.
     asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-    return (int(status[19]) + 1) / os.sysconf("SC_CLK_TCK") - asleep
+    return (int(fields[19]) + 1) / os.sysconf("SC_CLK_TCK") - asleep
 
 
 def guard(coordinator: int) -> None:
