@@ -186,15 +186,13 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """
         self._look(".result()", timeout)
         try:
-            return super().result(timeout)
-        except Exception as error:
-            if self.returns_errors and self.done():
-                return cast("ResultT", error)
+            return self.value(timeout)
+        except GraphInterrupt as question:
+            # If the called task asks a question, the task that waits for it is
+            # interrupted by the same question.
             scope = current.get()
-            if isinstance(error, GraphInterrupt) and scope is not None:
-                # If the called task asks a question, the task that waits for it is
-                # interrupted by the same question.
-                scope.question = error
+            if scope is not None:
+                scope.question = question
             raise
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
