@@ -290,9 +290,10 @@ def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
     has_tasks = bool(run.replay.pending.keys() - {records.RUN_TASK_ID})
     if is_foreign and has_tasks and run.replay.reuses_writes:
         raise errors.ConfigurationError(
-            f"thread {saved.address.thread_id!r} was left by another library in the "
-            "middle of a superstep, of which tasks have ended or ask: only threads at "
-            "rest move over; finish it there, or start anew with an input"
+            f"thread {saved.address.thread_id!r} was stopped by another library in the "
+            "middle of a superstep: some of its tasks have ended, or have asked a "
+            "question. Only a thread between two supersteps can be continued here; "
+            "finish the superstep there, or start again with an input"
         )
     if own_writes(run):
         return  # A command has chosen the next nodes, so the stored ones need no check.

@@ -120,7 +120,7 @@ def _digest_of(
         _Feeder(digest.update, description, strict, fields).feed(value)
     except RecursionError as error:
         raise ConfigurationError(
-            f"{description} are nested too deeply to be looked at (lists in lists, "
+            f"{description} are nested too deeply to be digested (lists in lists, "
             "objects that hold each other): pass them flat, or as text or bytes"
         ) from error
     return digest.hexdigest()

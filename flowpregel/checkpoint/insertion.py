@@ -140,22 +140,23 @@ class _Insertion(NamedTuple):
             The values or locations of the channels that may differ from the parent's
             keyframe.
         """
-        values, deltas = self.checkpoint.values, self.checkpoint.deltas
+        checkpoint = self.checkpoint
         places: dict[str, Place] = {}
-        for name in _differing(self.checkpoint, self.parent):
-            if name not in values:
-                locate = self._unwritten
-                if name in deltas:
-                    locate = self._put_delta
-                places[name] = locate(name)
-            elif (
-                isinstance(values[name], bytes) and len(values[name]) <= LONGEST_INLINE
-            ):
-                places[name] = values[name]
+        for name in _differing(checkpoint, self.parent):
+            if name in checkpoint.values:
+                places[name] = self._put_value(name)
+            elif name in checkpoint.deltas:
+                places[name] = self._put_delta(name)
             else:
-                self.tables.values.put(self.transaction, self._key(name), values[name])
-                places[name] = layout.STORED
+                places[name] = self._unwritten(name)
         return places
+
+    def _put_value(self, channel: str) -> Place:
+        data: Any = self.checkpoint.values[channel]
+        if isinstance(data, bytes) and len(data) <= LONGEST_INLINE:
+            return data
+        self.tables.values.put(self.transaction, self._key(channel), data)
+        return layout.STORED
 
     def _put_delta(self, channel: str) -> Place:
         delta = self.checkpoint.deltas[channel]
@@ -169,9 +170,8 @@ class _Insertion(NamedTuple):
     def _unwritten(self, channel: str) -> Place:
         """Return the location of a channel to which the checkpoint has no write."""
         version = self.checkpoint.channel_versions[channel]
-        if channel in self.checkpoint.changed and version != self.parent.version(
-            channel
-        ):
+        has_moved = version != self.parent.version(channel)
+        if has_moved and channel in self.checkpoint.changed:
             return layout.EMPTY
         return self._location(channel, version)
 

@@ -114,7 +114,7 @@ def test_a_thread_that_langgraph_left_asking_is_refused(
     asking(sides.langgraph(), theirs).invoke({"items": ["in"]}, CONFIG)
     app = asking(ours, theirs)
 
-    with pytest.raises(ConfigurationError, match="only threads at rest move over"):
+    with pytest.raises(ConfigurationError, match="between two supersteps"):
         drive.invoke(app, given(ours), CONFIG)
 
     assert "__interrupt__" in drive.invoke(app, {"items": ["new"]}, CONFIG)

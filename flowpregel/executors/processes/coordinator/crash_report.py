@@ -124,7 +124,7 @@ def cause_of(exit_code: int | None, *, oom: bool) -> str:
         oom: True if the OOM killer has killed a process since the last end of a worker.
     """
     if exit_code is None:
-        return "it ended, nobody knows how"
+        return "it ended for an unknown reason"
     if exit_code >= 0:
         return f"it exited with code {exit_code}"
     if exit_code == -signal.SIGKILL and oom:
