@@ -32,7 +32,7 @@ from tests.house import trips
         # The conditions and reducers that it used have digests too. The functions of
         # the core are cut to the limits of complexity. What differs from a keyframe is
         # found, even if all channels are new.
-        (trips.superstep_commit, 139, 34),
+        (trips.superstep_commit, 135, 33),
         # A question is known by a digest of what it asks and of the code that asks it.
         # The parts of a run have a file each, and small functions decide how it starts.
         (trips.interrupt_and_resume, 285, 61),
