@@ -15,7 +15,7 @@ A new keyframe is written when the differences have grown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from flowpregel._core.records import Checkpoint, Version
@@ -189,9 +189,9 @@ class _Insertion(NamedTuple):
 def _differing(checkpoint: Checkpoint, parent: ChannelStates) -> list[str]:
     """Return the channels that may differ from the parent's keyframe."""
     versions = checkpoint.channel_versions
-    # The difference is computed with sets, since a loop over thousands of channels
-    # would take longer than everything else here.
-    moved = dict(versions.items() - parent.keyframe.channel_versions.items())
+    known = parent.keyframe.channel_versions
+    # No function is called in this loop, which may be over thousands of channels.
+    moved = [name for name, version in versions.items() if known.get(name) != version]
     names = {*moved, *parent.versions, *checkpoint.values, *checkpoint.deltas}
     return sorted(names & versions.keys())
 
@@ -212,18 +212,14 @@ def _relative_record(
         parent: The channels of the parent.
         places: The values and locations of the channels that differ.
     """
-    keyframe = parent.keyframe
     versions, seen = checkpoint.channel_versions, checkpoint.versions_seen
-    gone = keyframe.channel_versions.keys() - versions.keys()
-    if gone or keyframe.versions_seen.keys() - seen.keys():
-        return None
-    earlier = keyframe.versions_seen
+    earlier = parent.keyframe.versions_seen
     newly_seen = {
         node: triggers
         for node, triggers in seen.items()
         # Triggers that have not changed are nearly always the same object, and `is` is
         # faster than a comparison.
-        if (known := earlier.get(node)) is not triggers and known != triggers
+        if (before := earlier.get(node)) is not triggers and before != triggers
     }
     # Between two keyframes the differences grow to n, so a checkpoint costs on average
     # n / 2, and total / n for its share of a keyframe. The sum is smallest if n * n is
@@ -231,10 +227,28 @@ def _relative_record(
     count = len(places) + len(newly_seen)
     if count * count > 2 * (len(versions) + len(seen)):
         return None
+    # A record can replace and add, and not take away.
+    known = parent.keyframe.channel_versions
+    if _is_any_gone(known, versions, places) or _is_any_gone(earlier, seen, newly_seen):
+        return None
     differences = Keyframe(
         {name: versions[name] for name in places}, newly_seen, places
     )
     return _record(checkpoint, differences, parent.keyframe_name)
+
+
+def _is_any_gone(
+    earlier: Mapping[str, Any], present: Mapping[str, Any], differing: Iterable[str]
+) -> bool:
+    """Return whether a key of *earlier* is not in *present*.
+
+    Args:
+        earlier: The entries of a keyframe.
+        present: The entries of a checkpoint.
+        differing: All keys of *present* that are not in *earlier*, and others.
+    """
+    added = sum(name not in earlier for name in differing)
+    return len(present) - added < len(earlier)
 
 
 def _all_channels(
