@@ -349,7 +349,7 @@ def _encode_checkpoint(checkpoint: Checkpoint, encode: Encode) -> Checkpoint:
         name: encode(value, METADATA) for name, value in checkpoint.metadata.items()
     }
     # `dataclasses.replace` is not used, because it takes three times as long, and this
-    # is done for every stored superstep.
+    # is done with each stored superstep.
     return Checkpoint(
         id=checkpoint.id,
         parent_id=checkpoint.parent_id,
