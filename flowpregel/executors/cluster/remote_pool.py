@@ -36,6 +36,7 @@ from flowpregel.executors.cluster.remote_hosts import (
 )
 from flowpregel.executors.processes.coordinator.arrivals import AnyOutcome
 from flowpregel.executors.processes.coordinator.assign import InFlight
+from flowpregel.executors.processes.coordinator.crash_report import unreadable_message
 from flowpregel.executors.processes.coordinator.executor import PoolExecutor
 from flowpregel.executors.processes.coordinator.task_pool import TaskPool
 from flowpregel.executors.processes.wire import protocol
@@ -345,12 +346,10 @@ class RemotePool(TaskPool):
         except BaseException as error:  # noqa: BLE001 - a user's class may raise any
             task = batch.tasks.get(frame.number)
             if task is not None:
-                cause = f"{type(error).__name__}: {error}"
-                problem = f"what it sent cannot be read in the coordinator ({cause})"
                 self._end_as_died(
                     task,
                     batch,
-                    problem,
+                    unreadable_message(error),
                 )
 
     def _end_as_died(

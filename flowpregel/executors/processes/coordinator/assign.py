@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
 from flowpregel.executors.base import Mailbox
+from flowpregel.executors.processes.coordinator.crash_report import unreadable_message
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
@@ -119,8 +120,7 @@ class Execution:
         """Note that reading a message of the task raised *error*."""
         # The text is stored with the task, because the task's end may already have been
         # posted. The run reads the text when it reads the end.
-        cause = f"{type(error).__name__}: {error}"
-        self.unreadable = f"what it sent cannot be read in the coordinator ({cause})"
+        self.unreadable = unreadable_message(error)
 
     def release(self) -> None:
         """Note that the worker no longer has the task."""

@@ -135,6 +135,14 @@ def cause_of(exit_code: int | None, *, oom: bool) -> str:
         return f"killed by signal {-exit_code}"
 
 
+def unreadable_message(error: BaseException) -> str:
+    """Return a description of the end of a worker, or of a task, whose message raised
+    *error* when the coordinator read it.
+    """
+    cause = f"{type(error).__name__}: {error}"
+    return f"what it sent cannot be read in the coordinator ({cause})"
+
+
 def describe(peak_rss: int | None, tail: str) -> str:
     """Return a text with the peak memory and the last stderr lines of a worker that
     has ended.

@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any, Final
 
 from flowpregel.executors.base import Mailbox
+from flowpregel.executors.processes.coordinator.crash_report import unreadable_message
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 from flowpregel.executors.processes.coordinator.process_handle import WorkerConnections
 from flowpregel.executors.processes.wire.protocol import (
@@ -179,8 +180,7 @@ class CoordinatorLink:
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             # The error must not escape: only this worker is lost, and other runs and
             # tasks must not fail because of it.
-            cause = f"{type(error).__name__}: {error}"
-            problem = f"what it sent cannot be read in the coordinator ({cause})"
+            problem = unreadable_message(error)
         if problem:
             self._worker.on_link_failed(problem)
             self._stop_reading()
