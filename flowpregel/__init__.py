@@ -80,13 +80,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            from importlib import import_module  # noqa: PLC0415 - only when a name is asked for
+    from flowpregel._lazy import import_name  # noqa: PLC0415 - only when a name is used
 
-            value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_name(globals(), _HOMES, name)
 
 
 def __dir__() -> list[str]:

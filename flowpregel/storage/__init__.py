@@ -12,8 +12,9 @@ the default engine, and the only package that uses LMDB.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from flowpregel._lazy import import_name
 
 if TYPE_CHECKING:
     from flowpregel._fault import fault
@@ -127,12 +128,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            value = getattr(import_module(f"flowpregel.{module}"), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_name(globals(), _HOMES, name)
 
 
 def __dir__() -> list[str]:
