@@ -618,18 +618,18 @@ class Superstep:
             case Withdrawn() if not is_call and self._ending_error() is None:
                 self._end.failure = errors.NodeCancelledError(task.name)
         if task.attempt.cache is not None:
-            self._share(task, task.attempt.cache)
+            self._share(task, task.attempt.cache, outcome)
         if is_call:
             self._resolve(task, outcome)
 
-    def _share(self, task: Task, claim: CacheClaim) -> None:
+    def _share(self, task: Task, claim: CacheClaim, outcome: Outcome) -> None:
         """Offer the result of a settled task to the cache; without a result, release
         its *claim*.
         """
         if claim.is_busy:
             return
-        writes = task.attempt.writes
-        self._shared[claim.key] = (writes, claim.ttl) if writes else None
+        entry = task.attempt.writes, claim.ttl
+        self._shared[claim.key] = entry if isinstance(outcome, Returned) else None
 
     def _settle_raised(self, task: Task, error: BaseException) -> None:
         """Store the failure of a task, and start its handler or end the run."""
