@@ -11,11 +11,28 @@ under the same name. If the old owner resumes, its commits are refused, since th
 a smaller fence. The order of these steps matters: once the file is unlinked, any run
 can acquire the lease, even before the run that takes over.
 
-The file is unlinked by an owner that ends, or by a takeover. Both first check that the
-name still refers to the file that they have open. They hold one lock (``leases.lock``)
-while they check and unlink, so no other process can create another file in between. If
-that lock cannot be acquired, because its holder is stopped, the file is not unlinked,
-and an owner that ends marks the file as released (fence 0).
+A takeover may meet a run that has locked the file but has not written its fence yet.
+Neither waits for the other, as one of them may be stopped. Each writes a number, and
+then reads the number of the other::
+
+    a run that acquires the lease               a run that takes it over
+    -----------------------------               ------------------------
+    locks the file                              finds the file locked
+    writes its fence                            writes "taken over"
+    reads "taken over"                          reads the fence
+        0: it owns the lease                    stores a greater fence
+        1: it unlinks the file, and             unlinks the file
+           acquires the lease again
+
+If the run reads 0, its fence was written before the takeover reads it, and the store
+refuses its commits after the takeover. A takeover that dies may leave the 1 in the file
+of an owner that goes on. The next run that locks this file unlinks it.
+
+The file is unlinked by an owner that ends, by a takeover, or by a run that detects one.
+Each first checks that the name still refers to the file that it has open. It holds one
+lock (``leases.lock``) while it checks and unlinks, so no other process can create
+another file in between. If that lock cannot be acquired, because its holder is stopped,
+the file is not unlinked, and an owner that ends marks the file as released (fence 0).
 
 Any process can ask the owner to stop::
 
@@ -62,6 +79,7 @@ from flowpregel.storage.locks import (
     FENCE,
     STATE_SIZE,
     STOP_REQUEST,
+    TAKEN_OVER,
     WATCHED_UNTIL,
     FileLock,
     LockHolder,
@@ -123,21 +141,11 @@ class LeaseFiles:
         fence = 0
         try:
             with defer_interrupts():
-                file, replaced = self._acquire(address, on_conflict, fences)
-                # An owner that releases its lease unlinks the file, or writes fence 0.
-                # Any other fence in the file was left by an owner that died.
-                dead_fence = file.read(FENCE)
-                fence = _mark(file, max(replaced or 0, fences(address, 0)))
-                while not file.is_current():
-                    # A takeover unlinked the file before the fence was written, so the
-                    # other run does not know this fence. The lease is acquired again.
-                    file.close()
-                    file = None
-                    file, replaced = self._acquire(address, on_conflict, fences)
-                    fence = _mark(file, max(replaced or 0, fences(address, 0)))
+                request = _LeaseRequest(address, on_conflict, fences)
+                file, fence, dead_fence = self._own(request)
                 self.held.add((address.thread_id, fence))
                 file.write(STATE_SIZE, 0)
-                is_inherited = replaced is None and dead_fence > 0
+                is_inherited = request.replaced is None and dead_fence > 0
                 lease = Lease(fence, is_inherited=is_inherited)
                 key = os.path.basename(file.path).encode()
                 WATCH.add(file, LiveState(lease, self._table, key))
@@ -231,20 +239,45 @@ class LeaseFiles:
                 fault("lease.remove")
                 os.unlink(file.path)
 
-    def _acquire(
-        self, address: Address, on_conflict: OnConflict, fences: Fences
-    ) -> tuple[FileLock, int | None]:
-        """Wait until the lease at *address* is free or taken over.
+    def _own(self, request: _LeaseRequest) -> tuple[FileLock, int, int]:
+        """Acquire a lease, and write its fence where a takeover finds it.
 
         Returns:
-            The locked file of the lease, and the fence of the lease that was taken
-            over, or None if no lease was taken over.
+            The locked file of the lease, the fence of the lease, and the fence of an
+            owner that died, or 0.
 
         Raises:
-            ThreadBusyError: Another run holds the lease, and *on_conflict* is
-                ``"raise"``.
+            ThreadBusyError: Another run holds the lease, and the request is not to wait
+                for it.
+            StoreBusyError: A process that was taking the lease over, or that was
+                removing another lease, did not go on in time.
         """
-        request = _LeaseRequest(address, on_conflict, fences)
+        dead_fence = 0
+        while True:
+            file = self._acquire(request)
+            with ExitStack() as resources:
+                resources.callback(file.close)
+                # An owner that releases its lease unlinks the file, or writes fence 0.
+                # Any other fence in the file was left by an owner that died.
+                dead_fence = max(dead_fence, file.read(FENCE))
+                fault("lease.locked")
+                known = request.fences(request.address, 0)
+                fence = _mark(file, max(request.replaced or 0, known))
+                if file.read(TAKEN_OVER):
+                    # A takeover may have read the old fence, so the store would not
+                    # refuse this lease's commits after the takeover.
+                    self._remove(file, self._lock_timeout)
+                elif file.is_current():
+                    resources.pop_all()
+                    return file, fence, dead_fence
+
+    def _acquire(self, request: _LeaseRequest) -> FileLock:
+        """Wait until a lease is free or taken over, and return its locked file.
+
+        Raises:
+            ThreadBusyError: Another run holds the lease, and the request is not to wait
+                for it.
+        """
         pause = 0.001
         try:
             with suppress(FileExistsError):
@@ -257,7 +290,7 @@ class LeaseFiles:
                 pause = min(pause * 2, _LONGEST_PAUSE)
         except OSError as error:
             raise of_system(error, self._path) from error
-        return file, request.replaced
+        return file
 
     def _try_to_acquire(self, request: _LeaseRequest) -> FileLock | None:
         """Return the locked file of a lease, or None if it cannot be locked yet."""
@@ -327,6 +360,11 @@ def _mark(file: FileLock, known: int) -> int:
 
 def _reject_owner(file: FileLock, address: Address, fences: Fences) -> None:
     """Make the store refuse all further commits by the owner of *file*."""
+    # This is written before the fence is read. A run that has just locked the file
+    # reads it after it has written its own fence. So that run's fence is read here, or
+    # the run detects the takeover.
+    file.write(TAKEN_OVER, 1)
+    fault("lease.taken_over")
     known = max(file.read(FENCE), fences(address, 0))
     fences(address, max(time.time_ns(), 1 + known))
 

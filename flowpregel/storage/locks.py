@@ -33,10 +33,10 @@ The file may also be unlinked and created again under the same name. Then two pr
 could hold the lock at once, on two files. `FileLock.is_current` detects that: code that
 unlinks lock files must call it after `acquire`.
 
-In the file of a lease, four numbers of 8 bytes follow the name (`FENCE`,
-`STOP_REQUEST`, `WATCHED_UNTIL`, `STATE_SIZE`), and then the state of the run. They are
-read without the lock, so a reader may see a partly written state. The state is sealed,
-and a partly written one fails the seal's check.
+In the file of a lease, five numbers of 8 bytes follow the name (`FENCE`,
+`STOP_REQUEST`, `WATCHED_UNTIL`, `TAKEN_OVER`, `STATE_SIZE`), and then the state of the
+run. They are read without the lock, so a reader may see a partly written state. The
+state is sealed, and a partly written one fails the seal's check.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ NAME_SIZE = 256
 FENCE = NAME_SIZE
 STOP_REQUEST = NAME_SIZE + 8
 WATCHED_UNTIL = NAME_SIZE + 16
-STATE_SIZE = NAME_SIZE + 24
+TAKEN_OVER = NAME_SIZE + 24
+STATE_SIZE = NAME_SIZE + 32
 """The positions of a lease's numbers in its file. The state follows the last number."""
 _STATE = STATE_SIZE + 8
 _DEAD_STATES = ("Z", "X")
@@ -247,8 +248,8 @@ class FileLock:
         """Write a number at *position*.
 
         Args:
-            position: `FENCE`, `STOP_REQUEST` or `WATCHED_UNTIL`; or `STATE_SIZE` to
-                erase the state.
+            position: `FENCE`, `STOP_REQUEST`, `WATCHED_UNTIL` or `TAKEN_OVER`; or
+                `STATE_SIZE` to erase the state.
             number: The number; 0 at `STATE_SIZE`.
         """
         with self._use:

@@ -435,6 +435,74 @@ def test_a_takeover_that_is_overtaken_has_ended_the_owner_all_the_same(path):
             process.communicate()
 
 
+TAKES_LEASE = """
+    from flowpregel import _fault
+    mode, at = sys.argv[2:]
+    os.environ[_fault.FAULT] = at
+    _fault.arm()
+    options = StoreOptions(lock_timeout=0.2)
+    with LMDBSaver(path, options=options) as saver:
+        try:
+            with saver.lease("t", on_conflict=mode) as lease:
+                print("held", lease.is_inherited, flush=True)
+                sys.stdin.readline()
+        except FlowPregelError as error:
+            print(error, flush=True)
+"""
+"""For `start`: asks for a lease in a mode, and meets a fault at a point on the way."""
+
+
+def is_stopped_on_the_way(path, mode, point):
+    """Return a process that was stopped while it was acquiring a lease."""
+    process = start(TAKES_LEASE, path, mode, f"{point}:1:stop", stdin=-1)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    return process
+
+
+def test_a_run_without_its_fence_yet_detects_the_takeover_that_missed_it(path):
+    """The takeover has told the store of the fence before: it must not own too."""
+    run = is_stopped_on_the_way(path, "raise", "lease.locked")
+    taker = is_stopped_on_the_way(path, "takeover", "lease.remove")
+
+    os.kill(run.pid, signal.SIGCONT)
+    said = wait_for_line(run)
+    os.kill(taker.pid, signal.SIGCONT)
+
+    assert f"process {taker.pid}" in said
+    assert wait_for_line(taker) == "held False"
+    for process in (run, taker):
+        process.communicate("end\n", timeout=20)
+    assert [*(path / "leases").iterdir()] == []
+
+
+def test_a_takeover_that_died_is_cleared_away_by_the_next_run(path):
+    """The next run still learns that the owner died."""
+    owner = start(TAKES_LEASE, path, "raise", "-:1:kill", stdin=-1)
+    assert wait_for_line(owner) == "held False"
+    taker = start(TAKES_LEASE, path, "takeover", "lease.remove:1:kill")
+    assert taker.wait(timeout=20) == -signal.SIGKILL
+    owner.kill()
+    for process in (owner, taker):
+        process.communicate()
+
+    with LMDBSaver(path) as saver, saver.lease("t") as lease:
+        assert lease.is_inherited
+        commit(saver, 0, fence=lease.fence)
+        with pytest.raises(ThreadBusyError), saver.lease("t"):
+            raise AssertionError("two runs hold one thread")
+    assert [*(path / "leases").iterdir()] == []
+
+
+def test_an_owner_outlives_a_takeover_that_died_before_the_store_knew(path):
+    """It goes on, and its file is gone when it ends."""
+    with LMDBSaver(path) as saver, saver.lease("t") as lease:
+        taker = start(TAKES_LEASE, path, "takeover", "lease.taken_over:1:kill")
+        assert taker.wait(timeout=20) == -signal.SIGKILL
+        taker.communicate()
+        commit(saver, 0, fence=lease.fence)
+    assert [*(path / "leases").iterdir()] == []
+
+
 def test_a_run_that_cannot_remove_its_lease_gives_it_back_all_the_same(path):
     """The next run gets it at once, and does not take the one before for dead."""
     process = is_stopped_while_it_ends(path, "lease.remove")
