@@ -119,12 +119,16 @@ def _begun(
     began = now()
     if start.after is not None:
         began = max(began, time_from_id(start.after) + 1)
-    metadata: Mapping[str, Any] = {
+    metadata = {
         **run.labels,
         **start.metadata,
         **run.config.metadata,
         "run_id": run_id,
     }
+    if run.config.checkpoint_map:
+        # The run starts from a checkpoint of a nested graph. Its own checkpoints name
+        # that one, so a run that replays them starts from it too.
+        metadata["parents"] = dict(run.config.checkpoint_map)
     return replace(
         options,
         address=start.address or options.address,

@@ -197,3 +197,23 @@ def test_an_answer_waits_for_the_node_that_asks_after_an_edit_further_back(
 
     assert ["new"] == [each for each in ended["items"] if each == "new"]
     assert () == app.get_state(CONFIG).next
+
+
+def test_a_replay_of_a_replay_inside_starts_inside_again(side: Side) -> None:
+    """What ran inside before the question does not run once more."""
+    app = around(side, asking(side, checkpointer=True))
+    app.invoke({"items": []}, CONFIG)
+    inside = app.get_state(CONFIG, subgraphs=True).tasks[0].state
+    assert app.invoke(None, inside.config)["__interrupt__"]
+
+    branch = next(app.get_state_history(CONFIG)).config
+    ran = [
+        name
+        for namespace, update in app.stream(
+            None, branch, stream_mode="updates", subgraphs=True
+        )
+        if namespace
+        for name in update
+    ]
+
+    assert ["__interrupt__"] == ran
