@@ -5,7 +5,7 @@ steps are created.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from contextvars import Context, copy_context
 from dataclasses import replace
