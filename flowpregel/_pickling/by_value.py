@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Callable
 from functools import cache
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 from flowpregel._code.classes import class_of_main, is_importable
@@ -40,13 +40,11 @@ def by_value_pickler() -> Any:
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
                 )
-            if isinstance(obj, io.TextIOWrapper) and obj not in (
-                sys.stdout,
-                sys.stderr,
-            ):
-                # cloudpickle would read the file, and pickle a `StringIO` in place of
-                # it.
-                raise TypeError("cannot pickle an open file: pass its path")
+            if _is_annotate_function(obj):
+                # None is pickled in place of the function. cloudpickle evaluates the
+                # annotations of functions and classes, so only the copy is lost.
+                return type(None), ()
+            _refuse_open_file(obj)
             reduced = super().reducer_override(obj)
             if (
                 isinstance(obj, type)
@@ -61,6 +59,26 @@ def by_value_pickler() -> Any:
             return reduced
 
     return WithoutVariables
+
+
+def _is_annotate_function(obj: Any) -> bool:
+    """Return whether *obj* is a function in which Python 3.14 keeps annotations.
+
+    `functools.update_wrapper` copies this function into the dict of a wrapper that is
+    an object, such as a partial. If the annotations are those of a method, the function
+    refers to the namespace of the class, and that of an abstract class cannot be
+    pickled.
+    """
+    return isinstance(obj, FunctionType) and obj.__name__ == "__annotate__"
+
+
+def _refuse_open_file(obj: Any) -> None:
+    """Raise an error if *obj* is an open text file, but not stdout or stderr.
+
+    cloudpickle would read the file, and pickle a `StringIO` in place of it.
+    """
+    if isinstance(obj, io.TextIOWrapper) and obj not in (sys.stdout, sys.stderr):
+        raise TypeError("cannot pickle an open file: pass its path")
 
 
 def code_of_file(
