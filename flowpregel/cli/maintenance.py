@@ -18,6 +18,7 @@ from flowpregel._inspection.inert import InertCodec
 from flowpregel._interrupts import defer_interrupts
 from flowpregel._stores import StorePlugin, store_plugin_at
 from flowpregel._text import size_text
+from flowpregel._urls import scheme_of
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError, FlowPregelError
@@ -28,7 +29,6 @@ _AGE = "Keep what is younger: 90s, 30m, 12h, 7d, 4w."
 _NEEDED = (
     "flowpregel",
     "cloudpickle",
-    "lmdb",
     "loky",
     "structlog",
 )
@@ -162,7 +162,9 @@ def gc_command(
     A checkpoint that is over any of the bounds is dropped. The newest of a thread,
     those that wait for an answer and those that are pinned stay.
     """
-    from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - fast --help
+    from flowpregel.checkpoint.retention import (  # noqa: PLC0415 - fast --help
+        Retention,
+    )
 
     size = None if max_bytes is None else bytes_of(max_bytes)
     retention = Retention(max_bytes=size, **bounds)
@@ -309,7 +311,8 @@ def doctor_command(store: str | None) -> console.Code:
     Exits with 0 if all is well, 4 if the store's folder is not, 1 if anything else is
     not.
     """
-    machine_checks = list(_checks_of_machine())
+    needs_lmdb = store is None or scheme_of(store) is None
+    machine_checks = list(_checks_of_machine(needs_lmdb=needs_lmdb))
     store_checks = [] if store is None else list(_checks_of_store(store))
     checks = machine_checks + store_checks
     rows: list[tuple[str, str, str]] = []
@@ -324,8 +327,12 @@ def doctor_command(store: str | None) -> console.Code:
     return console.Code.OK
 
 
-def _checks_of_machine() -> Iterator[dict[str, Any]]:
-    """Check Python, the packages, the cores and the shared memory."""
+def _checks_of_machine(*, needs_lmdb: bool) -> Iterator[dict[str, Any]]:
+    """Check Python, the packages, the cores and the shared memory.
+
+    Args:
+        needs_lmdb: False if the store that is checked too is not kept in a folder.
+    """
     implementation = platform.python_implementation()
     version = platform.python_version()
     yield _finding(
@@ -334,6 +341,7 @@ def _checks_of_machine() -> Iterator[dict[str, Any]]:
         f"{implementation} {version} on {sys.platform}",
     )
     yield from _checks_of_packages()
+    yield _check_lmdb(is_needed=needs_lmdb)
     total = os.cpu_count() or 1
     usable = total
     if hasattr(os, "sched_getaffinity"):
@@ -360,6 +368,20 @@ def _checks_of_packages() -> Iterator[dict[str, Any]]:
         yield _finding(name, name in versions, version)
     extras = [f"{name} {versions[name]}" for name in _EXTRAS if name in versions]
     yield _finding("extras", True, ", ".join(extras) or "none")
+
+
+def _check_lmdb(*, is_needed: bool) -> dict[str, Any]:
+    """Check that LMDB, which keeps stores in folders, can be imported."""
+    try:
+        import lmdb  # noqa: PLC0415 - keeps --help fast
+    except ImportError as error:
+        text = (
+            f"cannot be imported ({error}): only sqlite:/// and postgresql:// stores "
+            "work; on Python 3.15 and on musl (Alpine) there is no wheel, and pip "
+            "needs a C compiler"
+        )
+        return _finding("lmdb", not is_needed, text)
+    return _finding("lmdb", True, lmdb.__version__)
 
 
 def _checks_of_store(path: str) -> Iterator[dict[str, Any]]:

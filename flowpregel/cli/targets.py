@@ -269,7 +269,7 @@ def open_saver(
             lacks methods that the commands need.
     """
     from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415 - fast --help
-    from flowpregel.checkpoint.lmdb import StoreOptions  # noqa: PLC0415 - fast --help
+    from flowpregel.storage.options import StoreOptions  # noqa: PLC0415 - fast --help
 
     key_file = os.environ.get(KEY_FILE)
     key = read_key(key_file) if key_file else None

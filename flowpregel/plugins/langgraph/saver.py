@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, get_checkpoint_metadata
 
-from flowpregel.checkpoint import lmdb
 from flowpregel.checkpoint.base import BaseCheckpointSaver as OurSaver
 from flowpregel.checkpoint.langgraph_methods import LangGraphMethods, async_form
 
@@ -111,7 +110,11 @@ class LMDBSaverAdapter(SaverAdapter):
     """
 
     def __init__(self, path: str | os.PathLike[str], **settings: Any) -> None:
-        super().__init__(lmdb.LMDBSaver(path, **settings))
+        from flowpregel.checkpoint.lmdb import (  # noqa: PLC0415 - needs lmdb
+            LMDBSaver,
+        )
+
+        super().__init__(LMDBSaver(path, **settings))
 
     def close(self) -> None:
         """Close the store; may be called again."""

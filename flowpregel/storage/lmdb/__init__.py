@@ -1,1 +1,15 @@
 """The one room in which LMDB is handled: its folder, its map and its transactions."""
+
+from flowpregel.errors import ConfigurationError
+
+# Every module that needs LMDB is in this package, or imports one of it. The package is
+# not imported for a store in SQLite or PostgreSQL, so that flowpregel runs where there
+# is no package `lmdb`.
+try:
+    import lmdb as lmdb
+except ImportError as error:
+    raise ConfigurationError(
+        f"a store in a folder needs the package lmdb ({error}); install lmdb (if there "
+        "is no wheel for this Python, pip needs a C compiler), or use a SQLite "
+        "database: 'sqlite:///runs.db'"
+    ) from error
