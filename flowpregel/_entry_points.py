@@ -105,9 +105,9 @@ def plugin_hint(group: str, name: str) -> str:
         for entry_point in entry_points
     ):
         return (
-            ". flowpregel's own plug-ins are not registered either, since this "
-            "installation has no metadata of them: install it again, with "
-            "pip install flowpregel (for a working copy, pip install -e .)"
+            ". flowpregel's own plug-ins are not registered either, because this "
+            "installation has no package metadata: reinstall it with pip install "
+            "flowpregel (for a working copy, pip install -e .)"
         )
     return did_you_mean(name, plugin_names(group))
 

@@ -59,7 +59,7 @@ class Points:
         self._name, at, self._action = [*(fault or "").split(":"), "", ""][:3]
         if fault and not (at.isdigit() and self._action in ACTIONS):
             raise ValueError(
-                f"{FAULT}={fault!r}; use name:n:action, the action one of "
+                f"{FAULT}={fault!r}; use name:n:action, where action is one of "
                 f"{', '.join(ACTIONS)}"
             )
         self._at = int(at or 0)

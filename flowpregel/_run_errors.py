@@ -47,9 +47,9 @@ class CodeChangedError(_DetailedError):
     recorded: str
     now: str
     text = (
-        "the code of {task!r} has changed since {call} was recorded "
-        "(recorded {recorded:.8}, now {now:.8}): pass on_code_change='keep' to "
-        "use what is recorded, or 'rerun' to make it anew"
+        "the code of {task!r} has changed since {call} was recorded (recorded "
+        "{recorded:.8}, now {now:.8}): pass on_code_change='keep' to use the "
+        "recorded result, or 'rerun' to compute it again"
     )
 
 
@@ -69,15 +69,15 @@ class UnmatchedCallsError(_DetailedError):
         calls = "call" if self.count == 1 else "calls"
         fit = "does" if self.count == 1 else "do"
         return (
-            f"{self.count:,} recorded {calls} of {self.task} {fit} not fit "
-            f"(recorded {self.recorded}, asked for {self.called})"
+            f"{self.count:,} recorded {calls} of {self.task} {fit} not match the "
+            f"calls made now (recorded {self.recorded}, now {self.called})"
         )
 
     def __str__(self) -> str:
         return (
-            f"{self.summary}: ask for what was asked before; write "
-            f"@task(adopts={self.task!r}) if the task has become a method or has a new "
-            "name or decorator; or pass on_unmatched='run' to make such calls again"
+            f"{self.summary}: make the same calls as before; write "
+            f"@task(adopts={self.task!r}) if the task was renamed, decorated or "
+            "turned into a method; or pass on_unmatched='run' to run the new calls"
         )
 
 
@@ -87,10 +87,10 @@ class ReplayMismatchError(_DetailedError):
     recorded: str
     called: str
     text = (
-        "the resumed body diverges from what was recorded, though its code and its "
+        "the resumed body made another call than recorded, although its code and its "
         "input are the same\n  recorded: {recorded}\n  now:      {called}\nmake the "
-        "body deterministic: what it calls may depend on its input and on results, not "
-        "on the time, on chance, or on what changes outside"
+        "body deterministic: its calls may depend on its input and on results, but "
+        "not on the time, on chance, or on anything that changes outside"
     )
 
 
@@ -106,16 +106,16 @@ class InputMismatchError(_DetailedError):
     def __str__(self) -> str:
         if self.adopts:
             return (
-                f"the run {self.thread_id!r} cannot go on with this input: {self.why}; "
-                "pass the same input, or adopt=True (--adopt) to go on with the new "
-                "one (what was asked before is not asked again), or start anew with "
-                "another id"
+                f"the run {self.thread_id!r} cannot resume with this input: "
+                f"{self.why}; pass the same input, or pass adopt=True (--adopt) to "
+                "resume with the new one (recorded calls keep their results), or "
+                "start a new run under another id"
             )
         return (
-            f"the run of thread {self.thread_id!r} cannot go on with this input: "
-            f"{self.why}; pass the same input, or invoke(None) to go on with the "
-            "recorded one, or start anew with another thread_id, or without resume= "
-            "and run_id="
+            f"the run of thread {self.thread_id!r} cannot resume with this input: "
+            f"{self.why}; pass the same input, or call invoke(None) to resume with "
+            "the recorded one, or start a new run: use another thread_id, or leave "
+            "out resume= and run_id="
         )
 
 
@@ -128,9 +128,9 @@ class FlowMismatchError(_DetailedError):
     flow: str
     """The name of the workflow that was called."""
     text = (
-        "the run {thread_id!r} is one of workflow {recorded!r}, not of "
-        "{flow!r}: use another id; or, if that is its old name, write "
-        "@entrypoint(..., adopts={recorded!r})"
+        "the run {thread_id!r} belongs to workflow {recorded!r}, not to {flow!r}: "
+        "use another id; or, if {recorded!r} is its old name, write @entrypoint(..., "
+        "adopts={recorded!r})"
     )
 
 
@@ -141,7 +141,7 @@ class RunDiedError(_DetailedError):
     """
 
     thread_id: str
-    text = "the process that had the run {thread_id!r} ended before the run did"
+    text = "the process of the run {thread_id!r} ended before the run did"
 
 
 class UnansweredError(_DetailedError):
@@ -153,9 +153,9 @@ class UnansweredError(_DetailedError):
     def __str__(self) -> str:
         questions = "; ".join(map(repr, self.interrupts))
         return (
-            f"the run {self.thread_id!r} waits for an answer: {questions}. Answer with "
-            f"flow.invoke(Command(resume=...), thread_id={self.thread_id!r}), and run "
-            "it again"
+            f"the run {self.thread_id!r} is waiting for an answer: {questions}. "
+            "Answer with flow.invoke(Command(resume=...), "
+            f"thread_id={self.thread_id!r}), then run it again"
         )
 
 
@@ -177,12 +177,12 @@ class ResourcesError(_DetailedError):
         total = f"{self.available:,g}"
         if self.holders:
             return (
-                f"{needs}, and would wait for ever: of the {total} that there are, "
-                "tasks hold too much that wait "
-                f"for their own calls ({', '.join(self.holders)}); let the tasks that "
-                "are called say what they take, and not those that call them"
+                f"{needs}, and would wait forever: tasks that wait for their own "
+                f"calls ({', '.join(self.holders)}) hold too much of the {total} in "
+                "the pool; declare resources on the called tasks, not on their "
+                "callers"
             )
         return (
-            f"{needs}, and there are {total}: ask for less, "
-            f"or say that there is more with ProcessExecutor(limits={{{name!r}: ...}})"
+            f"{needs}, but the pool has {total}: request less, or give the pool more "
+            f"with ProcessExecutor(limits={{{name!r}: ...}})"
         )

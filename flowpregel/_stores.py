@@ -227,5 +227,5 @@ def _check_mode(folder: str) -> StoreCheck:
     is_private = not mode & 0o077
     finding = f"mode {mode:o}"
     if not is_private:
-        finding += ": others may look into it; chmod 700 it"
+        finding += ": other users can read it; run chmod 700 on it"
     return StoreCheck("store's mode", is_private, finding)

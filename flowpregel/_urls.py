@@ -39,7 +39,7 @@ def plugin_of_url(location: str, scheme: str) -> Any:
     if not location.startswith("//", len(scheme) + 1):
         text = without_credentials(location)
         raise ConfigurationError(
-            f"{text!r} is no complete URL of a store: write {plugin.example}"
+            f"{text!r} is not a complete URL of a store: write {plugin.example}"
         )
     return plugin
 
@@ -55,8 +55,8 @@ def check_folder(location: Any) -> None:
         return
     plugin = plugin_of_url(location, scheme)
     raise ConfigurationError(
-        f"{without_credentials(location)!r} is the URL of a store, and a folder is "
-        f"needed here: give its path, or use the class for {scheme}:// "
+        f"{without_credentials(location)!r} is the URL of a store, but a folder is "
+        f"needed here: pass the path of a folder, or use the class for {scheme}:// "
         f"({', '.join(plugin.classes)})"
     )
 
@@ -88,5 +88,5 @@ def _known_urls() -> str:
         except ConfigurationError:
             examples[f"{scheme}://... (its plug-in cannot be loaded)"] = None
     if not examples:
-        return "no URL is known"
-    return f"known are {', '.join(examples)}"
+        return "no URLs are known"
+    return f"the known URLs are {', '.join(examples)}"

@@ -179,7 +179,9 @@ class GraphDrained(_DetailedError):
     """A run stopped at a barrier because `RunControl.request_drain` asked it to."""
 
     reason: str = "shutdown"
-    text = "Graph drained: {reason}; invoke(None) with the same thread_id goes on"
+    text = (
+        "Graph drained: {reason}; invoke(None) with the same thread_id resumes the run"
+    )
 
 
 class InvalidUpdateError(FlowPregelError):
@@ -271,8 +273,8 @@ class TaskExitError(_DetailedError):
     cause: str
     """The exception with which the code tried that."""
     text = (
-        "Node {node!r} tried to end the program: {cause}; let it return, or raise an "
-        "exception"
+        "Node {node!r} tried to end the program: {cause}; make it return, or raise "
+        "another exception"
     )
 
 
@@ -327,7 +329,7 @@ class CommandFailedError(_DetailedError):
         streams = {"stderr": self.errors.strip(), "stdout": self.output.strip()}
         ends = {name: text[-_END_OF_STREAM:] for name, text in streams.items() if text}
         text = (
-            f"{self.command!r} ended with exit code {self.exit_code}; it wrote last: "
+            f"{self.command!r} ended with exit code {self.exit_code}; its last output: "
         )
         if len(ends) < 2:
             return text + next(iter(ends.values()), "(nothing)")
@@ -351,8 +353,8 @@ class TaskSerializationError(_DetailedError):
         )
         if self.part == "the error":
             remedy = (
-                "an error is rebuilt from its args: give super().__init__() what it "
-                "needs"
+                "an exception is rebuilt from its args: pass all arguments to "
+                "super().__init__()"
             )
         return (
             f"{self.part} of task {self.task!r} cannot be pickled at {self.path}: "
@@ -391,8 +393,8 @@ class StoreBusyError(_DetailedError, StoreError):
     holder: str
     waited: float
     text = (
-        "{path} is held by {holder}; waited {waited:g} s: let it go on, "
-        "end it, or pass StoreOptions(lock_timeout=...)"
+        "{path} is in use by {holder} (waited {waited:g} s): wait for it to finish, "
+        "end it, or pass a longer StoreOptions(lock_timeout=...)"
     )
 
 
@@ -402,9 +404,8 @@ class CommitUnknownError(_DetailedError, StoreError):
     path: str
     reason: str
     text = (
-        "{path}: the connection was cut while a commit was under way, and it is not "
-        "known whether "
-        "that has landed ({reason}): load what is there before you do the same again"
+        "{path}: the connection was lost during a commit, which may or may not have "
+        "been stored ({reason}): load the current state before you try again"
     )
 
 

@@ -198,8 +198,8 @@ class TimeoutPolicy:
             seconds = value.total_seconds() if isinstance(value, timedelta) else value
             if not _is_number(seconds) or seconds <= 0:
                 raise ConfigurationError(
-                    f"{name} must be greater than 0 seconds, not {value!r}; None is no "
-                    "limit"
+                    f"{name} must be greater than 0 seconds, not {value!r}; use None "
+                    "for no limit"
                 )
             object.__setattr__(self, name, float(seconds))
         if self.refresh_on not in ("auto", "heartbeat"):
@@ -258,8 +258,8 @@ class CachePolicy:
             )
         if self.ttl is not None and (not _is_number(self.ttl) or self.ttl <= 0):
             raise ConfigurationError(
-                f"ttl must be greater than 0 seconds, not {self.ttl!r}; None is for "
-                "ever"
+                f"ttl must be greater than 0 seconds, not {self.ttl!r}; use None for "
+                "no limit"
             )
 
 
@@ -359,7 +359,7 @@ def bytes_of(value: int | str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", str(value).strip().upper())
     if match is None or match[2] not in _UNITS:
         raise ConfigurationError(
-            f"{value!r} is no size; use bytes, or text such as '2GB'"
+            f"{value!r} is not a size; use bytes, or text such as '2GB'"
         )
     return int(float(match[1]) * _UNITS[match[2]])
 

@@ -389,7 +389,7 @@ def _input_of(
     try:
         return node.mapper(value)
     except Exception as error:
-        error.add_note(f"while the input of node {node.name!r} was made")
+        error.add_note(f"while the input of node {node.name!r} was built")
         raise
 
 

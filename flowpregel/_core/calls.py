@@ -340,8 +340,8 @@ def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
     if isinstance(outcome, Returned) and unseen:
         task, error = next(iter(unseen.items()))
         error.add_note(
-            f"nobody looked at this failure of {task.call}: ask each call for its "
-            ".result(), or for its .exception() to go on without it"
+            f"the body did not check this failure of {task.call}: read the .result() "
+            "of each call, or its .exception() to continue despite a failure"
         )
         outcome = Raised(error)
     if isinstance(outcome, Raised) and not body.running:
@@ -358,7 +358,7 @@ def _note_others(error: BaseException, unseen: Sequence[Task]) -> None:
     listing = ", ".join(texts[:SHOWN_FAILURES])
     if len(texts) > SHOWN_FAILURES:
         listing += ", ..."
-    error.add_note(f"{len(texts)} more failed, and nobody looked: {listing}")
+    error.add_note(f"other unchecked failures ({len(texts)}): {listing}")
 
 
 # ---------------------------------------------------------------- failures of tasks

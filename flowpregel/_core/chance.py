@@ -163,5 +163,5 @@ def _call_texts(recorded: CallRecord, now: CallRecord) -> list[str]:
         difference = "a part that is not shown"
         if hidden:
             difference = f"the content of {', '.join(hidden)}"
-        texts[1] += f" (what differs is {difference})"
+        texts[1] += f" (they differ in {difference})"
     return texts

@@ -86,8 +86,8 @@ def changed_files(
         was = before.get(path)
         if was is not None and was[0] != digest:
             text = (
-                f"file {path!r} was {was[1]:,} bytes [{str(was[0])[:8]}] "
-                f"and is {size:,} bytes [{digest[:8]}]"
+                f"file {path!r} was {was[1]:,} bytes [{str(was[0])[:8]}] and is now "
+                f"{size:,} bytes [{digest[:8]}]"
             )
             changed.append(((path, digest, size), text))
     return changed

@@ -110,8 +110,8 @@ def note_left_behind(
     """
     if outcome.goes_on:
         run.outbox.note(
-            f"{task.call} cannot be stopped where it runs: it goes on there, and its "
-            "result will not be recorded"
+            f"{task.call} cannot be stopped where it runs: it continues there, but "
+            "its result will not be recorded"
         )
 
 

@@ -159,7 +159,7 @@ def line_of(error: Any) -> str:
     try:
         text = str(error)
     except Exception as problem:  # noqa: BLE001 - a user's __str__ may raise anything
-        text = f"(its text cannot be had: {type(problem).__name__})"
+        text = f"(its text is not available: {type(problem).__name__})"
     first = text.strip().partition("\n")[0]
     return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]
 
@@ -280,8 +280,9 @@ def is_named(task: Any, name: str) -> bool:
 def unseen_notice(name: str, values: str) -> str:
     """Return the notice for code that refers to *values* without content."""
     return (
-        f"the code of {name!r} refers to {values}, whose content the digest of code "
-        "cannot see: an edit of it is not noticed; of a task, version= pins it"
+        f"the code of {name!r} refers to {values}, but the code digest does not cover "
+        "that content: a change in it goes unnoticed; for a task, pass version= and "
+        "change it by hand"
     )
 
 
@@ -329,8 +330,8 @@ class OtherCodeNotice:
         """
         results = "results were" if self.old_results > 1 else "result was"
         text = (
-            f"{self.name}: {self.old_results:,} {results} made by other code, and used "
-            "as recorded (on_code_change='rerun' makes them anew)"
+            f"{self.name}: {self.old_results:,} {results} computed by other code and "
+            "used as recorded (on_code_change='rerun' computes them again)"
         )
         if self.new_results:
             old = f"{self.old_results:,} result{'s' * (self.old_results > 1)}"

@@ -106,8 +106,8 @@ class AskedQuestions:
             if self.is_answered(index):
                 self.notices.append(
                     f"{self._name}: the answer to "
-                    f"{_question_text(self.records[index])} was not used, for "
-                    "that was not asked again; it is kept"
+                    f"{_question_text(self.records[index])} was not used, because the "
+                    "question was not asked again; the answer is kept"
                 )
 
     def _take_by_order(self, index: int, question: QuestionRecord) -> int:
@@ -120,8 +120,8 @@ class AskedQuestions:
         elif known.content:
             self.notices.append(
                 f"{self._name}: the answer to {_question_text(known)} is used for "
-                f"{_question_text(question)}, which the same code asks in its place "
-                "now; ask for the same each time, or make what is asked in a task"
+                f"{_question_text(question)}, which the same code now asks instead; "
+                "ask the same question each time, or compute the question in a task"
             )
         return index
 
@@ -133,9 +133,9 @@ class AskedQuestions:
             _question_text(self.records[index]) for index in self._unused
         )
         self.notices.append(
-            f"{self._name}: its code or its input has changed since it asked {before}; "
-            f"{_question_text(question)} is another question, and is asked; "
-            "an answer to the former is kept"
+            f"{self._name}: the code or the input has changed since it asked "
+            f"{before}; {_question_text(question)} is a new question, so it is asked; "
+            "answers to earlier questions are kept"
         )
 
 

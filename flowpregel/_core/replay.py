@@ -54,9 +54,9 @@ class ReplayReport:
             lines.append(OtherCodeNotice(name, recorded, now, count, new_count))
         if self.is_changed and (self.answered or self.executed or self.unreplayed):
             lines.append(
-                f"code or input has changed; calls: {self.answered:,} answered from "
-                f"the record, {self.executed:,} run anew, "
-                f"{self.unreplayed:,} not asked for"
+                f"the code or the input has changed; calls: {self.answered:,} "
+                f"answered from the record, {self.executed:,} executed, "
+                f"{self.unreplayed:,} not made again"
             )
         for name, values in self.unseen.items():
             lines.append(unseen_notice(name, values))

@@ -110,8 +110,8 @@ def _goto_write(program: Program, target: Any) -> Write:
     channel = f"{TO_NODE}{target}"
     if channel not in program.channels:
         raise errors.InvalidUpdateError(
-            f"Command(goto={target!r}): there is no node of that name to go to; "
-            f"the nodes are: {', '.join(sorted(program.nodes))}"
+            f"Command(goto={target!r}): there is no such node; the nodes are: "
+            f"{', '.join(sorted(program.nodes))}"
         )
     return channel, "__start__"
 
@@ -219,8 +219,9 @@ def _after_goto(
         return {ANY_QUESTION: resume}
     for question in dropped:
         run.outbox.note(
-            f"the answer to {outlined(question.value)} is kept, and no task takes it: "
-            f"goto=Send(...) has replaced the task that asked (interrupt {question.id})"
+            f"the answer to {outlined(question.value)} is kept, but no task receives "
+            "it: goto=Send(...) has replaced the task that asked (interrupt "
+            f"{question.id})"
         )
     return answers
 
@@ -246,7 +247,7 @@ def _answers_of(
         return dict(resume)
     if len(pending) > 1:
         raise errors.UnknownInterruptError(
-            f"{len(pending)} interrupts wait for an answer: say which one with "
+            f"{len(pending)} interrupts are waiting for an answer: choose one with "
             "Command(resume={interrupt_id: answer})",
             "ambiguous",
             (),
@@ -258,8 +259,8 @@ def _answers_of(
     if is_at_rest and plan(run.program, run.state, None, run.step_context()):
         return {}  # The thread is only at a breakpoint, so it continues.
     raise errors.UnknownInterruptError(
-        "there is nothing to resume: no interrupt of this thread waits for an answer; "
-        "pass an input, or the thread_id of a run that asks"
+        "there is nothing to resume: no interrupt of this thread is waiting for an "
+        "answer; pass an input, or the thread_id of a run that is waiting"
     )
 
 
@@ -275,7 +276,8 @@ def _check_ids(
     pending = list(questions)
     raise errors.UnknownInterruptError(
         f"interrupt {unknown[0]} is not waiting for an answer: it was answered, or "
-        f"never asked on this thread; waiting are: {', '.join(pending) or 'none'}",
+        "belongs to another thread; the waiting interrupts are: "
+        f"{', '.join(pending) or 'none'}",
         "not_pending",
         unknown,
         pending,

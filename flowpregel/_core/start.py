@@ -307,7 +307,7 @@ def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
     sends = run.state.channels.get(records.TASKS)
     if sends is not None and sends.is_available():
         due.append((records.TASKS, sends.get()))
-    check_writes(run.program, "what this thread is to do next", due)
+    check_writes(run.program, "the next superstep of this thread", due)
 
 
 # ---------------------------------------------------------------- input
@@ -327,8 +327,8 @@ def _start_over(run: Run, user_input: Any) -> Steps:
     elif run.state.unsaved is None or not isinstance(user_input, Command):
         channels = ", ".join(names(run.program.input_channels))
         raise errors.EmptyInputError(
-            f"Received no input for {channels}: pass one; "
-            "None goes on with a run that is there, under its thread_id"
+            f"Received no input for {channels}: pass one; None only resumes an "
+            "existing run, under its thread_id"
         )
     yield from run.save_checkpoint("input", run.next_due())
 
@@ -349,9 +349,8 @@ def _abandonment_notice(run: Run) -> list[Emit]:
     thread_id = run.options.address.thread_id
     calls = "call" if count == 1 else "calls"
     text = (
-        f"an unfinished run with {count:,} finished {calls} is left behind: "
-        f"to go on with it, use run(..., id={thread_id!r}) or "
-        f"invoke(None, thread_id={thread_id!r})"
+        f"an unfinished run with {count:,} finished {calls} is left behind: to resume "
+        f"it, use run(..., id={thread_id!r}) or invoke(None, thread_id={thread_id!r})"
     )
     return [Emit("notices", text)]
 

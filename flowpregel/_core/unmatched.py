@@ -85,10 +85,13 @@ def held_calls(name: str, waiting: Iterable[Task]) -> list[Task]:
 
 def notice_of(error: UnmatchedCallsError, name: str) -> str:
     """Return the notice before a call of the task *name* is made."""
-    text = f"{error.summary}; Ctrl-C now, or on_unmatched='error'"
+    text = (
+        f"{error.summary}; to stop before the new calls run, press Ctrl-C now, or "
+        "pass on_unmatched='error'"
+    )
     if error.task == name.removesuffix(".map"):
         return text
-    return f"{text}; adopts={error.task!r} if that is the old name of the task"
+    return f"{text}; if that is the old name of the task, pass adopts={error.task!r}"
 
 
 def _first_unmatched(

@@ -50,7 +50,7 @@ def lost_result(writes: Iterable[Write]) -> ValueEncodingError | None:
 def check_policy(policy: UnreadablePolicy, error: ValueEncodingError) -> None:
     """Raise *error* unless *policy* has unreadable values computed again."""
     if policy == "error":
-        error.add_note("on_unreadable='rerun' makes it anew")
+        error.add_note("pass on_unreadable='rerun' to compute it again")
         raise error
 
 
@@ -79,7 +79,7 @@ def with_input(
         return saved
     if value is None or policy == "error":
         recorded.error.add_note(
-            "with on_unreadable='rerun' an input that is given takes its place"
+            "to replace it, pass an input and on_unreadable='rerun'"
         )
         raise recorded.error
     replaced = {**values, channel: value}
@@ -97,8 +97,9 @@ def _refuse_lost_channels(saved: Saved, policy: UnreadablePolicy) -> None:
         return
     if policy == "rerun":
         error.add_note(
-            "on_unreadable='rerun' makes calls and nodes anew, not what channels "
-            "hold; an input takes the place of the recorded one with run(..., id=)"
+            "on_unreadable='rerun' runs calls and nodes again, but cannot restore "
+            "the value of a channel; to replace the recorded input, pass another one "
+            "to run(..., id=)"
         )
     raise error
 

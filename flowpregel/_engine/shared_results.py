@@ -33,8 +33,8 @@ class SharedResults:
         """
         if self._cache is None:
             raise ConfigurationError(
-                f"{keys[0][0][2]!r} shares its results, and the run has nowhere to "
-                "keep them: give the entrypoint or the graph a checkpointer, or "
+                f"{keys[0][0][2]!r} shares its results, but the run has nowhere to "
+                "store them: give the entrypoint or the graph a checkpointer, or "
                 'cache="results.lmdb"'
             )
         values = self._cache.get(keys)

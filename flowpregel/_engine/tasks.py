@@ -394,12 +394,12 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
     if capabilities.runs_here and not resources.of_a_process:
         return
     counted = (
-        "limit, rate and priority alone" if capabilities.runs_here else "none of it"
+        "only limit, rate and priority" if capabilities.runs_here else "none of them"
     )
     raise ConfigurationError(
-        f"task {node.name!r} says what it takes (cpus, memory, gpus, limit, rate, "
-        f"priority or isolation), but {kind} counts {counted}: use "
-        "executor='processes', and a function that is not async"
+        f"task {node.name!r} declares resources (cpus, memory, gpus, limit, rate, "
+        f"priority or isolation), but {kind} enforces {counted}: use "
+        "executor='processes' and a sync function"
     )
 
 

@@ -46,7 +46,7 @@ class DryRun:
 
     Example:
         >>> print(DryRun(answered=299, would_run={"parse": 201}))
-        calls: 299 answered, 201 would run (parse 201), 0 not asked for
+        calls: 299 answered, 201 would run (parse 201), 0 not made again
     """
 
     is_done: bool = False
@@ -87,19 +87,19 @@ class DryRun:
 
     def __str__(self) -> str:
         if self.is_done:
-            lines = ["done: its result is kept"]
+            lines = ["finished: its result is stored"]
         else:
             would_run = sum(self.would_run.values())
             lines = [
-                f"calls: {self.answered:,} answered, {would_run:,} would run"
-                f"{_counts_text(self.would_run)}, {self.not_asked:,} not asked for"
+                f"calls: {self.answered:,} answered, {would_run:,} would "
+                f"run{_counts_text(self.would_run)}, {self.not_asked:,} not made again"
             ]
         if self.other_code:
             names = _counts_text(self.other_code)
-            lines.append(f"answers of other code than now{names}")
+            lines.append(f"results of other code{names}")
         lines.extend(self.changed_files)
         if self.is_changed:
-            lines.append("its body has other code or another input now")
+            lines.append("the code or the input of the body has changed")
         lines.extend(self.diff.splitlines())
         if self.error:
             lines.append(f"it would fail: {self.error}")

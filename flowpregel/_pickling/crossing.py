@@ -228,8 +228,8 @@ def class_sent(name: str, called: str) -> type:
     kind: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
     if kind is None:
         raise AttributeError(
-            f"class {called} came back from a worker, and is gone here: keep it in a "
-            "module"
+            f"class {called} came back from a worker, but no longer exists here: "
+            "define it in a module"
         )
     return kind
 

@@ -250,9 +250,9 @@ class SharedSpace:
             if code.unseen:
                 raise ConfigurationError(
                     f"the code of {home[1]!r} refers to {' and '.join(code.unseen)}, "
-                    "whose content the digest of code cannot see: its results cannot "
-                    "be shared, because an edit of that would not be noticed; give the "
-                    "task a version= to change by hand"
+                    "but the code digest does not cover that content: its results "
+                    "cannot be shared, because a change in it would go unnoticed; "
+                    "give the task a version=, and change it by hand"
                 )
             parts.append(code.digest)
         self._codes = codes
@@ -472,7 +472,7 @@ class _Feeder:
             code = code_digest(class_)
             if code.unseen and self._strict:
                 raise ConfigurationError(
-                    f"{self._what} cannot be told apart by content: the class "
+                    f"{self._what} cannot be compared by content: the class "
                     f"{class_.__qualname__} refers to {' and '.join(code.unseen)}; "
                     "give the cache policy a key_func, or the task a version"
                 )
@@ -482,9 +482,9 @@ class _Feeder:
     def _refuse(self, value: Any, error: Exception) -> None:
         if self._strict:
             raise ConfigurationError(
-                f"{self._what} cannot be told apart by content: a "
-                f"{type(value).__qualname__} is part of it ({error}); give the cache "
-                "policy a key_func, or the task a version"
+                f"{self._what} cannot be compared by content, because of a "
+                f"{type(value).__qualname__} ({error}); give the cache policy a "
+                "key_func, or the task a version"
             ) from error
         self._update(b"?")
         self.feed(definition_of(type(value)))

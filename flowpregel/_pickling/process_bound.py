@@ -43,8 +43,8 @@ class Placeholder:
         if name.startswith("__"):
             raise AttributeError(name)
         raise ConfigurationError(
-            f".{name} of {self!r} was asked for in a worker process: ask outside of "
-            "the run, or give the node executor='threads'"
+            f".{name} of {self!r} is not available in a worker process: use it "
+            "outside of the run, or give the node executor='threads'"
         )
 
     def __repr__(self) -> str:

@@ -260,9 +260,9 @@ def _made_by(factory: Callable[[], Any]) -> Any:
     manager = factory()
     if _is_async(manager):
         raise ConfigurationError(
-            f"{factory!r} makes an async context manager, and only async nodes of an "
-            "async run can read that (give the Context the class, or the function "
-            "that makes it); use a plain one, or enter it inside the node"
+            f"{factory!r} makes an async context manager, which only async nodes of "
+            "an async run can read (pass the Context the class, or the function that "
+            "makes it); use a plain one, or enter it inside the node"
         )
     if not hasattr(manager, "__enter__"):
         raise ConfigurationError(

@@ -57,8 +57,8 @@ class NamedBarrierValue(BaseChannel[None, Name]):
             if not self._is_name(value):
                 waited = ", ".join(sorted(map(repr, self.names)))
                 raise InvalidUpdateError(
-                    f"channel {self.key!r} waits for {waited}, and was written "
-                    f"{value!r}; write one of them, or add it to the names"
+                    f"channel {self.key!r} waits for {waited}, but {value!r} was "
+                    "written; write one of these names, or add it to the names"
                 )
             new.add(value)
         if new <= self.seen:

@@ -77,8 +77,9 @@ def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
         size = max(size, len(data))
         if size > free_bytes:
             return (
-                f"a {kind} of {size:,} bytes is too large beside the others: "
-                f"StoreOptions(kept_arguments={limit}) says how many are kept of a call"
+                f"a {kind} of {size:,} bytes is too large to be stored with the "
+                f"others: StoreOptions(kept_arguments={limit}) limits the bytes of "
+                "one call"
             )
         free_bytes -= size
         return data

@@ -190,7 +190,10 @@ class DurableSaver(RecordSaver):
             ConfigurationError: A name is empty, or both names are the same.
         """
         if not old or not new or old == new:
-            raise ConfigurationError(f"rename {old!r} to {new!r}: use two full names")
+            raise ConfigurationError(
+                f"rename {old!r} to {new!r}: use full names, such as "
+                "'package.module.Class', that differ"
+            )
         meta = self._tables.meta
 
         def work(transaction: Any) -> None:

@@ -348,8 +348,8 @@ def version_after(current: Version | None) -> int:
     """
     if isinstance(current, str):
         raise ConfigurationError(
-            f"version {current!r} is a text of another saver; go on with the saver "
-            "that made it"
+            f"version {current!r} is the text of another saver; continue with the "
+            "saver that made it"
         )
     return max(time.time_ns(), int(current or 0) + 1)
 

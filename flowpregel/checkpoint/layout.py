@@ -120,8 +120,8 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
     encoded = checkpoint_id.encode("utf-8", "surrogatepass")
     if len(encoded) > LONGEST_ID:
         raise ConfigurationError(
-            f"checkpoint id {checkpoint_id[:40]!r}... has {len(encoded)} bytes; "
-            f"at most {LONGEST_ID} can be kept"
+            f"checkpoint id {checkpoint_id[:40]!r}... has {len(encoded)} bytes; at "
+            f"most {LONGEST_ID} are allowed"
         )
     return prefix + encoded.replace(b"\0", b"\0\xff") + _END
 
@@ -435,7 +435,7 @@ class Tables:
             yield from items
             last = items[-1][0]
             if last < start:
-                raise table.corrupt(last, "is out of its order")
+                raise table.corrupt(last, "is out of order")
             start = last + b"\0"
 
     # ------------------------------------------------------------ checkpoints
@@ -483,7 +483,7 @@ class Tables:
             transaction, prefix, bound, backwards=True
         ):
             if bound and key >= bound:
-                raise self.checkpoints.corrupt(key, "is out of its order")
+                raise self.checkpoints.corrupt(key, "is out of order")
             record = CheckpointRecord(*self.fields_of(data))
             yield id_in(key), self._completed(transaction, prefix, record)
             bound = key

@@ -130,7 +130,7 @@ class LMDBSaver(DurableSaver):
         if files.exists(target) or not files.create(
             target, self._store.environment.copy
         ):
-            raise StoreError(f"there is a store at {target} already; give a new folder")
+            raise StoreError(f"there is already a store at {target}; give a new folder")
         files.close_to_others(target)
 
     def compact(self) -> None:
@@ -174,7 +174,7 @@ class LMDBSaver(DurableSaver):
         StoreOptions(encryption_key=encryption_key, trust=key)
         same = self._store.seal
         is_kept = key is None and same.is_kept
-        self._store.seal_anew(Seal(key or same.key, encryption_key, is_kept=is_kept))
+        self._store.seal_again(Seal(key or same.key, encryption_key, is_kept=is_kept))
 
     def free_reserve(self) -> bool:
         return drop_ballast(self.path)

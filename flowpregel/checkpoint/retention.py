@@ -320,8 +320,8 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
         record.checkpoints for record in tables.namespaces(transaction, target)
     ):
         raise ConfigurationError(
-            f"thread {target!r} has checkpoints already; copy to a new thread_id, "
-            "or delete_thread it first"
+            f"thread {target!r} already has checkpoints; copy to a new thread_id, or "
+            "call delete_thread first"
         )
     for namespace in sources:
         twin = tables.ensure_namespace(
@@ -368,7 +368,7 @@ def undo_calls(
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None or address.checkpoint_id is None:
-        raise ConfigurationError(f"there is nothing to take back at {address}")
+        raise ConfigurationError(f"there is nothing to undo at {address}")
     pending = tables.writes.scan(
         transaction, layout.checkpoint_key(namespace.prefix, address.checkpoint_id)
     )

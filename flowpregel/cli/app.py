@@ -33,9 +33,9 @@ def _commands() -> Iterator[click.Command]:
 
 
 _HINTS = {
-    "extra argument": "a store is named with --store PATH",
-    "No such option '--store'": "here the store is named by itself, without the option",
-    r"No such option '-\d": "what begins so comes last, after two dashes: -- -5",
+    "extra argument": "name the store with --store PATH",
+    "No such option '--store'": "give the store as an argument, without --store",
+    r"No such option '-\d": "put this value last, after two dashes: -- -5",
 }
 """Advice for a usage error, by a pattern of the error's message."""
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")
@@ -119,9 +119,9 @@ def _with_hint(error: click.UsageError) -> click.UsageError:
         "max_content_width": 100,
     },
     epilog=(
-        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 4 the "
-        "store cannot be used, 75 ended in time and to be run again, 130 stopped by "
-        "Ctrl-C or `cancel`."
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waiting for an answer, 4 the "
+        "store cannot be used, 75 stopped at a time limit (run it again), 130 "
+        "stopped by Ctrl-C or `cancel`."
     ),
 )
 @click.version_option(package_name="flowpregel", prog_name="flowpregel")

@@ -111,7 +111,9 @@ def _print_checked(runs: Mapping[str, DryRun]) -> Code:
         lines.append(f"{thread_id}\n{run}".replace("\n", "\n  "))
         misfits += not run.fits
         unfinished += not run.is_done
-    lines.append(f"unfinished runs: {unfinished:,}; do not fit the code: {misfits:,}")
+    lines.append(
+        f"unfinished runs: {unfinished:,}; runs that do not match the code: {misfits:,}"
+    )
     console.print_result(rows, *lines)
     return Code.FAILED if misfits else Code.OK
 
@@ -122,7 +124,7 @@ def _print_checked(runs: Mapping[str, DryRun]) -> Code:
     "--pdb",
     "in_pdb",
     is_flag=True,
-    help="Look at its error in Python's debugger.",
+    help="Open its error in Python's debugger.",
 )
 def debug_command(
     thread: str,
@@ -145,7 +147,7 @@ def debug_command(
     with targets.open_saver(path, readonly=True) as saver:
         arguments = saver.kept_arguments(work.address, work.id)
     if arguments is None:
-        raise ConfigurationError(f"the arguments of {work.name} are not kept")
+        raise ConfigurationError(f"the arguments of {work.name} are not stored")
     function = _repeatable_function(arguments)
     try:
         # What the function prints goes to stderr, because stdout is only for the
@@ -172,13 +174,13 @@ def _repeatable_function(arguments: StoredArguments) -> Callable[..., Any]:
         ConfigurationError: There is no such function, or an argument was not stored.
     """
     for position, reason in arguments.missing.items():
-        raise ConfigurationError(f"argument {position!r} was not kept: {reason}")
+        raise ConfigurationError(f"argument {position!r} was not stored: {reason}")
     try:
         task = resolve_name(arguments.function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"there is no task {arguments.function} ({error}); "
-            "it has to be at the top of its module"
+            f"there is no task {arguments.function} ({error}); define it at the top "
+            "level of its module"
         ) from error
     if not arguments.function.endswith(".map"):
         function: Callable[..., Any] = getattr(task, "call_here", task)
@@ -228,9 +230,9 @@ def _attempts_text(work: Work) -> str:
     """Return a text about the attempts that led to a call's result."""
     ran = work.ran
     if ran is None:
-        return "it has begun; when and where was not kept"
+        return "started; the time and the process were not recorded"
     if not ran.attempts:
-        return "not at all: a cache had the result"
+        return "never; the result came from a cache"
     text = f"at {console.utc_text(ran.began)} by {ran.executor}, process {ran.pid}"
     if ran.attempts > 1:
         text = f"{ran.attempts} times, the last {text}"
@@ -240,21 +242,21 @@ def _attempts_text(work: Work) -> str:
 def _next_run_text(work: Work, flow: Pregel) -> str:
     """Return a text about how the next run treats a call, if it makes it again."""
     if work.state == "failed":
-        return "it is tried again, unless the flow has caught its failure"
+        return "it is tried again, unless the flow handled the failure"
     if work.state != "done" or work.call_key is None:
-        return "it is made, or goes on"
+        return "it runs, or continues"
     name = work.call_key.name.removesuffix(".map")
     codes = {task.code for task in _tasks_beside(flow) if task.name == name}
     if not codes:
         return (
-            f"the record answers it; there is no task {name!r} beside the flow "
-            "to compare with"
+            "the recorded result is used; its code cannot be compared, because the "
+            f"flow's module has no task {name!r}"
         )
     if work.call_key.code in codes:
-        return "the record answers it; its code is what it was"
+        return "the recorded result is used; the code is unchanged"
     return (
-        "the record answers it, though its code has changed; "
-        "on_code_change='rerun' makes it anew"
+        "the recorded result is used, although the code has changed; "
+        "on_code_change='rerun' computes it again"
     )
 
 
@@ -270,7 +272,7 @@ def _tasks_beside(flow: Pregel) -> Iterator[Any]:
 _FAILED = click.Option(
     ["--failed"],
     is_flag=True,
-    help="Those too that the flow has dealt with.",
+    help="Include the failures that the flow handled.",
 )
 
 
@@ -312,7 +314,7 @@ def redo_command(
     lines = [f"taken back: {name}" for name in names]
     console.print_result({"thread_id": thread, "taken_back": names}, *lines)
     command = ["flowpregel", "resume", thread, "--store", str(store)]
-    print_note(f"go on with: {shlex.join(command)}")
+    print_note(f"resume with: {shlex.join(command)}")
 
 
 def _take_back(store: str | None, calls: Sequence[Work]) -> None:
@@ -363,8 +365,7 @@ def _select_call(
         return matches[0]
     if matches:
         raise ConfigurationError(
-            f"{len(matches)} calls may be meant; name one by its id:"
-            f"{_list_calls(matches)}"
+            f"{len(matches)} calls match; name one by its id:{_list_calls(matches)}"
         )
     problem = f"there is no {kind}"
     if name is not None:
@@ -389,7 +390,7 @@ def _list_calls(calls: Sequence[Work]) -> str:
     "--follow",
     "-f",
     is_flag=True,
-    help="Go on until no run has the thread.",
+    help="Follow the output until the run stops.",
 )
 def logs_command(
     thread: str,
@@ -422,7 +423,7 @@ def logs_command(
             return
         if call is not None:
             raise ConfigurationError(f"no call {call!r} has printed anything")
-        print_note("no output is kept; it is that of calls in worker processes")
+        print_note("no output is stored; only calls in worker processes have any")
 
 
 class _OutputPrinter:

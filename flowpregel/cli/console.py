@@ -57,7 +57,7 @@ def duration(
     match = _DURATION.fullmatch(value)
     if not value or match is None:
         raise click.BadParameter(
-            f"{value!r} is no duration: write 3h50m, 7d, 90s or 90"
+            f"{value!r} is not a duration: write 3h50m, 7d, 90s or 90"
         )
     seconds = 0.0
     for number, unit in zip(match.groups(), _SECONDS.values(), strict=True):
@@ -140,11 +140,11 @@ def _flag(name: str, text: str) -> click.Option:
 
 INTERNALS = _flag(
     "--internals",
-    "Show the engine's own channels and steps too, by their names.",
+    "Also show the internal channels and steps of the engine.",
 )
 TRUST_OPTION = _flag(
     "--trust",
-    "Open a store that others own or may write, or that has another key.",
+    "Open a store that other users own or can write to, or that has another key.",
 )
 AS_JSON = _flag(
     "--json",

@@ -64,7 +64,7 @@ _limit = click.option(
     type=console.COUNT,
     metavar="N",
     default=20,
-    help="At most the newest N (20).",
+    help="Show at most the newest N (20).",
 )
 _full = click.option(
     "--full",
@@ -79,7 +79,7 @@ _full = click.option(
 @click.option(
     "--status",
     type=click.Choice(get_args(Status)),
-    help="Only threads of this status.",
+    help="Show only threads with this status.",
 )
 def ls_command(status: str | None, store: str | None) -> None:
     """List the threads of a store, the last changed first.
@@ -124,7 +124,7 @@ def ls_command(status: str | None, store: str | None) -> None:
 @click.option(
     "--flow",
     metavar="MODULE:FLOW",
-    help="Import it too, to show what comes next.",
+    help="Also import the flow, to show what comes next.",
 )
 @_limit
 @_full
@@ -192,7 +192,7 @@ def _print_thread(
         parts.append("")
         parts.append(console.make_table(_TASK_COLUMNS, rows))
     if hidden:
-        parts.append(f"and {hidden:,} before that are done; --full shows them")
+        parts.append(f"{hidden:,} earlier tasks are done; --full shows them")
     console.print_result({**facts, "tasks": tasks}, *parts)
 
 
@@ -432,12 +432,12 @@ def stats_command(store: str | None) -> None:
 @click.option(
     "--xray",
     is_flag=True,
-    help="Draw the graphs that are nodes too.",
+    help="Also draw the graphs that are nodes of the graph.",
 )
 @click.option(
     "--dot",
     is_flag=True,
-    help="In Graphviz's language: dot -Tsvg makes a picture.",
+    help="Print Graphviz source; dot -Tsvg turns it into a picture.",
 )
 def graph_command(
     flow: str,
@@ -453,7 +453,7 @@ def graph_command(
     has_language = options["mermaid"] or options["dot"]
     if thread is not None and has_language:
         raise click.UsageError(
-            "what a run did is drawn as a table: leave out --mermaid and --dot"
+            "a run is drawn as a table: leave out --mermaid and --dot"
         )
     drawing = _drawing(
         flow,

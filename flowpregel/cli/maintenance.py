@@ -25,7 +25,7 @@ from flowpregel.errors import ConfigurationError, FlowPregelError
 from flowpregel.policies import bytes_of
 from flowpregel.storage.renames import importable
 
-_AGE = "Keep what is younger: 90s, 30m, 12h, 7d, 4w."
+_AGE = "Keep checkpoints that are younger: 90s, 30m, 12h, 7d, 4w."
 _NEEDED = (
     "flowpregel",
     "cloudpickle",
@@ -51,12 +51,12 @@ _LEAST_SHM = 64 << 20
     "--at",
     "checkpoint",
     metavar="CHECKPOINT",
-    help="Go on from this checkpoint.",
+    help="Fork at this checkpoint.",
 )
 @click.option(
     "--flow",
     metavar="MODULE:FLOW",
-    help="With --at; by default the recorded one.",
+    help="The flow, for --at; by default the recorded one.",
 )
 def fork_command(
     thread: str,
@@ -94,7 +94,7 @@ def fork_command(
             "checkpoint": newest.id,
             "step": newest.step,
         },
-        f"thread {new_thread} stands at {position}, checkpoint {newest.id}",
+        f"thread {new_thread} is at {position}, checkpoint {newest.id}",
     )
 
 
@@ -113,7 +113,7 @@ def rm_command(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
         if not yes:
             if not sys.stdin.isatty():
                 raise ConfigurationError(
-                    "nobody can be asked here: pass --yes to delete"
+                    "cannot ask for confirmation here: pass --yes to delete"
                 )
             click.confirm(
                 f"Delete {names} from {saver.path}?",
@@ -148,7 +148,7 @@ def rm_command(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
 @click.option(
     "--compact",
     is_flag=True,
-    help="Make the file smaller too; no other process may use it.",
+    help="Also shrink the file; no other process may use the store.",
 )
 def gc_command(
     threads: tuple[str, ...],
@@ -171,8 +171,8 @@ def gc_command(
     has_bounds = retention != Retention()
     if not has_bounds and not compact:
         raise ConfigurationError(
-            "say what to keep: --keep-last, --max-age or --max-bytes; "
-            "or --compact alone"
+            "choose what to keep: --keep-last, --max-age or --max-bytes; or "
+            "--compact alone"
         )
     dropped = 0
     with targets.open_to_write(store) as saver:
@@ -185,7 +185,7 @@ def gc_command(
         store_size = saver.size()
     console.print_result(
         {"dropped": dropped, "bytes": store_size},
-        f"dropped {dropped:,} checkpoints; the store takes up {size_text(store_size)}",
+        f"dropped {dropped:,} checkpoints; the store uses {size_text(store_size)}",
     )
 
 
@@ -233,8 +233,8 @@ def _check_names(old: str, new: str) -> None:
         )
     if old_value is not None and old_value is not new_value:
         raise ConfigurationError(
-            f"there is still a {old}, which is not {new}: what values mean by it could "
-            "not be told; give it another name first, or pass "
+            f"{old} still exists and is not {new}, so values that name it would be "
+            "ambiguous; give it another name first, or pass "
             "StoreOptions(renamed=...) in the program"
         )
 

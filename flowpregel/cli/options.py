@@ -52,7 +52,7 @@ def load_json(option: str, value: str) -> Any:
         raise ConfigurationError(f"{option}: {error}") from error
     except ValueError as error:
         raise ConfigurationError(
-            f"{option} is not JSON: {error}; a text needs quotes of its own: '\"text\"'"
+            f"{option} is not JSON: {error}; text needs its own quotes: '\"text\"'"
         ) from error
 
 
@@ -61,8 +61,8 @@ def load_input(value: str) -> Any:
     flow_input = load_json("--input", value)
     if flow_input is None:
         raise ConfigurationError(
-            "--input is null, and a run needs input to start with; "
-            "`flowpregel resume` goes on"
+            "--input is null, but a run needs an input to start; `flowpregel resume` "
+            "resumes a run without one"
         )
     return flow_input
 
@@ -111,12 +111,12 @@ RUN_OPTIONS = (
         ["--max-concurrency"],
         type=console.COUNT,
         metavar="N",
-        help="At most N tasks at a time.",
+        help="Run at most N tasks at a time.",
     ),
     click.Option(
         ["--durability"],
         type=click.Choice(["sync", "async", "exit"]),
-        help="When a result is on disk: sync, async (default) or exit.",
+        help="When results are written to disk: sync, async (default) or exit.",
     ),
     click.Option(
         ["--metadata"],
@@ -124,21 +124,21 @@ RUN_OPTIONS = (
         metavar="NAME=VALUE",
         callback=_metadata,
         help=(
-            "Kept with the run's checkpoints: NAME=VALUE, VALUE as JSON or text; "
-            "several times."
+            "Metadata of the run's checkpoints: NAME=VALUE, with VALUE as JSON or "
+            "text; repeatable."
         ),
     ),
     click.Option(
         ["--tag", "tags"],
         multiple=True,
         metavar="TAG",
-        help="Kept with the run's checkpoints, and given to tasks; several times.",
+        help="A tag for the run's checkpoints, which tasks can read; repeatable.",
     ),
     click.Option(
         ["--context"],
         metavar="JSON|@FILE",
         callback=_context,
-        help="What tasks get as context: JSON, or @FILE with JSON in it.",
+        help="The context for tasks: JSON, or @FILE with JSON in it.",
     ),
     click.Option(
         ["--on-code-change"],
@@ -163,15 +163,16 @@ RUN_OPTIONS = (
         type=click.Choice(["run", "error"]),
         default="run",
         help=(
-            "Before the first call that no recorded one of its task fits: "
-            "run it, or error."
+            "What to do if no recorded call of a task matches its first new one: run "
+            "(default), error."
         ),
     ),
     click.Option(
         ["--on-conflict"],
         type=click.Choice(["wait", "raise", "takeover"]),
         help=(
-            "If another process has the run: wait for its result, raise, or takeover."
+            "What to do if another process has the run: wait for its result, raise, "
+            "or takeover."
         ),
     ),
     click.Option(
@@ -179,8 +180,8 @@ RUN_OPTIONS = (
         metavar="TIME",
         callback=console.duration,
         help=(
-            "End in time after this long (3h50m), with exit code 75; "
-            "run again, it goes on."
+            "Stop after this long (3h50m), with exit code 75; the same command "
+            "resumes the run."
         ),
     ),
     click.Option(
@@ -188,8 +189,7 @@ RUN_OPTIONS = (
         metavar="TIME",
         callback=console.duration,
         help=(
-            "How long running tasks have then, and after SIGTERM, "
-            "to save and end (20s)."
+            "How long running tasks may take to end after that, or after SIGTERM (20s)."
         ),
     ),
 )

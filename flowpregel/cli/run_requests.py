@@ -75,7 +75,7 @@ class RunRequest:
         """Advice on how to resume a run that did not finish."""
         if self.thread_id is None:
             return "nothing is kept"
-        return f"what finished is kept; go on with: {self.command('resume')}"
+        return f"finished work is kept; resume with: {self.command('resume')}"
 
     def print_end(self, code: Code, *texts: str, **more: Any) -> Code:
         """Print the end of the run, and return *code*.
@@ -119,8 +119,8 @@ def run_flow(
                 resume = None
                 request = replace(request, thread_id=None)
                 print_note(
-                    "no store: what this run does is not kept "
-                    "(pass --store PATH to keep it)"
+                    "no store: this run is not recorded (pass --store PATH to record "
+                    "it)"
                 )
             output, interrupts = run_to_end(
                 flow,

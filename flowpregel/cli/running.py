@@ -45,19 +45,19 @@ _TEXT_HELP = "VALUE is text, even where it looks like JSON."
     "flow_input",
     metavar="JSON|@FILE",
     required=True,
-    help="What the flow is given: JSON, @FILE with JSON in it, or @- for stdin.",
+    help="The input of the flow: JSON, @FILE with JSON in it, or @- for stdin.",
 )
 @click.option(
     "--id",
     "--thread-id",
     "thread_id",
     metavar="ID",
-    help="Names the run, to go on with it; by default the flow's name.",
+    help="The id of the run, under which it resumes; by default the flow's name.",
 )
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Go on with another input than the run began with.",
+    help="Resume with another input than the run started with.",
 )
 @click.option(
     "--again",
@@ -116,9 +116,7 @@ def resume_command(thread: str, flow: str | None, **options: Any) -> Code:
     try:
         return run_flow(request, None, resume=loaded_flow.once)
     except errors.EmptyInputError as error:
-        raise ConfigurationError(
-            f"thread {thread!r} has no run to go on with"
-        ) from error
+        raise ConfigurationError(f"thread {thread!r} has no run to resume") from error
 
 
 @console.thread_command("answer", FLOW_OPTION, *RUN_OPTIONS)
@@ -127,7 +125,7 @@ def resume_command(thread: str, flow: str | None, **options: Any) -> Code:
     "--id",
     "interrupt_id",
     metavar="ID",
-    help="Which question, if there are several.",
+    help="The id of the question, if there are several.",
 )
 @click.option("--text", is_flag=True, help=_TEXT_HELP)
 def answer_command(
@@ -147,7 +145,7 @@ def answer_command(
         state = app.get_state(thread_id=thread)
         questions = {interrupt.id: interrupt.value for interrupt in state.interrupts}
     if not questions:
-        raise ConfigurationError(f"thread {thread!r} asks nothing")
+        raise ConfigurationError(f"thread {thread!r} has no open question")
     question_id = _select_question(questions, interrupt_id)
     request = RunRequest(
         flow=loaded_flow,
@@ -175,12 +173,13 @@ def _select_question(questions: dict[str, Any], interrupt_id: str | None) -> str
     if interrupt_id is None:
         if len(questions) > 1:
             raise ConfigurationError(
-                f"{len(questions)} questions wait; say which by --id:\n{listed}"
+                f"{len(questions)} questions are open; choose one with --id:\n{listed}"
             )
         return next(iter(questions))
     if interrupt_id not in questions:
         raise ConfigurationError(
-            f"no question has the id {interrupt_id!r}; there are:\n{listed}"
+            f"no question has the id {interrupt_id!r}; the open questions "
+            f"are:\n{listed}"
         )
     return interrupt_id
 
@@ -191,7 +190,7 @@ def _select_question(questions: dict[str, Any], interrupt_id: str | None) -> str
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="Wait for its end this many seconds; 0 only asks.",
+    help="Wait this many seconds for the run to stop; 0 does not wait.",
 )
 def cancel_command(thread: str, wait: float, store: str | None) -> Code:
     """Stop a thread's run, in whatever process it is.
@@ -215,10 +214,10 @@ def cancel_command(thread: str, wait: float, store: str | None) -> Code:
         "owner": str(owner),
     }
     if not is_running:
-        console.print_result(record, f"stopped: {thread}; what finished is kept")
+        console.print_result(record, f"stopped: {thread}; finished work is kept")
         return Code.OK
     console.print_result(record)
-    print_note(f"{owner} was asked to stop {thread!r}, and has not yet")
+    print_note(f"{owner} was asked to stop {thread!r}, but has not stopped yet")
     return Code.FAILED if wait else Code.OK
 
 
@@ -287,7 +286,7 @@ def _due_runs(saver: DurableSaver) -> Iterator[Saved]:
     "--every",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Go on looking for such runs, so often, until it is stopped.",
+    help="Keep looking for such runs at this interval, until stopped.",
 )
 def recover_command(every: float | None, **options: Any) -> Code:
     """Resume the runs whose process has died, on any machine.

@@ -99,7 +99,7 @@ def _not_a_flow(
         return ConfigurationError(
             f"{name!r} is a {kind} that is not compiled: name what .compile() returns"
         )
-    problem = "is not there" if value is None else f"is a {kind}, not a flow"
+    problem = "does not exist" if value is None else f"is a {kind}, not a flow"
     module_name = name.rpartition(":")[0]
     names = ", ".join(flows) or "(none)"
     return ConfigurationError(
@@ -151,8 +151,8 @@ def _refuse_other_module(name: str, folder: str) -> None:
     loaded = getattr(sys.modules[name], "__file__", None) or "Python itself"
     if os.path.realpath(spec.origin) != os.path.realpath(loaded):
         raise ConfigurationError(
-            f"{spec.origin} cannot be imported: "
-            f"there is a module {name!r} already, of {loaded}"
+            f"{spec.origin} cannot be imported: another module {name!r} is already "
+            f"imported, from {loaded}"
         )
 
 
@@ -206,8 +206,8 @@ def recorded_flow(saved: Saved) -> Pregel:
     name = metadata.get(FLOW)
     if not isinstance(name, str):
         raise ConfigurationError(
-            f"thread {saved.address.thread_id!r} does not say which flow it is of: "
-            "pass --flow MODULE:FLOW"
+            f"thread {saved.address.thread_id!r} does not record its flow: pass "
+            "--flow MODULE:FLOW"
         )
     folder = str(metadata.get(FOLDER, ""))
     return load_flow(name, folder)

@@ -144,8 +144,8 @@ def _refusing(purpose: str) -> Callable[..., Any]:
     def refuse(*_: Any) -> Any:
         raise ExecutorUnavailableError(
             f"a task in process {os.getpid()} cannot {purpose}: its executor has no "
-            "way back while a task runs; do it in the entrypoint's body, or use "
-            "executor='processes' or 'threads'"
+            "connection to the run while a task runs; do it in the entrypoint's "
+            "body, or use executor='processes' or 'threads'"
         )
 
     return refuse

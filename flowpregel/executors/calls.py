@@ -43,8 +43,8 @@ class Unresolved:
 
     def _refuse(self, *_: object) -> NoReturn:
         raise TypeError(
-            "this is the future of a call, not what the call returns: write "
-            "future.result() (in async code: await future)"
+            "this is the future of a call, not its result: write future.result() (in "
+            "async code: await future)"
         )
 
     @staticmethod
@@ -53,8 +53,8 @@ class Unresolved:
         yet.
         """
         raise FutureInArgument(
-            "a future is somewhere inside of an argument: pass on what its result() "
-            "returns"
+            "there is a future inside an argument: pass on what its result() returns, "
+            "or what await returns in async code"
         )
 
     # A class that defines `__eq__` has no `__hash__` unless it defines both, so
@@ -65,8 +65,7 @@ class Unresolved:
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(
-                f"the future of a call has no {name!r}: for that of what the call "
-                "returns, write "
+                f"the future of a call has no {name!r}: for that of the result, write "
                 f"future.result().{name} (in async code: (await future).{name})"
             )
 
@@ -119,9 +118,9 @@ class OpenCalls(set["CallFuture[Any]"]):
         if self.pid and os.getpid() != self.pid:
             raise ExecutorUnavailableError(
                 f"process {os.getpid()} was forked from process {self.pid} inside "
-                f"{self.task!r}, and the run knows nothing of it: make the calls, and "
-                f"wait for them, in process {self.pid}; end the fork with os._exit(), "
-                "or start a process of its own instead (subprocess, or multiprocessing "
+                f"{self.task!r}, and is not part of the run: make the calls, and wait "
+                f"for them, in process {self.pid}; end the fork with os._exit(), or "
+                "start a process of its own instead (subprocess, or multiprocessing "
                 "with 'spawn')"
             )
 
@@ -337,15 +336,16 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             self._turn(self)
         if self._needs_loop and not self.done() and on_event_loop():
             raise RuntimeError(
-                f"{how} of a task that is not done would stop the event loop that the "
-                "task's result arrives on: use await"
+                f"{how} of a task that is not done would block the event loop on "
+                "which the task's result arrives: use await"
             )
 
     def __reduce__(self) -> Any:
         # The future cannot be pickled, because an unpickled copy would never be
         # settled.
         raise TypeError(
-            "this is the future of a call: pass on what its result() returns"
+            "this is the future of a call, not its result: pass on what its result() "
+            "returns, or what await returns in async code"
         )
 
 

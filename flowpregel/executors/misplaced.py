@@ -37,10 +37,10 @@ def misplaced_future(
         path = path_to_future(value)
         if path is not None:
             return TypeError(
-                f"task {task!r} was given a future in argument {name!r}, at "
-                f"{name}{path}: a future stands for its result as an argument, or "
-                "directly in a list, tuple or dict that is one; there write "
-                "future.result() (in async code: await future)"
+                f"task {task!r} got a future in argument {name!r}, at {name}{path}: a "
+                "future is replaced by its result only as a whole argument, or "
+                "directly in a list, tuple or dict that is an argument; at other "
+                "positions, write future.result() (in async code: await future)"
             )
     return None
 

@@ -349,7 +349,8 @@ def _found(key: bytes, kind: str) -> Shared[Any]:
     handle = _made_here.get(key)
     if handle is None:
         raise ValueError(
-            f"the handle of a shared {kind} is gone: keep it while tasks use it"
+            f"the handle of a shared {kind} is gone: keep a reference to it while "
+            "tasks use it"
         )
     return handle
 

@@ -295,16 +295,16 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
         )
     if is_generator_function(func):
         raise ConfigurationError(
-            f"entrypoint {name!r} is a generator: return the result, give the stream "
-            "its parts with get_stream_writer(), and read them with "
+            f"entrypoint {name!r} is a generator: return the result, send its parts "
+            "to the stream with get_stream_writer(), and read them with "
             f"{name}.stream(..., stream_mode='custom')"
         )
     parameters = parameters_of(func, name)
     first = next(iter(parameters.signature.parameters), None)
     if first == "self" and inspect.isfunction(func):
         raise ConfigurationError(
-            f"entrypoint {name!r} is a method, and nothing would give it its object: "
-            "make the workflow of the bound method, as in `self.flow = "
+            f"entrypoint {name!r} is a method, and would be called without its "
+            "object: make the workflow from the bound method, as in `self.flow = "
             f"entrypoint(...)(self.{name})`"
         )
     if first is None:
@@ -313,8 +313,8 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
         )
     if has_timeout and not is_coroutine_function(func):
         raise ConfigurationError(
-            f"entrypoint {name!r} is sync, and its body cannot be stopped when its "
-            "timeout is over: give the timeout to its tasks, or make it async"
+            f"entrypoint {name!r} is sync, so its body cannot be stopped at its "
+            "timeout: give the timeout to its tasks, or make it async"
         )
     return parameters
 

@@ -436,7 +436,7 @@ class Flow(Pregel, Generic[P, R]):
 
         Example:
             >>> print(study.plan([1, 2, 3], id="study-1"))  # doctest: +SKIP
-            calls: 2 answered, 1 would run (parse 1), 0 not asked for
+            calls: 2 answered, 1 would run (parse 1), 0 not made again
         """
         return dry_replay(self._new_run(args, kwargs))
 
@@ -464,9 +464,9 @@ class Flow(Pregel, Generic[P, R]):
     def __call__(self, *_: Never, **__: Never) -> NoReturn:  # type: ignore[override]
         """Raise an error, because a workflow is run by `run`, `arun` or `start`."""
         raise TypeError(
-            f"workflow {self.name!r} is not called: write {self.name}.run(...), which "
-            "takes the same arguments and returns the result (async: await "
-            f"{self.name}.arun(...))"
+            f"workflow {self.name!r} cannot be called directly: write "
+            f"{self.name}.run(...), which takes the same arguments and returns the "
+            f"result (async: await {self.name}.arun(...))"
         )
 
     if not TYPE_CHECKING:  # Type checkers report these uses by themselves.
@@ -489,8 +489,8 @@ class Flow(Pregel, Generic[P, R]):
         adopt, again = options.pop("adopt"), options.pop("again")
         if run_id == "":
             raise ConfigurationError(
-                f"{self.name}.run(id=''): name the run by any other text, or leave id "
-                "out"
+                f"{self.name}.run(id=''): the id is empty; use any other text, or "
+                "leave id out"
             )
         if self.checkpointer is not None:
             options["thread_id"] = str(uuid.uuid4()) if run_id is None else run_id
@@ -578,7 +578,7 @@ class RunHandle(Generic[R]):
         """
         self._run.cancel()
 
-    def end(self, reason: str = "it was told to end") -> None:
+    def end(self, reason: str = "it was asked to end") -> None:
         """Ask the run to stop with the grace period, as ``stop_after`` does."""
         self._run.end(reason)
 
@@ -652,7 +652,7 @@ def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) 
 
 def _no_checkpointer(call: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{call}: nothing keeps the runs of this workflow; write "
+        f"{call}: this workflow has no checkpointer; write "
         "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
     )
 

@@ -71,8 +71,8 @@ def check_map(
             )
     if chunksize != 1 and shares is not None:
         raise ConfigurationError(
-            f"{method}(chunksize={chunksize}): the task shares its results, which is "
-            f"for single calls: use {method}() without chunksize"
+            f"{method}(chunksize={chunksize}): the task shares its results, which "
+            f"only single calls can: use {method}() without chunksize"
         )
 
 

@@ -99,8 +99,8 @@ class TaskOptions:
         check_executor(self.executor)
         if not isinstance(self.cache, bool):
             raise ConfigurationError(
-                f"task(cache={self.cache!r}): use True; where results are kept, the "
-                "entrypoint says: its checkpointer, or cache="
+                f"task(cache={self.cache!r}): use True; the entrypoint sets where "
+                "results are stored, with its checkpointer or cache="
             )
         if self.on_code_change not in (None, "keep", "rerun", "error"):
             raise ConfigurationError(
@@ -172,7 +172,7 @@ def check_names(decorator: str, option: str, value: Any) -> None:
     Raises:
         ConfigurationError: *value* is something else, or a name is empty.
     """
-    message = f"{decorator}({option}={value!r}): use the name of before, or several"
+    message = f"{decorator}({option}={value!r}): use the former name, or several"
     if isinstance(value, str):
         names: Iterable[Any] = [value]
     elif isinstance(value, Iterable):

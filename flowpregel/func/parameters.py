@@ -60,8 +60,8 @@ class FlowParameters:
         for parameter in self.signature.parameters.values():
             if parameter.kind is parameter.VAR_POSITIONAL:
                 raise ConfigurationError(
-                    f"workflow {self.name!r} takes *{parameter.name}: to run it by its "
-                    "signature, give it a parameter for a list"
+                    f"workflow {self.name!r} takes *{parameter.name}: to use run(), "
+                    "replace it with a parameter for a list"
                 )
         try:
             bound = self.signature.bind(*args, **kwargs)
@@ -81,7 +81,7 @@ class FlowParameters:
             names = (
                 "id='...'" if name == "id" else f"{name}=" for name in self.options
             )
-            text += f", and a run of it takes {', '.join(names)} too"
+            text += f"; a run also takes {', '.join(names)}"
         known = [*self.signature.parameters, *self.options]
         unknown = next((name for name in kwargs if name not in known), "")
         return text + did_you_mean(unknown, known)

@@ -115,7 +115,7 @@ def shell(
         process.wait()
     text = command if isinstance(command, str) else shlex.join(command)
     if code and was_told:
-        raise RunStopped(f"{text!r} was told to end")
+        raise RunStopped(f"{text!r} was asked to end")
     if code and check:
         raise CommandFailedError(text, code, output, errors)
     return CommandResult(code, output)
@@ -283,7 +283,7 @@ def signal(name: str) -> CallFuture[Any]:
         >>> approved = signal("approved").result()  # in a run  # doctest: +SKIP
     """
     if not isinstance(name, str):
-        raise TypeError(f"signal({name!r}): use a text, the name of the values")
+        raise TypeError(f"signal({name!r}): use a text, the name of the signal")
     return _received(name)
 
 
@@ -386,8 +386,9 @@ async def _received(name: str) -> Any:
     job = current_scope("signal()").job
     if not isinstance(job.run, RunContext) or job.run.committer is None:
         raise ConfigurationError(
-            f"signal({name!r}): the run has no checkpointer to keep what is sent to "
-            "it; write @entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
+            f"signal({name!r}): the run has no checkpointer to keep the values sent "
+            "to it; write @entrypoint(checkpointer='runs.lmdb'), with the path of a "
+            "folder"
         )
     saver, thread_id = job.run.committer.saver, str(job.run.thread_id)
     while True:

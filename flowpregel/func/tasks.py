@@ -89,8 +89,8 @@ class TaskFunction(Generic[P, R]):
             )
         if is_generator_function(func):
             raise ConfigurationError(
-                f"task {name_of(func)!r} is a generator, and what it yields could not "
-                "be recorded: return a list, or give the stream its parts with "
+                f"task {name_of(func)!r} is a generator, whose items cannot be "
+                "recorded: return a list, or send the items to the stream with "
                 "get_stream_writer()"
             )
         self.func = func
@@ -603,9 +603,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "a call starts at once: write {name}(...), and .result() where its result is "
         "needed"
     ),
-    "apply_async": (
-        "write {name}(...); options are those of {name}.with_options(...)(...)"
-    ),
+    "apply_async": ("write {name}(...); pass options as {name}.with_options(...)(...)"),
     "apply": "write {name}(...).result()",
     "remote": "write {name}(...)",
     "starmap": "write {name}.map(firsts, seconds): a list for each parameter",

@@ -319,7 +319,8 @@ class GraphSpec:
         if role and schema.managed:
             raise ConfigurationError(
                 f"Invalid managed channels detected in {role} schema {schema.name}: "
-                f"{', '.join(schema.managed)}. They are worked out, and no run's {role}"
+                f"{', '.join(schema.managed)}. Managed values are computed, so they "
+                f"cannot be the {role} of a run"
             )
         for key, channel in schema.channels.items():
             if conflict(self.channels.setdefault(key, channel), channel):

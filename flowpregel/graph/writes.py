@@ -126,8 +126,8 @@ class NodeWriter:
         unknown = ", ".join(map(repr, keys))
         known = ", ".join(map(repr, self.keys))
         notice = Notice(
-            f"{subject} has no key of the state, so nothing was written: the keys "
-            f"are {unknown}, and those of the state are {known}"
+            f"{subject} has no key of the state, so nothing was written: its keys are "
+            f"{unknown}, and those of the state are {known}"
         )
         scope.run_client.emit(notice)
 

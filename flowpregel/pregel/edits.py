@@ -371,7 +371,8 @@ def _run_writers(
         ) from None
     except GraphInterrupt as question:
         raise InvalidUpdateError(
-            f"the writers of node {node.name!r} cannot ask here: {question.interrupts}"
+            f"the writers of node {node.name!r} cannot call interrupt() in an update: "
+            f"{question.interrupts}"
         ) from None
     finally:
         current.reset(token)

@@ -31,10 +31,10 @@ def add_hint(
     if run.is_unnamed:
         note = _unnamed_note(run)
     elif is_stop(error):
-        call = f"invoke(None, thread_id={thread_id!r})"
+        call = f"call invoke(None, thread_id={thread_id!r})"
         if isinstance(run.resume, RunIdentity):
             call = f"run it again with id={thread_id!r}"
-        note = f"what has finished is kept: {call}, and it resumes"
+        note = f"finished work is kept; to resume, {call}"
     if note and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 
@@ -49,7 +49,7 @@ def _unnamed_note(run: Any) -> str:
     plural = "s" if calls > 1 else ""
     return (
         f"an unfinished run with {calls:,} finished call{plural} is left behind: to "
-        f"go on with it, use run(..., id={run.config.thread_id!r})"
+        f"resume it, use run(..., id={run.config.thread_id!r})"
     )
 
 

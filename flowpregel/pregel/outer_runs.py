@@ -41,9 +41,9 @@ def refuse_inside_itself(
     key = _run_key(saver, address)
     if key in _outer_runs():
         raise ConfigurationError(
-            f"the run {address[0]!r} is asked for inside itself, and would wait for "
-            "its own end: give the inner run another id, or none to make it a step of "
-            "the outer one"
+            f"the run {address[0]!r} was called inside itself, and would wait for "
+            "itself: give the inner run another id, or none to make it a step of the "
+            "outer one"
         )
 
 

@@ -125,10 +125,10 @@ def input_difference(
         labels: The metadata of the input, as `labels_of_input` returns them.
     """
     if recorded is None:
-        return "what its input was is not recorded"
+        return "its first input is not recorded"
     files = opened.saved.checkpoint.metadata.get(FILES, ())
     texts = [text for _, text in changed_files(files, labels.get(FILES, ()))]
-    return "; ".join(texts) or "its input was another one"
+    return "; ".join(texts) or "it was started with another input"
 
 
 def input_of_run(

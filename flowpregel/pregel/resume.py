@@ -135,8 +135,8 @@ def start_of(
         return _branched(saver, start, config.address)
     if resume == "auto" and not is_new:
         raise ConfigurationError(
-            'resume="auto" needs the input that a new run would start with; '
-            "invoke(None) goes on without"
+            'resume="auto" needs the input for a new run; to resume without an '
+            "input, call invoke(None)"
         )
     saved = saver.load(config.address, lazy_results=True)
     start = replace(start, loaded=(saved,))
@@ -169,7 +169,7 @@ def _resumes(run_input: Any) -> bool:
 def _nothing_to_resume(program: Program) -> ConfigurationError:
     return ConfigurationError(
         f"resume='auto': graph {program.name!r} has no checkpointer, so there is "
-        "nothing to go on with; pass checkpointer= where it is built"
+        "nothing to resume; pass checkpointer= where it is built"
     )
 
 
@@ -221,7 +221,7 @@ def _started_again(
     if opened.tasks and not is_last:
         raise ConfigurationError(
             f"run {start.run_id!r} of thread {address.thread_id!r} was left "
-            "unfinished, and a later run took its place: use another run_id"
+            "unfinished, and a later run has replaced it: use another run_id"
         )
     recorded = recorded_digest(program, opened)
     is_same = recorded == labels[DIGEST]

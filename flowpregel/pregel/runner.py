@@ -310,7 +310,7 @@ def _saver_of(graph: CompiledGraph) -> BaseCheckpointSaver | None:
     if checkpointer is True:
         raise ConfigurationError(
             "checkpointer=True cannot be used for root graphs: it means the "
-            "checkpointer of the graph around; give a saver or a path"
+            "checkpointer of the surrounding graph; give a saver or a path"
         )
     return None if checkpointer is False else checkpointer
 

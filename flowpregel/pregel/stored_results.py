@@ -87,7 +87,7 @@ class StoredResults:
             if policy == "error":
                 thread_id = self.saved.address.thread_id
                 reason = "; ".join(self.changed_files)
-                reason += " (on_code_change='keep' uses what is recorded)"
+                reason += " (on_code_change='keep' uses the recorded result)"
                 raise InputMismatchError(thread_id, reason, adopts=True)
         return any((change.policy or policy) == "rerun" for change in self.changes)
 
@@ -99,12 +99,12 @@ class StoredResults:
         if not (self.changes or self.changed_files):
             return ""
         at = datetime.fromtimestamp(self.saved.checkpoint.at / 1e9).astimezone()
-        parts = [f"kept result of {at:%Y-%m-%d %H:%M}"]
+        parts = [f"stored result of {at:%Y-%m-%d %H:%M}"]
         if self.changes:
             names = ", ".join(f"`{change.name}`" for change in self.changes)
-            parts.append(f"the code of {names} changed since")
+            parts.append(f"the code of {names} has changed since")
         parts.extend(self.changed_files)
-        parts.append("on_code_change='rerun' or again=True makes it anew")
+        parts.append("on_code_change='rerun' or again=True computes it again")
         text = "; ".join(parts)
         if not self.changes:
             return text
@@ -128,7 +128,7 @@ class StoredResults:
             notices.append(notice)
         advice = (
             "the results of calls with it are used as recorded "
-            "(on_code_change='rerun' makes them anew)"
+            "(on_code_change='rerun' computes them again)"
         )
         notices.extend(f"{text}; {advice}" for text in self.changed_files)
         return notices

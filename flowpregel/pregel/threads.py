@@ -62,8 +62,8 @@ class GraphThreads:
         parsed = parse(config)
         if saver is None:
             raise ConfigurationError(
-                f"No checkpointer set: graph {definition.name!r} keeps no state to "
-                "look at; pass checkpointer= where it is built"
+                f"No checkpointer set: graph {definition.name!r} has no stored state; "
+                "pass checkpointer= where it is built"
             )
         path = _node_names(parsed.namespace)
         for name in path:

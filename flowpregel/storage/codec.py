@@ -141,8 +141,9 @@ class ValueCodec:
                 raise
             step, part = culprit_in(value, self._inner.encode)
             raise ValueEncodingError(
-                f"{label} cannot be kept: value{step} is a {class_name(part)} "
-                f"({type(error).__name__}: {error}); keep what it is made from instead"
+                f"{label} cannot be stored: value{step} is a {class_name(part)} "
+                f"({type(error).__name__}: {error}); store what it is made from "
+                "instead"
             ) from error
         if self._zstandard is None or len(data) < _SMALLEST:
             return data
@@ -284,7 +285,7 @@ def _decompressed(data: bytes) -> bytes:
     frame = data[9:]
     if zstandard.frame_content_size(frame) != size:
         raise StoreCorruptError(
-            "a compressed value has not the size it was written with"
+            "a compressed value does not have the size it was written with"
         )
     return cast(bytes, zstandard.ZstdDecompressor().decompress(frame))
 
@@ -488,8 +489,8 @@ def _main_module(described: bytes) -> Any:
             return importlib.import_module(name)
     if not os.path.exists(path):
         raise ValueEncodingError(
-            f"a value refers to a class of the program {path}, which is not there any "
-            "more; put the class into a module that both programs import"
+            f"a value refers to a class of the program {path}, which no longer "
+            "exists; define the class in a module that both programs import"
         )
     # The file is imported under another name, as multiprocessing does in its workers,
     # so that code under `if __name__ == "__main__"` does not run.

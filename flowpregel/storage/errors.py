@@ -31,17 +31,18 @@ def of_system(error: OSError, path: str) -> StoreError:
     match error.errno:
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return StoreReadOnlyError(
-                f"{path} cannot be used: {reason}; check the rights of the folder"
+                f"{path} cannot be used: {reason}; check the permissions of the folder"
             )
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return StoreFullError(f"{path}: {reason}; make room and try again")
         case errno.ELOOP:
             return StoreError(
-                f"{path} goes in circles of symbolic links; give the folder itself"
+                f"{path} contains a loop of symbolic links; give the folder itself"
             )
         case errno.ENOTDIR | errno.EEXIST:
             return StoreError(
-                f"{path} leads through a file; a store is a folder: give one's path"
+                f"{path} leads through a file; a store is a folder: give the path of "
+                "one"
             )
     return StoreError(f"{path} cannot be used: {reason}")
 

@@ -106,8 +106,8 @@ class Header:
         if fields["format"] != FORMAT or fields["engine"] not in engines:
             raise StoreVersionError(
                 f"{path} has format {fields['format']} (engine {fields['engine']}), "
-                f"and this release reads format {FORMAT} (engine {engines[0]}); it "
-                "was not touched: use the release that wrote it"
+                f"but this release reads format {FORMAT} (engine {engines[0]}); the "
+                "store was not changed: use the release that wrote it"
             )
         return cls(**fields)
 
@@ -145,7 +145,8 @@ class Header:
             raise self._foreign(path, seal)
         elif readonly:
             raise StoreReadOnlyError(
-                f"{path} is read only, so it cannot be sealed anew"
+                f"{path} is sealed under another key, and cannot be sealed again "
+                "because it is read only; open it for writing once"
             )
         self._check_encryption(path, seal, readonly=readonly)
 
@@ -159,9 +160,10 @@ class Header:
         only_reads = readonly and seal.cipher is None
         if self.encryption not in (None, seal.encryption) and not only_reads:
             raise StoreForeignError(
-                f"{path} is encrypted under {self.encryption or 'no key'}, and another "
-                f"encryption_key was given ({seal.encryption or 'none'}): pass its own "
-                "to StoreOptions, or encrypt all of it anew with LMDBSaver.change_keys"
+                f"{path} is encrypted under {self.encryption or 'no key'}, but the "
+                f"encryption_key that you passed is {seal.encryption or 'none'}: pass "
+                "the store's key to StoreOptions, or encrypt the whole store again "
+                "with LMDBSaver.change_keys"
             )
 
     def _foreign(
@@ -169,13 +171,13 @@ class Header:
         path: str,
         seal: Seal,
     ) -> StoreForeignError:
-        ours = "none was given" if seal.is_kept else f"ours is {seal.id}"
-        cure = f"Set {KEY_VARIABLE} to the key it was made with"
+        ours = "none was given" if seal.is_kept else f"yours is {seal.id}"
+        cure = f"Set {KEY_VARIABLE} to the key of the store"
         if self.own_key is not None:
-            cure = f"It has its own key in it: unset {KEY_VARIABLE} to use that"
+            cure = f"The store contains its own key: unset {KEY_VARIABLE} to use it"
         return StoreForeignError(
-            f"{path} was sealed under another key ({self.key}; {ours}); nothing of "
-            f"it was decoded. {cure}; or, if you trust whoever wrote it, pass "
+            f"{path} is sealed under another key ({self.key}; {ours}); nothing was "
+            f"decoded. {cure}; or, if you trust its origin, pass "
             f"StoreOptions(trust=...) or --trust, or set {TRUST_VARIABLE}=1"
         )
 
@@ -218,6 +220,6 @@ def _users_key() -> bytes | None:
             key = opened.read().strip()
     if not key.strip():  # A blank key is refused, because anyone could guess it.
         raise StoreError(
-            f"{source} is empty: no key; put the key back, or unset the variable"
+            f"{source} contains no key; put the key back, or unset the variable"
         )
     return key

@@ -94,10 +94,10 @@ class LockHolder:
     def __str__(self) -> str:
         is_here = self.host == socket.gethostname()
         if is_here and self.namespace != self.me().namespace:
-            return f"process {self.pid} of another pid namespace on {self.host}"
+            return f"process {self.pid} in another pid namespace on {self.host}"
         text = f"process {self.pid} on {self.host}"
         if is_here and self.state in _STOPPED_STATES:
-            text += " (it is stopped: SIGCONT lets it go on)"
+            text += " (it is stopped; SIGCONT resumes it)"
         return text
 
     @property
@@ -164,8 +164,8 @@ def open_file(path: str, flags: int) -> int:
         suspect = path if folder_file >= 0 else folder
         if os.path.islink(suspect):
             raise StoreError(
-                f"{suspect} is a symbolic link, and a store has none; nothing was "
-                "changed: remove the link if you know who made it"
+                f"{suspect} is a symbolic link, which a store must not contain; "
+                "nothing was changed: remove the link if you know who made it"
             ) from error
         raise
     finally:
@@ -173,7 +173,9 @@ def open_file(path: str, flags: int) -> int:
             os.close(folder_file)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise StoreError(f"{path} is no plain file, as all of a store are")
+        raise StoreError(
+            f"{path} is not a regular file; a store contains only regular files"
+        )
     return file
 
 

@@ -33,14 +33,17 @@ def refuse_foreign_files(paths: Iterable[str]) -> None:
             # opened.
             continue
         if status.st_uid != os.geteuid():
-            reason = f"belongs to user {status.st_uid}, and we are user {os.geteuid()}"
+            reason = (
+                f"belongs to user {status.st_uid}, but this process runs as user "
+                f"{os.geteuid()}"
+            )
         elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             mode = stat.S_IMODE(status.st_mode)
-            reason = f"can be written by others (mode {mode:o})"
+            reason = f"can be written by other users (mode {mode:o})"
         else:
             continue
         raise StoreForeignError(
-            f"{path} {reason}; nothing of it was read. If you trust everybody who can "
-            "write it, pass StoreOptions(trust=True), or `flowpregel ... --trust`, or "
+            f"{path} {reason}; nothing was read. If you trust everyone who can write "
+            "to it, pass StoreOptions(trust=True), or `flowpregel ... --trust`, or "
             f"set {TRUST_VARIABLE}=1"
         )

@@ -42,9 +42,7 @@ def fields_of(data: bytes) -> Any:
         return _FieldsReader(io.BytesIO(data)).load()
     fields = _CheckedFieldsReader(io.BytesIO(data)).load()
     if not _is_bounded(fields, _MOST_FIELDS):
-        raise StoreCorruptError(
-            "a record holds the same again and again, without a bound"
-        )
+        raise StoreCorruptError("a record repeats its parts without a bound")
     return fields
 
 
@@ -112,7 +110,9 @@ class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001 - the one in C ha
 
     def refuse(self) -> None:
         """Refuse sets, and dicts of old pickle protocols: no record contains them."""
-        raise StoreCorruptError("a record holds what none has")
+        raise StoreCorruptError(
+            "a record contains a set, or a dict of an old pickle protocol"
+        )
 
     dispatch[pickle.SETITEM[0]] = load_setitem
     dispatch[pickle.SETITEMS[0]] = load_setitems

@@ -149,7 +149,7 @@ class SealedRecords:
         position = self.name + key
         checksum = self._seal.of(position, memoryview(record)[SIZE:])
         if len(record) < KIND_END or record[:SIZE] != checksum:
-            raise self.corrupt(key, "is damaged, or was not written there")
+            raise self.corrupt(key, "is damaged, or was written elsewhere")
         kind = record[SIZE]
         payload = record[KIND_END:]
         if not kind & _ENCRYPTED:

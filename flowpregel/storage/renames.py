@@ -77,9 +77,9 @@ class Renames:
         renamed = resolve_name(new)
         if (old := importable(name)) is not None and old is not renamed:
             raise ConfigurationError(
-                f"{name} was renamed to {new} in this store, and there is another "
-                f"{name} now: which one a value means cannot be told; give the new one "
-                f"another name, or pass StoreOptions(renamed={{{name!r}: ...}})"
+                f"{name} was renamed to {new} in this store, but a new {name} exists, "
+                "so values that name it are ambiguous; give the new one another "
+                f"name, or pass StoreOptions(renamed={{{name!r}: ...}})"
             )
         return renamed
 

@@ -299,7 +299,8 @@ class BaseStore(ProcessBound, ABC):
             minutes = ttl
         else:
             raise NotImplementedError(
-                f"{type(self).__name__} keeps items for ever; leave ttl out"
+                f"{type(self).__name__} does not support ttl: it keeps items forever; "
+                "leave ttl out"
             )
         if value is None:
             raise ConfigurationError(

@@ -54,7 +54,7 @@ def check_op(op: Op) -> None:
                 _check_condition(condition)
             _check_bounds(op.limit, op.offset)
         case _:
-            raise ConfigurationError(f"{op!r} is no operation of a store")
+            raise ConfigurationError(f"{op!r} is not an operation of a store")
 
 
 def check_labels(namespace: Any) -> None:
@@ -84,8 +84,8 @@ def _check_put(op: PutOp) -> None:
     check_labels(op.namespace)
     if not op.namespace or op.namespace[0] == "langgraph":
         raise InvalidNamespaceError(
-            f"nothing can be put under namespace {op.namespace!r}; "
-            "use at least one label, the first other than 'langgraph'"
+            f"no item can be put under namespace {op.namespace!r}; use at least one "
+            "label, the first other than 'langgraph'"
         )
     if not isinstance(op.key, str):
         raise ConfigurationError(f"a key is a text, not {op.key!r}")
@@ -99,7 +99,7 @@ def _check_put(op: PutOp) -> None:
         return
     if not isinstance(ttl, int | float) or not ttl > 0:
         raise ConfigurationError(
-            f"ttl is {ttl!r} minutes; use more than 0, or None for ever"
+            f"ttl is {ttl!r} minutes; use more than 0, or None to keep items forever"
         )
 
 

@@ -58,7 +58,7 @@ class CacheContract:
             clock: A function that returns the time in seconds.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} has to give make_cache(folder)"
+            f"{type(self).__name__} must define make_cache(folder)"
         )
 
     @pytest.fixture

@@ -86,7 +86,7 @@ class ChannelLaws:
                 self._expect(channel, before, f"it changed although it failed {moment}")
             elif not changed:
                 self._expect(
-                    channel, before, f"it changed and does not say so {moment}"
+                    channel, before, f"it changed, but does not report it {moment}"
                 )
             self._check_state(channel, moment)
 
@@ -104,7 +104,7 @@ class ChannelLaws:
         if not channel.reacts_to_silence:
             if channel.update(()):
                 raise AssertionError(
-                    f"{channel!r}: an empty update says it changed it {moment}"
+                    f"{channel!r}: an empty update reports that it changed it {moment}"
                 )
             self._expect(channel, state, f"an empty update changed it {moment}")
 

@@ -158,7 +158,7 @@ class SaverHooks:
     def make_saver(self, folder: Path) -> Saver:
         """Return a new, empty saver, which may store its data in *folder*."""
         raise NotImplementedError(
-            f"{type(self).__name__} has to give make_saver(folder)"
+            f"{type(self).__name__} must define make_saver(folder)"
         )
 
     def reopen(self, saver: Saver, folder: Path) -> Saver:

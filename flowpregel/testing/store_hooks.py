@@ -41,7 +41,7 @@ class StoreHooks:
                 seconds.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} has to give make_store(folder)"
+            f"{type(self).__name__} must define make_store(folder)"
         )
 
     def reopen(self, store: BaseStore, folder: Path, **options: Any) -> BaseStore:

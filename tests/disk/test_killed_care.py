@@ -37,7 +37,7 @@ CARE = [
     workloads.copy,
     workloads.compact,
     workloads.backup,
-    workloads.seal_anew,
+    workloads.seal_again,
     pytest.param(workloads.encrypt, marks=NEEDS_CRYPTOGRAPHY),
 ]
 

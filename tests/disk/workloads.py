@@ -123,7 +123,7 @@ def backup(path: str) -> None:
         saver.backup(f"{path}.backup")
 
 
-def seal_anew(path: str) -> None:
+def seal_again(path: str) -> None:
     """Take the store over under another key."""
     os.environ["FLOWPREGEL_STORE_KEY"] = OTHER_KEY
     with LMDBSaver(path, options=StoreOptions(trust=True)):

@@ -48,6 +48,13 @@ BANNED: Final = re.compile(
     re.IGNORECASE,
 )
 """Phrases that a native speaker would not write; see ``docs/contributing.md``."""
+BANNED_IN_MESSAGES: Final = re.compile(
+    r"\b(anew|for ever|goes on with|go on with|nobody|somebody|anybody|whoever|"
+    r"besides|meanwhile|beneath|belongs? into|not asked for|(?:is|are|was) told|"
+    r"to be had|any more\b|no (?:plain|regular) file|(?:is|has|had) to be\b)",
+    re.IGNORECASE,
+)
+"""Phrases that no message to the user has."""
 NO_NOUNS: Final = frozenset(
     {
         *("around", "asked", "each", "found", "given", "kept", "left", "made"),
@@ -150,6 +157,20 @@ class Source:
         return [
             (statement.lineno, " ".join(ast.literal_eval(statement.value).split()))
             for statement in self._docstring_statements
+        ]
+
+    @cached_property
+    def strings(self) -> list[tuple[int, str]]:
+        """The lines and texts of all strings that are no docstrings; each text between
+        the fields of an f-string is one of its own.
+        """
+        prose = {id(statement.value) for statement in self._docstring_statements}
+        return [
+            (node.lineno, node.value)
+            for node in self.nodes
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in prose
         ]
 
     @cached_property
@@ -261,6 +282,16 @@ def banned_phrase(source: Source) -> Iterator[str]:
             yield f"{source.name}:{line} {phrase.group()!r} in {text[:60]}"
 
 
+def banned_message(source: Source) -> Iterator[str]:
+    """Yield strings of the package with a phrase of `BANNED_IN_MESSAGES`."""
+    if not source.name.startswith("flowpregel/"):
+        return
+    for line, text in source.strings:
+        phrase = BANNED_IN_MESSAGES.search(text)
+        if phrase:
+            yield f"{source.name}:{line} {phrase.group()!r} in {text[:60]!r}"
+
+
 def no_noun(source: Source) -> Iterator[str]:
     """Yield locals and parameters whose name is in `NO_NOUNS`.
 
@@ -296,6 +327,7 @@ RULES: Final[dict[str, Callable[[Source], Iterator[str]]]] = {
     "large_record": large_record,
     "clause_docstring": clause_docstring,
     "banned_phrase": banned_phrase,
+    "banned_message": banned_message,
     "no_noun": no_noun,
     "skipped_format": skipped_format,
 }

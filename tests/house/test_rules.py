@@ -122,6 +122,8 @@ def test_module_functions_have_one_owner_each() -> None:
         ("clause_docstring", 'class C:\n    x: int\n    """Of the run."""\n', 1),
         ("banned_phrase", '"""Return a lock for whoever waits."""\n', 1),
         ("banned_phrase", "# nobody waits\nx = 'nobody'\n", 1),
+        ("banned_message", "x = f'{n} calls were run ' 'anew'\n", 1),
+        ("banned_message", 'def f():\n    """Go on with it."""\n', 0),
         ("no_noun", "for each in x: pass\n", 1),
         ("no_noun", "def f(place): pass\n", 1),
         ("no_noun", "def f(left): pass\n", 1),

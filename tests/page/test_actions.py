@@ -110,7 +110,7 @@ def test_what_no_command_line_can_hold_is_refused(value: object) -> None:
     """And nothing of it stays open."""
     before = len(os.listdir("/dev/fd"))
 
-    with pytest.raises(ConfigurationError, match="has to be text"):
+    with pytest.raises(ConfigurationError, match="must be text"):
         Actions("store").start("answer", "t", question="q", value=value, text=True)
 
     assert before == len(os.listdir("/dev/fd"))
@@ -129,7 +129,7 @@ def test_a_failure_of_a_command_is_told(store: str) -> None:
 )
 def test_no_other_command_can_be_started(store: str, action: str) -> None:
     assert action not in ACTIONS
-    with pytest.raises(ConfigurationError, match="not complete"):
+    with pytest.raises(ConfigurationError, match="is incomplete"):
         Actions(store).start(action, "adds")
 
 

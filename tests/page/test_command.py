@@ -64,7 +64,7 @@ def test_a_port_that_is_taken_is_an_error_in_words(store: str) -> None:
         result = CliRunner().invoke(app, ["ui", store, "--port", str(port)])
 
     assert 2 == result.exit_code
-    assert f"port {port} cannot be listened on" in result.output
+    assert f"cannot listen on 127.0.0.1 port {port}: " in result.output
 
 
 def test_a_port_that_cannot_be_is_an_error_in_words(store: str) -> None:

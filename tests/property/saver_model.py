@@ -134,7 +134,7 @@ class SaverMachine(RuleBasedStateMachine):
 
     def make_saver(self) -> BaseCheckpointSaver:
         """Return a new, empty saver."""
-        raise NotImplementedError(f"{type(self).__name__} has to give make_saver()")
+        raise NotImplementedError(f"{type(self).__name__} must define make_saver()")
 
     def reopen(self, saver: BaseCheckpointSaver) -> BaseCheckpointSaver:
         """Return a saver with the same contents, from disk if it has one."""

@@ -25,7 +25,7 @@ EXPECTED_FAILURES = (
     "StoreReadOnlyError",  # or could only be read
     "ThreadBusyError",  # another attempt has the thread
 )
-_FULL_BEFORE = "mdb_txn_commit: Input/output error; nothing of this commit was kept"
+_FULL_BEFORE = "mdb_txn_commit: Input/output error; nothing of this commit was stored"
 """What LMDB says of a full disk too, when there was room again before the store
 looked.
 """

@@ -90,7 +90,7 @@ class StoreUser:
             except KeyboardInterrupt:
                 self._board.add(self._index, number, "interrupts")
             except (StoreError, OSError) as error:
-                if "another file has taken its place" not in str(error):
+                if "another file has replaced it" not in str(error):
                     self._board.complain(f"process {self._index}.{number}: {error!r}")
                 self._stop.set()
 

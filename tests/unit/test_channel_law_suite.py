@@ -84,12 +84,12 @@ BROKEN: list[tuple[Any, Sequence[Action], str]] = [
     (AlwaysThere, [], "do not agree when new"),
     (Forgets, [[1]], "its checkpoint restores something else"),
     (Shrinks, [[1]], "an empty update changed it"),
-    (Boasts, [], "an empty update says it changed it when new"),
+    (Boasts, [], "an empty update reports that it changed it when new"),
     (OtherCopy, [[1]], "its copy is something else"),
     (SharedCopy, [[1]], "it changed with its copy"),
-    (Silent, [[1]], r"does not say so at action 1, \[1\]"),
-    (SilentFinish, ["finish"], "does not say so at action 1, 'finish'"),
-    (SilentConsume, ["consume"], "does not say so at action 1, 'consume'"),
+    (Silent, [[1]], r"does not report it at action 1, \[1\]"),
+    (SilentFinish, ["finish"], "does not report it at action 1, 'finish'"),
+    (SilentConsume, ["consume"], "does not report it at action 1, 'consume'"),
     (FailsLate, [[1, 2]], "it changed although it failed"),
 ]
 

@@ -224,7 +224,7 @@ def test_digests_are_the_same_in_another_process() -> None:
 def test_a_lock_has_no_content() -> None:
     """Strictly that is an error; otherwise its type stands for it."""
     with pytest.raises(
-        ConfigurationError, match=r"the value cannot be told apart.*lock"
+        ConfigurationError, match=r"the value cannot be compared by content.*lock"
     ):
         digest([threading.Lock()])
 

@@ -25,7 +25,7 @@ LONGEST_POLL: Final = 1.0
 """Seconds after which a poll is answered, even if there are no frames."""
 _PAUSE: Final = 0.005
 """Seconds between two answers with frames, so that small frames are sent together."""
-GONE: Final = ExecutorUnavailableError("its coordinator was not heard of")
+GONE: Final = ExecutorUnavailableError("its coordinator did not respond")
 RELAYED: Final = Returned(())
 """A placeholder for an outcome that was already sent to the coordinator."""
 

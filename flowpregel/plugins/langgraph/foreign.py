@@ -57,8 +57,8 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     missing = [name for name, method in methods.items() if not callable(method)]
     if missing:
         raise ConfigurationError(
-            f"Invalid checkpointer {candidate!r}: give a saver, a path, True, False or "
-            f"None (a LangGraph saver has {', '.join(missing)} too)"
+            f"Invalid checkpointer {candidate!r}: give a saver, a path, True, False "
+            f"or None (a LangGraph saver also has {', '.join(missing)})"
         )
     return ForeignSaver(candidate)
 
@@ -298,7 +298,7 @@ class ForeignSaver(BaseCheckpointSaver):
             return serializer.loads_typed(serializer.dumps_typed(value))
         except Exception as error:
             raise ValueEncodingError(
-                f"{description} cannot be kept by {self.saver!r}: {error}"
+                f"{description} cannot be stored by {self.saver!r}: {error}"
             ) from error
 
     def _newest_id(self, address: Address) -> str | None:

@@ -135,7 +135,7 @@ class Actions:
             options, arguments = _COMMANDS[action](**parameters)
         except (KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"the request for {action!r} is not complete"
+                f"the request for {action!r} is incomplete"
             ) from error
         # The thread and the arguments follow two dashes, so that a word that begins
         # like an option is not read as one.
@@ -148,7 +148,7 @@ class Actions:
         except (TypeError, ValueError) as error:
             os.close(output)
             raise ConfigurationError(
-                f"what {action!r} is given has to be text"
+                f"the arguments of {action!r} must be text"
             ) from error
         command = StartedCommand(
             number=next(self._numbers),
@@ -282,7 +282,7 @@ def _query_endpoint(
         except FlowPregelError:
             raise
         except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"the request is not complete: {error}") from error
+            raise ConfigurationError(f"the request is incomplete: {error}") from error
 
     return endpoint
 
@@ -297,7 +297,7 @@ async def _start_action(actions: Actions, request: Request) -> Response:
     """Start a command, by the JSON that a button sends."""
     size = int(request.headers.get("content-length", _MOST_SENT + 1))
     if size > _MOST_SENT:
-        return _json_response({"error": "that is too much"}, 413)
+        return _json_response({"error": "the request is too large"}, 413)
     try:
         parameters = dict(await request.json())
         thread = parameters.pop("thread")
@@ -310,7 +310,7 @@ async def _start_action(actions: Actions, request: Request) -> Response:
     except ConfigurationError as error:
         return _json_response({"error": str(error)}, 400)
     except (ValueError, TypeError, KeyError, RecursionError):
-        return _json_response({"error": "that is no request"}, 400)
+        return _json_response({"error": "the request is not valid"}, 400)
     return _json_response({"number": number}, 202)
 
 

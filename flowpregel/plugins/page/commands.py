@@ -46,7 +46,7 @@ _PORT = click.IntRange(0, 65_535)
 @click.option(
     "--actions",
     is_flag=True,
-    help="Allow to answer, cancel, retry, redo and fork.",
+    help="Allow the page to answer, cancel, retry, redo and fork.",
 )
 @click.option(
     "--open",
@@ -86,7 +86,8 @@ def ui_command(
         click.echo(address)
         if host not in LOOPBACK:
             print_note(
-                "other machines can reach this, and what they are sent is not encrypted"
+                "other machines can reach this page, and the connection is not "
+                "encrypted"
             )
         if opens:
             webbrowser.open(address)
@@ -103,7 +104,7 @@ def _listener(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise ConfigurationError(
-            f"{host} port {port} cannot be listened on: {error}"
+            f"cannot listen on {host} port {port}: {error}"
         ) from error
 
 

@@ -72,13 +72,15 @@ class RequestGuard:
                 "this host is not one of the server's names; see --host",
             )
         if not is_post and request.method not in _READING:
-            return _error_response(405, "only GET, HEAD and POST are known")
+            return _error_response(405, "only GET, HEAD and POST are supported")
         if is_post and request.scope["path"] not in self.writes:
-            return _error_response(405, "this is only read; actions need --actions")
+            return _error_response(
+                405, "this page is read-only; start it with --actions to allow actions"
+            )
         if not _is_same_origin(request, host):
-            return _error_response(403, "only the page itself may ask")
+            return _error_response(403, "requests from other pages are refused")
         if is_post and request.headers.get("content-type") != "application/json":
-            return _error_response(415, "what is sent has to be JSON")
+            return _error_response(415, "the content of a request must be JSON")
         return None
 
     def accepts(self, token: str | None) -> bool:

@@ -172,7 +172,7 @@ class Database:
             Exception: Any error that *work* raises; nothing was stored.
         """
         if self.readonly:
-            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
+            raise StoreReadOnlyError(f"{self.path} was opened read-only")
         results: list[Any] = []
         timeout = self._options.lock_timeout
         fault("store.commit.begin")
@@ -248,7 +248,7 @@ class Database:
             outcome = slot.settle(connection)
             if outcome is None:
                 raise CommitUnknownError(
-                    self.path, "it was cut off too long ago to be asked"
+                    self.path, "the server no longer has a record of it"
                 )
             if outcome.has_landed:
                 return outcome.result
@@ -348,7 +348,8 @@ class Database:
         record = self._header()
         if record is None and self.readonly:
             raise StoreError(
-                f"there is no store at {self.path}, and readonly=True makes none"
+                f"there is no store at {self.path}, and readonly=True does not create "
+                "one"
             )
         if record is None:
             seal = seal_for(self._options)
@@ -416,11 +417,11 @@ class Database:
             )
         if code in _NO_ROOM:
             return StoreFullError(
-                f"{self.path}: {text}; nothing of this commit was kept"
+                f"{self.path}: {text}; nothing of this commit was stored"
             )
         if code in _NO_RIGHTS:
             return StoreReadOnlyError(
-                f"{self.path} cannot be written: {text}; check its rights"
+                f"{self.path} cannot be written: {text}; check its permissions"
             )
         return StoreError(f"{self.path} cannot be used: {text}")
 

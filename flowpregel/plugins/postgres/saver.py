@@ -187,18 +187,17 @@ class PostgresSaver(DurableSaver):
     def backup(self, path: str) -> None:
         """Refuse: PostgreSQL has tools of its own for this."""
         raise ConfigurationError(
-            "back a store in PostgreSQL up with pg_dump --schema=flowpregel"
+            "back up a store in PostgreSQL with pg_dump --schema=flowpregel"
         )
 
     def compact(self) -> None:
         """Refuse: PostgreSQL has tools of its own for this."""
         raise ConfigurationError(
-            "PostgreSQL uses free room again by itself; VACUUM FULL makes its files "
-            "smaller"
+            "PostgreSQL reuses free space by itself; VACUUM FULL shrinks its files"
         )
 
     def change_keys(self, *, encryption_key: bytes | None) -> None:
         """Refuse, since no process on any machine may have the store open for this."""
         raise ConfigurationError(
-            "a store in PostgreSQL keeps the keys that it was made with"
+            "a store in PostgreSQL keeps the keys with which it was created"
         )

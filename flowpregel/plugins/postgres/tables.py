@@ -119,8 +119,8 @@ class PostgresTable(Table):
     def put(self, transaction: Any, key: bytes, payload: bytes) -> None:
         if len(payload) > _LARGEST:
             raise ValueEncodingError(
-                f"a value of {len(payload):,} bytes is too large for PostgreSQL, which "
-                "keeps at most 1 GB: keep it in a file, and its path here"
+                f"a value of {len(payload):,} bytes is too large for PostgreSQL, "
+                "which stores at most 1 GB: keep it in a file, and store the path"
             )
         super().put(transaction, key, payload)
 

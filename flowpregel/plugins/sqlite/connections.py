@@ -104,8 +104,8 @@ def check_application(connection: sqlite3.Connection, path: str) -> None:
     (number,) = connection.execute("PRAGMA application_id").fetchone()
     if number != APPLICATION_ID:
         raise StoreVersionError(
-            f"{path} is a SQLite database, but no store of flowpregel's; it was not "
-            "touched: give another path"
+            f"{path} is an SQLite database, but not a flowpregel store; it was not "
+            "changed: give another path"
         )
 
 
@@ -145,8 +145,7 @@ def of_sqlite(
     if is_full:
         return StoreFullError(
             f"there is no room to write to {path} ({error}); nothing of this commit "
-            "was kept, what was committed before stays readable: make room and try "
-            "again"
+            "was stored, but earlier commits stay readable: make room and try again"
         )
     if code in _BUSY:
         return StoreBusyError(path, "another program that uses the database", timeout)
@@ -154,8 +153,8 @@ def of_sqlite(
         return StoreCorruptError(f"{path} is damaged ({error}); restore a backup")
     if code in _READ_ONLY:
         return StoreReadOnlyError(
-            f"{path} cannot be written: {error}; check its rights"
+            f"{path} cannot be written: {error}; check its permissions"
         )
     return StoreError(
-        f"{path} could not be used: {error}; nothing of this commit was kept"
+        f"{path} could not be used: {error}; nothing of this commit was stored"
     )

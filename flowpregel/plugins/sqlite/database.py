@@ -195,10 +195,10 @@ class SQLiteDatabase:
             StoreError: There is a file at *path*.
         """
         if os.path.lexists(path):
-            raise StoreError(f"there is a file at {path} already; give a new one")
+            raise StoreError(f"there is already a file at {path}; give a new path")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if not files.create_database(path, self._copy):
-            raise StoreError(f"there is a file at {path} already; give a new one")
+            raise StoreError(f"there is already a file at {path}; give a new path")
 
     def _copy(self, path: str) -> None:
         with our_errors(path, self._timeout), self._connection() as connection:
@@ -243,7 +243,8 @@ class SQLiteDatabase:
     def _create(self) -> None:
         if self.readonly:
             raise StoreError(
-                f"there is no store at {self.path}, and readonly=True makes none"
+                f"there is no store at {self.path}, and readonly=True does not create "
+                "one"
             )
         with translate_os_errors(self.path):
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -370,9 +371,9 @@ class SQLiteDatabase:
         with suppress(FileNotFoundError):
             if os.stat(self.path).st_ino != self._inode:
                 raise StoreError(
-                    f"{self.path} is not the store that was opened: another file has "
-                    "taken its place, as when a backup is restored; nothing was kept: "
-                    "open it again"
+                    f"{self.path} is no longer the store that was opened: another "
+                    "file has replaced it, such as a restored backup; nothing was "
+                    "stored: open it again"
                 )
 
     # ------------------------------------------------------------ connections
@@ -391,7 +392,7 @@ class SQLiteDatabase:
         """Return the connection that writes."""
         self._check_usable()
         if self._writer is None:
-            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
+            raise StoreReadOnlyError(f"{self.path} was opened read-only")
         return self._writer
 
     @contextmanager

@@ -56,7 +56,7 @@ def path_in(location: str | os.PathLike[str]) -> str:
             )
         text = rest[1:]
     elif separator:
-        raise ConfigurationError(f"{text!r} is no URL of SQLite: write {EXAMPLE}")
+        raise ConfigurationError(f"{text!r} is not an SQLite URL: write {EXAMPLE}")
     if not text or text == ":memory:":
         raise ConfigurationError(
             f"{os.fspath(location)!r} names no file: write {EXAMPLE}; to keep runs in "
@@ -66,7 +66,8 @@ def path_in(location: str | os.PathLike[str]) -> str:
     with translate_os_errors(real):
         if os.path.lexists(real) and not stat.S_ISREG(os.stat(real).st_mode):
             raise StoreError(
-                f"{real} is no regular file; a SQLite store is one: give its path"
+                f"{real} is not a regular file, as an SQLite store must be: give the "
+                "path of one"
             )
     return real
 
@@ -91,7 +92,7 @@ def refuse_others_files(path: str) -> None:
     """
     log = path + WAL_SUFFIX
     if os.path.islink(log):
-        raise StoreError(f"{log} is a symbolic link, and a store has none")
+        raise StoreError(f"{log} is a symbolic link, which a store must not contain")
     refuse_foreign_files([file for file in (path, log) if os.path.exists(file)])
 
 

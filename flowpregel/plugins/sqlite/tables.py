@@ -57,7 +57,7 @@ class SQLiteTable(Table):
         if len(record) > _LARGEST:
             raise ValueEncodingError(
                 f"a value of {len(record):,} bytes is too large for SQLite, which "
-                "keeps at most 1 GB: keep it in a file, and its path here"
+                "stores at most 1 GB: keep it in a file, and store the path"
             )
         transaction.execute(self._put, (key, record))
 

@@ -190,8 +190,9 @@ class Environment:
 
     def _another_file(self) -> StoreError:
         return StoreError(
-            f"{self.path} is not the store that was opened: another file has taken its "
-            "place, as when a backup is restored; nothing was kept: open it again"
+            f"{self.path} is no longer the store that was opened: another file has "
+            "replaced it, such as a restored backup; nothing was stored: open it "
+            "again"
         )
 
     def _overcome(self, error: lmdb.Error) -> None:
@@ -210,7 +211,7 @@ class Environment:
             case lmdb.ReadersFullError():
                 with self._gate:
                     if not self._usable(self._lmdb).reader_check():
-                        holder = f"{files.READERS} readers that are all alive"
+                        holder = f"{files.READERS} live readers"
                         raise StoreBusyError(self.path, holder, 0.0) from None
             case _:
                 raise errors.of_lmdb(error, self.path) from error
@@ -245,9 +246,7 @@ class Environment:
             return part
         if self._lmdb is None:
             raise StoreError(f"{self.path} is closed; open it again")
-        raise StoreReadOnlyError(
-            f"{self.path} was opened to be read only, or is closed"
-        )
+        raise StoreReadOnlyError(f"{self.path} was opened read-only, or is closed")
 
     def _map(self, *, pages: bool = False) -> None:
         """Check the file, and map it. With *pages*, check every page of the file."""

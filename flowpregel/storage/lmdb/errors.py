@@ -40,11 +40,11 @@ def of_lmdb(error: Exception, path: str) -> StoreError:
         )
     if kind == "ReadonlyError" or code in _READ_ONLY:
         return StoreReadOnlyError(
-            f"{path} cannot be written: {error}; check its rights"
+            f"{path} cannot be written: {error}; check its permissions"
         )
     if kind == "NotFoundError":
         return StoreVersionError(
-            f"{path} is an LMDB file, but no store of flowpregel's ({error})"
+            f"{path} is an LMDB file, but not a flowpregel store ({error})"
         )
     return of_commit(error, path)
 
@@ -62,9 +62,8 @@ def of_commit(error: Exception, path: str) -> StoreError:
     if is_full:
         return StoreFullError(
             f"there is no room to write to {path} ({error}); nothing of this commit "
-            "was kept, what was committed before stays readable: make room and try "
-            "again"
+            "was stored, but earlier commits stay readable: make room and try again"
         )
     return StoreError(
-        f"{path} could not be written: {error}; nothing of this commit was kept"
+        f"{path} could not be written: {error}; nothing of this commit was stored"
     )

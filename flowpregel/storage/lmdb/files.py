@@ -250,7 +250,7 @@ def check_files(
     if problems:
         problem = f"is damaged: {problems[0]} ({len(problems)} problems)"
         if is_short:
-            problem = f"is cut off: it has {size} bytes of {needed}"
+            problem = f"is truncated: it has {size} of {needed} bytes"
         raise StoreCorruptError(f"{path} {problem}; restore a backup")
     if is_short and not readonly:
         # The verifier accepts a large value that is truncated. The file is extended, so
@@ -315,14 +315,14 @@ def _meta(
     head = file.read(_META.size)
     if len(head) < _META.size:
         raise StoreCorruptError(
-            f"{path} is cut off: it has no two meta pages; restore a backup"
+            f"{path} is truncated: it does not have two meta pages; restore a backup"
         )
     magic, version, page, last, transaction = _META.unpack(head)
     if magic != _MAGIC:
         magic, version = _NEWER_META.unpack_from(head)
     if magic != _MAGIC:
         raise StoreCorruptError(
-            f"{path} is damaged, or no store: it does not begin like one"
+            f"{path} is damaged, or not a store: it does not begin with a meta page"
         )
     if version != _FORMAT:
         raise StoreVersionError(

@@ -99,9 +99,7 @@ class OpenStoreLock:
             if is_alone or self._named() in (b"", self._identity()):
                 break
             if time.monotonic() > deadline:
-                holder = (
-                    "a process that has another file open, whose place this one took"
-                )
+                holder = "a process that still has the replaced file open"
                 raise StoreBusyError(os.path.dirname(self._data), holder, timeout)
             # If several processes open the store at once, each waits for the others'
             # shared locks. So the lock is released for a moment, and one of the

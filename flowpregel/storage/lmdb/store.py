@@ -100,7 +100,7 @@ class OpenStore:
                     table.check(transaction, key)
 
     @defer_interrupts()
-    def seal_anew(self, seal: Seal) -> None:
+    def seal_again(self, seal: Seal) -> None:
         """Close the store, and seal all its records again, with *seal*.
 
         Raises:
@@ -111,7 +111,8 @@ class OpenStore:
         path = self.environment.path
         if self.environment.readonly:
             raise StoreReadOnlyError(
-                f"{path} is read only, so it cannot be sealed anew"
+                f"{path} is read only, so its keys cannot be changed; open it for "
+                "writing"
             )
         self.close()
         with _kept_closed(path):
@@ -121,7 +122,7 @@ class OpenStore:
             header = Header.read(record, path, ENGINES)
             header.check(record, path, self.seal, readonly=False)
             header = replace(header.under(seal), encryption=seal.encryption)
-            _seal_anew(path, header, seal, self.seal)
+            _seal_again(path, header, seal, self.seal)
 
     def close(self) -> None:
         """Close the store for this user. It is safe to call this twice."""
@@ -145,12 +146,12 @@ def _check_arguments(
         raise ConfigurationError(f"map_size={map_size}: use bytes, 0 or more")
     if not lock and not readonly:
         raise ConfigurationError(
-            "lock=False needs readonly=True: it is for folders none can write"
+            "lock=False needs readonly=True: it is for folders that no one can write to"
         )
     if options.check_pages and readonly and lock:
         raise ConfigurationError(
-            "check_pages needs that nobody writes meanwhile: with readonly=True, "
-            "pass lock=False too"
+            "check_pages requires that no process writes at the same time: with "
+            "readonly=True, also pass lock=False"
         )
 
 
@@ -199,7 +200,7 @@ def open_store(
             return store
         if time.monotonic() > deadline:
             raise StoreBusyError(
-                real, "someone who has it open, and is to be sealed anew", 0.0
+                real, "a process that has it open, so it cannot be sealed again", 0.0
             )
         # Another process may be about to seal the records again, so this one waits.
         time.sleep(_PAUSE)
@@ -269,8 +270,8 @@ def _shared_environment(
             OPEN[path] = environment
         elif environment.readonly and not readonly:
             raise StoreReadOnlyError(
-                f"{path} is open in this process to be read only; close that before "
-                "writing to it"
+                f"{path} is already open read-only in this process; close it before "
+                "you open it for writing"
             )
         environment.users += 1
         return environment
@@ -286,7 +287,9 @@ def _check_or_create(
     if files.exists(path):
         _check_header(path, options, readonly=readonly)
     elif readonly:
-        raise StoreError(f"there is no store at {path}, and readonly=True makes none")
+        raise StoreError(
+            f"there is no store at {path}, and readonly=True does not create one"
+        )
     else:
         seal = seal_for(options)
         header = Header.new(seal, ENGINES[0]).to_bytes(seal)
@@ -314,7 +317,7 @@ def _check_header(
         if header.key != seal.id:
             with _kept_closed(path):
                 if _header_of(path) == record:
-                    _seal_anew(path, header.under(seal), seal, None)
+                    _seal_again(path, header.under(seal), seal, None)
 
 
 @atexit.register
@@ -340,7 +343,7 @@ def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
         with open_lock.alone() as is_alone, translate_os_errors(path):
             if not is_alone:
                 raise StoreBusyError(
-                    path, "someone who has it open, here or elsewhere", 0.0
+                    path, "a program that has it open, here or in another process", 0.0
                 )
             yield
     except lmdb.Error as error:
@@ -371,7 +374,7 @@ def _header_in(databases: Mapping[bytes, Any], transaction: Any) -> bytes:
     return transaction.get(HEADER, db=databases[b"meta"]) or b""
 
 
-def _seal_anew(
+def _seal_again(
     path: str,
     header: Header,
     seal: Seal,

@@ -227,7 +227,7 @@ class LMDBTable(Table):
             chunks.append(chunk)
         payload = b"".join(chunks)
         if len(payload) != size:
-            raise self.corrupt(key, "has not the length it says")
+            raise self.corrupt(key, "does not have its recorded length")
         return payload
 
 

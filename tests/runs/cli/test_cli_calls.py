@@ -161,7 +161,7 @@ def test_debug_says_which_argument_was_not_kept(
     result = cli("debug", "x")
 
     assert Code.USAGE == result.exit_code
-    assert "argument 1 was not kept: it is redacted" in result.stderr
+    assert "argument 1 was not stored: it is redacted" in result.stderr
 
 
 def test_debug_needs_a_call_that_failed(cli: Cli, study: Path) -> None:
@@ -199,13 +199,13 @@ def test_why_says_how_a_call_was_made_and_what_becomes_of_it(
     assert first["id"] == done
     assert "by threads, process " in first["made"]
     assert first["made"].endswith("; done")
-    assert first["next"] == "the record answers it; its code is what it was"
+    assert first["next"] == "the recorded result is used; the code is unchanged"
     assert "it is tried again" in cli("why", "x", failed).stdout
 
     monkeypatch.setattr(flows, "parse", flows.parse.with_options(version="2"))
-    assert "though its code has changed" in cli("why", "x", done).stdout
+    assert "although the code has changed" in cli("why", "x", done).stdout
     monkeypatch.setattr(flows, "parse", None)
-    assert "there is no task 'parse' beside the flow" in cli("why", "x", done).stdout
+    assert "the flow's module has no task 'parse'" in cli("why", "x", done).stdout
     assert Code.USAGE == cli("why", "x", "nothing(").exit_code
 
 
@@ -245,7 +245,7 @@ def test_redo_takes_a_result_back(
     result = cli("redo", "x", f"parse('{str(files)[:20]}", "--json")
     assert Code.USAGE == result.exit_code
     assert (
-        "3 calls may be meant; name one by its id:\n  "
+        "3 calls match; name one by its id:\n  "
         in json.loads(result.stdout)["error"]["message"]
     )
 

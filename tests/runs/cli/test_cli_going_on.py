@@ -144,8 +144,8 @@ def test_with_adopt_only_what_is_new_runs_and_a_note_counts_it(
     result = run(cli, folder, [1, 2, 3], "--adopt", "--quiet")
 
     assert (0, "12\n", "3") == (result.exit_code, result.stdout, ran(folder))
-    note = "calls: 2 answered from the record, 1 run anew, 0 not asked for"
-    assert f"note: code or input has changed; {note}\n" == result.stderr
+    note = "calls: 2 answered from the record, 1 executed, 0 not made again"
+    assert f"note: the code or the input has changed; {note}\n" == result.stderr
 
 
 def test_results_of_other_code_are_used_or_not_as_one_says(
@@ -163,7 +163,7 @@ def test_results_of_other_code_are_used_or_not_as_one_says(
     assert "CodeChangedError" in refused.stderr
     assert (0, "8\n", "2") == (kept.exit_code, kept.stdout, ran(folder))
     assert (
-        "note: double: 1 result was made by other code, and used as recorded"
+        "note: double: 1 result was computed by other code and used as recorded"
         in kept.stderr
     )
 
@@ -180,7 +180,7 @@ def test_resume_needs_the_id_alone_from_any_folder(cli: Invoke, folder: Path) ->
     result = cli("resume", "s")
 
     assert (0, "6\n", "2") == (result.exit_code, result.stdout, ran(folder))
-    assert "go on with: flowpregel resume s --store" in failed.stderr
+    assert "resume with: flowpregel resume s --store" in failed.stderr
 
 
 def test_resume_finds_a_workflow_that_adopts_its_old_name(
@@ -236,7 +236,7 @@ def test_another_flow_under_the_id_is_refused(cli: Invoke, folder: Path) -> None
 
     assert Code.USAGE == result.exit_code
     assert (
-        "error: the run 's' is one of workflow 'work:study', not of 'work:other'"
+        "error: the run 's' belongs to workflow 'work:study', not to 'work:other'"
         in result.stderr
     )
 
@@ -254,7 +254,7 @@ def test_a_notice_points_at_the_line_that_runs_the_flow(folder: Path) -> None:
     with LMDBSaver(folder / "store") as saver:
         kept = flow.copy({"checkpointer": saver})
         kept.run([1], id="s")
-        with pytest.warns(RunNotice, match="1 run anew") as caught:
+        with pytest.warns(RunNotice, match="1 executed") as caught:
             kept.run([1, 2], id="s", adopt=True)
 
     assert [__file__] == [each.filename for each in caught]
@@ -275,9 +275,9 @@ def test_again_starts_over_and_the_earlier_run_stays(cli: Invoke, folder: Path) 
     again = run(cli, folder, [1, 2], "--again")
 
     assert (0, "6\n") == (kept.exit_code, kept.stdout)
-    assert "note: kept result of 20" in kept.stderr
+    assert "note: stored result of 20" in kept.stderr
     assert (
-        "; the code of `double` changed since; on_code_change='rerun' or again"
+        "; the code of `double` has changed since; on_code_change='rerun' or again"
         in kept.stderr
     )
     assert (0, "9\n", "1 2") == (again.exit_code, again.stdout, ran(folder))

@@ -367,9 +367,9 @@ def test_a_value_that_cannot_be_decoded_hides_no_other(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("ls",), "a store is named with --store PATH"),
-        (("check", "--store"), "here the store is named by itself, without the option"),
-        (("ui", "--store"), "here the store is named by itself, without the option"),
+        (("ls",), "name the store with --store PATH"),
+        (("check", "--store"), "give the store as an argument, without --store"),
+        (("ui", "--store"), "give the store as an argument, without --store"),
     ],
 )
 def test_a_store_that_is_named_in_the_other_way_is_told_how(

@@ -38,7 +38,7 @@ def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(
     )
 
     assert 130 == first.returncode
-    assert "go on with: flowpregel resume job --store store" in told
+    assert "resume with: flowpregel resume job --store store" in told
     assert "6\n" == second.stdout
     assert "worked 0" not in second.stderr
     assert "worked 2" in second.stderr

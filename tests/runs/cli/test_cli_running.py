@@ -120,7 +120,7 @@ def test_resume_of_a_thread_that_is_not_there_is_refused(cli: Invoke) -> None:
     result = cli("resume", "nobody", "--flow", f"{FLOWS}:total", "--quiet")
 
     assert Code.USAGE == result.exit_code
-    assert "error: thread 'nobody' has no run to go on with\n" == result.stderr
+    assert "error: thread 'nobody' has no run to resume\n" == result.stderr
 
 
 def test_resume_of_a_finished_run_gives_its_output(cli: Invoke) -> None:
@@ -137,7 +137,7 @@ def test_other_input_for_an_unfinished_run_is_refused(cli: Invoke) -> None:
     result = run(cli, "shares", [1, 2])
 
     assert Code.USAGE == result.exit_code
-    assert "its input was another one" in result.stderr
+    assert "it was started with another input" in result.stderr
 
 
 def test_a_run_that_asks_exits_with_3_and_shows_the_question(cli: Invoke) -> None:
@@ -181,7 +181,7 @@ def test_one_of_several_questions_is_answered_by_its_id(cli: Invoke) -> None:
     assert [Code.USAGE, Code.WAITING, Code.OK] == [
         each.exit_code for each in (unclear, first, second)
     ]
-    assert "2 questions wait" in unclear.stderr
+    assert "2 questions are open" in unclear.stderr
     assert '["no", "yes"]\n' == second.stdout
 
 
@@ -233,7 +233,7 @@ def test_an_answer_to_nothing_is_refused(cli: Invoke) -> None:
     result = cli("answer", "total", "yes")
 
     assert Code.USAGE == result.exit_code
-    assert "asks nothing" in result.stderr
+    assert "has no open question" in result.stderr
 
 
 def test_a_thread_that_another_run_holds_is_refused(cli: Invoke, store: str) -> None:
@@ -248,7 +248,7 @@ def test_without_a_store_a_run_says_that_nothing_is_kept() -> None:
     result = CliRunner().invoke(app, ["run", f"{FLOWS}:total", "--input", "[1]"])
 
     assert (Code.OK, "2\n") == (result.exit_code, result.stdout)
-    assert "not kept" in result.stderr
+    assert "this run is not recorded" in result.stderr
 
 
 def test_a_run_keeps_which_flow_it_is_of(cli: Invoke, store: str) -> None:
@@ -297,7 +297,10 @@ def test_a_file_that_is_named_like_a_loaded_module_is_not_taken_for_it(
     result = cli("run", f"{tmp_path}/random.py:flow", "--input", "1")
 
     assert Code.USAGE == result.exit_code
-    assert f"there is a module 'random' already, of {random.__file__}" in result.stderr
+    assert (
+        f"another module 'random' is already imported, from {random.__file__}"
+        in result.stderr
+    )
 
 
 @pytest.mark.parametrize("given", ["[1", "@no-such-file.json", "null"])

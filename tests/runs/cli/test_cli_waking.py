@@ -114,7 +114,7 @@ def test_who_is_told_to_end_wakes_no_other_run(
     woken = invoke("wake", "--quiet")
 
     assert code == woken.exit_code
-    assert woken.stderr.count("what finished is kept") == 1
+    assert woken.stderr.count("finished work is kept") == 1
 
 
 def test_a_signal_that_was_sent_wakes_a_run(invoke: Any) -> None:

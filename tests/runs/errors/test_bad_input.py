@@ -133,7 +133,9 @@ def test_one_answer_for_several_questions_is_refused(drive: Any) -> None:
     app = fan_out(ask, ask, checkpointer=InMemorySaver())
     drive.invoke(app, 1, thread_id="t")
 
-    with pytest.raises(UnknownInterruptError, match="2 interrupts wait") as caught:
+    with pytest.raises(
+        UnknownInterruptError, match="2 interrupts are waiting"
+    ) as caught:
         drive.invoke(app, Command(resume="yes"), thread_id="t")
 
     assert "ambiguous" == caught.value.reason

@@ -72,7 +72,7 @@ OPTIONS: dict[str, Mistake] = {
     "gives no time": (
         lambda: task(timeout=0)(one),
         ValueError,
-        "greater than 0...None is no",
+        "greater than 0...use None for no",
     ),
     "gives an idle timeout below zero": (
         lambda: TimeoutPolicy(idle_timeout=-1),
@@ -112,14 +112,14 @@ OPTIONS: dict[str, Mistake] = {
     "shares a result that nothing keeps": (
         lambda: inside(lambda: task(cache=True)(one)(1).result()),
         ValueError,
-        "nowhere to keep them: give the entrypoint",
+        "nowhere to store them: give the entrypoint",
     ),
     "shares what has no content": (
         lambda: inside(
             lambda: task(cache=True)(one)(threading.Lock()).result(), cache="c.lmdb"
         ),
         ValueError,
-        "a lock is part of it...key_func",
+        "because of a lock...key_func",
     ),
     "takes no CPU": (
         lambda: task(cpus=-1)(one),
@@ -164,12 +164,12 @@ OPTIONS: dict[str, Mistake] = {
     "adopts a number": (
         lambda: task(adopts=3)(one),
         ValueError,
-        "task(adopts=3): use the name",
+        "task(adopts=3): use the former name",
     ),
     "adopts a number for a workflow": (
         lambda: entrypoint(adopts=3)(one),
         ValueError,
-        "the name",
+        "the former name",
     ),
     "hides a parameter that is not there": (
         lambda: task(redact=["passwort"])(lambda password: 1),
@@ -214,12 +214,12 @@ OPTIONS: dict[str, Mistake] = {
     "gives an empty id": (
         lambda: kept().run(1, id=""),
         ValueError,
-        "one.run(id=''): name the run by any other text, or leave id out",
+        "one.run(id=''): the id is empty; use any other text, or leave id out",
     ),
     "gives an empty id before": (
         lambda: kept().with_options(id="").run(1),
         ValueError,
-        "one.run(id=''): name the run by any other text",
+        "one.run(id=''): the id is empty; use any other text",
     ),
     "calls nobody at the end": (
         lambda: entrypoint(on_end=3)(one),
@@ -298,17 +298,17 @@ CALLS: dict[str, Mistake] = {
     "keeps a result that cannot be": (
         lambda: inside(lambda: task(_lock)(1).result(), checkpointer="runs.lmdb"),
         StoreError,
-        "the result of _lock(1) cannot be kept: value is a _thread.lock",
+        "the result of _lock(1) cannot be stored: value is a _thread.lock",
     ),
     "keeps a result of a workflow that cannot be": (
         lambda: kept("runs.lmdb", _lock).run(1, id="1"),
         StoreError,
-        "the result cannot be kept: value is a _thread.lock",
+        "the result cannot be stored: value is a _thread.lock",
     ),
     "keeps an input that cannot be": (
         lambda: kept("runs.lmdb").run(threading.Lock(), id="1"),
         StoreError,
-        "the input cannot be kept: value is a _thread.lock",
+        "the input cannot be stored: value is a _thread.lock",
     ),
     "asks for a result in a coroutine": (
         lambda: asyncio.run(
@@ -320,17 +320,17 @@ CALLS: dict[str, Mistake] = {
     "runs a workflow inside itself": (
         lambda: _inside_itself(1),
         ValueError,
-        "the run '1' is asked for inside itself...another id",
+        "the run '1' was called inside itself...another id",
     ),
     "runs a workflow inside itself, further out": (
         lambda: _inside_itself(2),
         ValueError,
-        "the run '1' is asked for inside itself",
+        "the run '1' was called inside itself",
     ),
     "runs a workflow inside itself on an event loop": (
         lambda: asyncio.run(_inside_itself_on_a_loop()),
         ValueError,
-        "the run '1' is asked for inside itself",
+        "the run '1' was called inside itself",
     ),
     "sleeps for a text": (
         lambda: inside(lambda: sleep("1h"), checkpointer=InMemorySaver()),  # type: ignore[arg-type]
@@ -392,12 +392,12 @@ CALLS: dict[str, Mistake] = {
     "answers by a wrong id": (
         lambda: asking().invoke(Command(resume={"0" * 32: "x"}), thread_id="1"),
         UnknownInterruptError,
-        "is not waiting for an answer...waiting are:",
+        "is not waiting for an answer...the waiting interrupts are:",
     ),
     "answers on another thread": (
         lambda: asking().invoke(Command(resume="x"), thread_id="2"),
         UnknownInterruptError,
-        "the thread_id of a run that asks",
+        "the thread_id of a run that is waiting",
     ),
     "commands nothing": (
         lambda: asking().invoke(Command(), thread_id="1"),

@@ -97,4 +97,4 @@ def test_a_task_in_a_worker_cannot_run_the_run_it_belongs_to(tmp_path: Path) -> 
     )
 
     assert 1 == done.returncode
-    assert "the run 'study' is asked for inside itself" in done.stderr
+    assert "the run 'study' was called inside itself" in done.stderr

@@ -192,7 +192,7 @@ def test_an_input_without_content_is_refused(
     """A lock cannot be told from another; the message says what to give instead."""
     flow = flow_of(shared(measure), InMemoryCache(), executor)
 
-    with pytest.raises(ConfigurationError, match=r"a lock is part of it.*key_func"):
+    with pytest.raises(ConfigurationError, match=r"because of a lock.*key_func"):
         drive.invoke(flow, [{"lock": threading.Lock()}])
 
 

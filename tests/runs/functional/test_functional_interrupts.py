@@ -176,7 +176,7 @@ def test_one_answer_for_several_questions_is_refused(drive: Any, executor: str) 
     drive.invoke(flow, 3, thread_id="1")
 
     with pytest.raises(
-        UnknownInterruptError, match=r"3 interrupts wait.*say which one"
+        UnknownInterruptError, match=r"3 interrupts are waiting.*choose one"
     ):
         drive.invoke(flow, Command(resume="yes"), thread_id="1")
 

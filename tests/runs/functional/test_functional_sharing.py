@@ -98,7 +98,8 @@ def test_a_path_is_a_cache(
 def test_what_is_no_cache_is_refused(cache: Any) -> None:
     """For a task it is a switch; where results are kept, the entrypoint says."""
     with pytest.raises(
-        ConfigurationError, match="use True; where results are kept, the entry"
+        ConfigurationError,
+        match="use True; the entrypoint sets where results are stored",
     ):
         task(cache=cache)(print)
     if not isinstance(cache, str):

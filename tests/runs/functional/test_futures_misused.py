@@ -155,7 +155,7 @@ def test_a_future_inside_of_an_argument_is_named_with_its_place(
 
     with pytest.raises(TypeError, match=r"write future\.result\(\)") as refused:
         flow.run(1)
-    assert f"task 'count' was given a future in {where}" in str(refused.value)
+    assert f"task 'count' got a future in {where}" in str(refused.value)
 
 
 def test_a_future_inside_of_an_argument_is_named_by_a_worker_process_too() -> None:

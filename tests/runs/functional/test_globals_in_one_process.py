@@ -174,7 +174,7 @@ def test_an_attribute_set_in_a_class_is_other_code_in_a_record(
     assert ([2, 2], []) == told(flow, [2, 2], id="1")
     cells["Settings"].factor = 5
     _, (notice,) = told(flow, [2, 2], id="1")
-    assert "the code of `plainly_with_class` changed since" in notice
+    assert "the code of `plainly_with_class` has changed since" in notice
 
 
 def test_a_dict_changed_in_place_is_a_miss_in_the_cache(

@@ -51,7 +51,7 @@ def test_calls_that_have_ended_are_not_made_again(
     with joblib_backend(store=tmp_path / "store", id="a"):
         first = squares(range(4), batch_size=batch_size)
     with (
-        pytest.warns(RunNotice, match="run anew"),
+        pytest.warns(RunNotice, match="executed"),
         joblib_backend(tmp_path / "store", "a"),
     ):
         second = squares(range(6), batch_size=batch_size)

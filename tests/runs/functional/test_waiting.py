@@ -335,12 +335,10 @@ def test_without_a_checkpointer_nobody_can_send_one() -> None:
     """Both ends say so."""
     flow = receiver(None, 1)
 
-    with pytest.raises(
-        ConfigurationError, match="nothing keeps the runs of this workflow"
-    ):
+    with pytest.raises(ConfigurationError, match="this workflow has no checkpointer"):
         flow.signal("a", "go", 1)
     with pytest.raises(
-        ConfigurationError, match="no checkpointer to keep what is sent"
+        ConfigurationError, match="no checkpointer to keep the values sent"
     ):
         flow.run(1)
 

@@ -44,7 +44,7 @@ def test_a_command_is_a_task_with_its_output(tmp_path: Path) -> None:
 def test_a_failure_says_which_command_and_what_it_wrote() -> None:
     """Unless its exit code is asked for."""
     with pytest.raises(
-        CommandFailedError, match=r"'echo no; exit 3' .* 3; it wrote last: no"
+        CommandFailedError, match=r"'echo no; exit 3' .* 3; its last output: no"
     ):
         ran("echo no; exit 3")
 
@@ -69,7 +69,7 @@ def test_a_failure_shows_the_end_of_both_streams(executor: str) -> None:
     assert "\nbad input" not in shown
     assert 2_500 > len(shown)
     with pytest.raises(
-        CommandFailedError, match=r"exit code 4; it wrote last: no such file\n"
+        CommandFailedError, match=r"exit code 4; its last output: no such file\n"
     ):
         ran("echo 'no such file' >&2; exit 4", executor=executor)
 

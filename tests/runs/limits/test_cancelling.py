@@ -109,10 +109,10 @@ def test_the_command_stops_the_run_of_another_process(tmp_path: Path) -> None:
         _, told = process.communicate(timeout=30)
 
     assert Code.OK == asked.exit_code, asked.output
-    assert "stopped: job; what finished is kept\n" == asked.stdout
+    assert "stopped: job; finished work is kept\n" == asked.stdout
     assert Code.STOPPED == process.returncode
     assert "cancelled from outside" in told
-    assert "go on with: flowpregel resume job --store store" in told
+    assert "resume with: flowpregel resume job --store store" in told
     with LMDBSaver(tmp_path / "store") as saver:
         assert saver.owner("job") is None
 

@@ -524,12 +524,14 @@ def test_what_only_processes_have_is_refused(
     """Rather than to be ignored."""
     greedy = through(Gate(1), kind, limit="api", **options)
 
-    with pytest.raises(ConfigurationError, match="limit, rate and priority alone"):
+    with pytest.raises(ConfigurationError, match="only limit, rate and priority"):
         run(drive, pool, lambda: greedy(1).result())
 
 
 @both
 def test_a_limit_that_nobody_names_is_refused(drive: Drive, kind: str) -> None:
     """And the error says where it is named."""
-    with pytest.raises(ResourcesError, match=r"there are 0.*ProcessExecutor\(limits="):
+    with pytest.raises(
+        ResourcesError, match=r"the pool has 0.*ProcessExecutor\(limits="
+    ):
         run(drive, "threads", lambda: through(Gate(1), kind, limit="api")(1).result())

@@ -254,10 +254,10 @@ def test_callers_that_wait_for_what_each_other_holds_do_not_hang(
 @pytest.mark.parametrize(
     ("options", "there"),
     [
-        ({"cpus": 64}, "there are 3"),
-        ({"memory": "1TB"}, "there are 4e"),
-        ({"gpus": 3}, "there are 2"),
-        ({"limit": "nothing"}, "there are 0"),
+        ({"cpus": 64}, "the pool has 3"),
+        ({"memory": "1TB"}, "the pool has 4e"),
+        ({"gpus": 3}, "the pool has 2"),
+        ({"limit": "nothing"}, "the pool has 0"),
     ],
 )
 def test_more_than_there_is_is_refused_at_the_call(
@@ -295,7 +295,7 @@ def test_who_counts_nothing_refuses(executor: Any) -> None:
     limited = see_gpus.with_options(gpus=1, executor=executor)
 
     with pytest.raises(
-        ConfigurationError, match="counts limit, rate and priority alone"
+        ConfigurationError, match="enforces only limit, rate and priority"
     ):
         run(executor, lambda: limited().result())
 

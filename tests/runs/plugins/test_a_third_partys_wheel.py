@@ -225,6 +225,6 @@ def test_without_metadata_an_error_says_to_install_again(
         "flowpregel", "doctor", "--store", "runs.lmdb", folder=mines
     )
 
-    assert "install it again" in of_url.stderr
-    assert "install it again" in of_command.stderr
+    assert "reinstall it" in of_url.stderr
+    assert "reinstall it" in of_command.stderr
     assert "none at" in of_folder.stdout

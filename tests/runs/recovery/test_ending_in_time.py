@@ -344,5 +344,5 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
 
     assert seconds == duration(asked, asked, text)
     assert duration(asked, asked, None) is None
-    with pytest.raises(click.BadParameter, match="no duration"):
+    with pytest.raises(click.BadParameter, match="not a duration"):
         duration(asked, asked, text + "x")

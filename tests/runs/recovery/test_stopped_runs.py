@@ -67,7 +67,7 @@ def test_ctrl_c_shows_the_users_line_and_how_to_go_on() -> None:
 
     assert ["test_stopped_runs.py"] == files(stopped.value)
     assert stopped.value.__notes__ == [
-        "what has finished is kept: run it again with id='study-1', and it resumes"
+        "finished work is kept; to resume, run it again with id='study-1'"
     ]
 
 
@@ -81,7 +81,7 @@ def test_ctrl_c_in_a_run_by_invoke_names_its_thread(way: str) -> None:
 
     assert {"test_stopped_runs.py"} == {*files(stopped.value)}
     assert stopped.value.__notes__ == [
-        "what has finished is kept: invoke(None, thread_id='1'), and it resumes"
+        "finished work is kept; to resume, call invoke(None, thread_id='1')"
     ]
 
 
@@ -101,7 +101,7 @@ def test_ctrl_c_in_an_async_run_shows_the_users_lines_and_how_to_go_on() -> None
         "flowpregel/" in each.filename
         for each in traceback.extract_tb(cancelled.__traceback__)
     )
-    assert "id='study-1', and it resumes" in cancelled.__notes__[0]
+    assert "to resume, run it again with id='study-1'" in cancelled.__notes__[0]
 
 
 def test_a_run_that_has_ended_in_time_shows_the_users_line_and_how_to_go_on(
@@ -116,7 +116,7 @@ def test_a_run_that_has_ended_in_time_shows_the_users_line_and_how_to_go_on(
     shown = traceback.format_exception(stopped.value)
     assert not any("flowpregel/" in line for line in shown)
     assert shown[-1].startswith(
-        "what has finished is kept: run it again with id='study-1'"
+        "finished work is kept; to resume, run it again with id='study-1'"
     )
 
 

@@ -102,7 +102,7 @@ def test_a_corrected_file_is_another_input(
         failed.run(input_of(make, table), id="1")
 
     assert f"file {str(table)!r} was 6 bytes [" in str(raised.value)
-    assert "] and is 9 bytes [" in str(raised.value)
+    assert "] and is now 9 bytes [" in str(raised.value)
     assert "adopt=True (--adopt)" in str(raised.value)
     assert [] == [*seen]
 
@@ -133,7 +133,7 @@ def test_a_plan_says_so_too(failed: Any, make: Make, table: Path) -> None:
     if make is made_in_the_body:
         error = failed.plan(input_of(make, table), id="1").error
         assert error.startswith(
-            "InputMismatchError: the run '1' cannot go on with this input: "
+            "InputMismatchError: the run '1' cannot resume with this input: "
         )
     else:
         with pytest.raises(InputMismatchError, match="table"):
@@ -161,7 +161,7 @@ def test_a_call_that_differs_by_chance_says_in_what(saver: Any) -> None:
     with pytest.raises(OSError, match="bad"):
         total.run(1, id="1")
     with pytest.raises(
-        ReplayMismatchError, match=r"what differs is the content of <dict of 1>"
+        ReplayMismatchError, match=r"they differ in the content of <dict of 1>"
     ):
         total.run(1, id="1")
 

@@ -103,9 +103,9 @@ def test_a_kept_result_of_a_corrected_file_says_so_in_one_notice(
 
     assert 13 == result
     assert [] == [*seen]
-    assert notice.startswith("kept result of 20")
+    assert notice.startswith("stored result of 20")
     assert f"file {str(table)!r} was 4 bytes [" in notice
-    assert "] and is 7 bytes [" in notice
+    assert "] and is now 7 bytes [" in notice
     assert "on_code_change='rerun' or again=True" in notice
 
 
@@ -117,7 +117,7 @@ def test_a_file_of_the_same_size_is_compared_by_its_content(
     _, (notice,) = run_with_notices(finished, str(table), id="1")
 
     assert "was 4 bytes [" in notice
-    assert "and is 4 bytes [" in notice
+    assert "and is now 4 bytes [" in notice
 
 
 @pytest.mark.parametrize("options", [{"on_code_change": "rerun"}, {"adopt": True}])
@@ -334,4 +334,4 @@ def test_a_task_may_be_named_like_what_is_no_task(saver: Any, name: str) -> None
 
     result, (notice,) = run_with_notices(total_with(3), 1, id="1")
     assert 2 == result
-    assert f"the code of `{name}` changed since" in notice
+    assert f"the code of `{name}` has changed since" in notice

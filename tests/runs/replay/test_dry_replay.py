@@ -99,7 +99,7 @@ def test_what_had_finished_is_known(saver: Any, failed: Any) -> None:
 
     assert DryRun(answered=2, would_run={"double": 1}) == found
     assert found.fits
-    assert "calls: 2 answered, 1 would run (double 1), 0 not asked for" == str(found)
+    assert "calls: 2 answered, 1 would run (double 1), 0 not made again" == str(found)
     assert [] == [*seen]
     after = saver.load(Address("1"))
     assert (before.checkpoint.id, repr(before.writes)) == (
@@ -114,7 +114,7 @@ def test_of_a_run_that_is_done_nothing_would_run(saver: Any) -> None:
     study.run([1], id="1")
 
     assert DryRun(is_done=True) == study.plan([1], id="1")
-    assert "done: its result is kept" == str(study.plan([1], id="1"))
+    assert "finished: its result is stored" == str(study.plan([1], id="1"))
 
 
 def test_another_input_is_planned_if_it_is_adopted(failed: Any) -> None:
@@ -131,7 +131,7 @@ def test_results_of_other_code_are_named(saver: Any, failed: Any) -> None:
     found = study.plan([1, 2, 3], id="1")
 
     assert ({"double": 2}, False) == (found.other_code, found.fits)
-    assert "answers of other code than now (double 2)" in str(found)
+    assert "results of other code (double 2)" in str(found)
     rerun = study.plan([1, 2, 3], id="1", on_code_change="rerun")
     assert ({"double": 3}, {}) == (rerun.would_run, rerun.other_code)
     refused = study.plan([1, 2, 3], id="1", on_code_change="error")
@@ -152,7 +152,7 @@ def test_calls_that_a_new_body_does_not_ask_for_are_counted(
 
     assert (0, {"double": 1}, 2) == (found.answered, found.would_run, found.not_asked)
     assert not found.fits
-    assert "its body has other code or another input now\n--- study, recorded" in str(
+    assert "the code or the input of the body has changed\n--- study, recorded" in str(
         found
     )
     assert "\n+        first = double(0).result()\n" in found.diff
@@ -308,8 +308,8 @@ def test_unfinished_runs_that_fit_are_shown(folder: Path) -> None:
 
     assert Code.OK == result.exit_code
     assert (
-        "failed\n  calls: 2 answered, 1 would run (double 1), 0 not asked for\n"
-        "unfinished runs: 1; do not fit the code: 0\n"
+        "failed\n  calls: 2 answered, 1 would run (double 1), 0 not made "
+        "again\nunfinished runs: 1; runs that do not match the code: 0\n"
     ) == result.stdout
 
 
@@ -319,7 +319,7 @@ def test_a_run_that_code_no_longer_fits_fails_the_check(folder: Path) -> None:
     shown, rows = check(folder), check(folder, "--json")
 
     assert Code.FAILED == shown.exit_code == rows.exit_code
-    assert "\n  answers of other code than now (double 2)\n" in shown.stdout
+    assert "\n  results of other code (double 2)\n" in shown.stdout
     assert "\n  -    return 2 * n\n  +    return 3 * n\n" in shown.stdout
     row, done = json.loads(rows.stdout)
     assert ("done", True, {"double": 1}) == (
@@ -341,9 +341,10 @@ def test_a_finished_run_of_other_code_is_shown_unless_it_is_left_out(
     changed(folder, "return 2 * n", "return 3 * n")
 
     assert (
-        "done\n  done: its result is kept\n  answers of other" in check(folder).stdout
+        "done\n  finished: its result is stored\n  results of other"
+        in check(folder).stdout
     )
-    assert "done: its result" not in check(folder, "--unfinished").stdout
+    assert "finished: its result" not in check(folder, "--unfinished").stdout
 
 
 def test_a_workflow_that_is_gone_fails_the_check(folder: Path) -> None:
@@ -352,7 +353,7 @@ def test_a_workflow_that_is_gone_fails_the_check(folder: Path) -> None:
 
     assert Code.FAILED == result.exit_code
     assert (
-        "program:checked' is not there; the flows of program are: renamed"
+        "program:checked' does not exist; the flows of program are: renamed"
         in result.stdout
     )
 
@@ -391,7 +392,8 @@ def test_nodes_of_a_graph_that_had_finished_are_known(tmp_path: Path) -> None:
         result = check(tmp_path, "tests.runs.cli_flows:checked")
 
     assert (
-        "g\n  calls: 1 answered, 1 would run (fail 1), 0 not asked for" in result.stdout
+        "g\n  calls: 1 answered, 1 would run (fail 1), 0 not made again"
+        in result.stdout
     )
 
 
@@ -452,7 +454,7 @@ def test_a_graph_with_an_edited_finished_node_fails_the_check(
     sys.modules.pop("edited_graph", None)
 
     assert Code.FAILED == result.exit_code
-    assert f"answers of other code than now ({name})" in result.stdout
+    assert f"results of other code ({name})" in result.stdout
     assert {f"-{line}" for line in GRAPH.splitlines() if old in line} <= {
         *result.stdout.replace("\n  ", "\n").splitlines()
     }
@@ -470,7 +472,7 @@ def test_the_fixture_fails_a_test_whose_code_fits_no_more(
 
     flowpregel_check(store, study_of(None))
     with pytest.raises(
-        pytest.fail.Exception, match=r"run '1': .*\nanswers of other code than now"
+        pytest.fail.Exception, match=r"run '1': .*\nresults of other code"
     ):
         flowpregel_check(store, study_of(None, other_double()))
     with pytest.raises(pytest.fail.Exception, match="FlowMismatchError"):

@@ -95,9 +95,9 @@ def test_a_kept_result_of_other_code_says_so_in_one_notice(finished: Any) -> Non
 
     assert (16, []) == (result, [*seen])
     (notice,) = notices
-    assert notice.startswith("kept result of 20")
+    assert notice.startswith("stored result of 20")
     assert (
-        "; the code of `work` changed since; on_code_change='rerun' or again=True"
+        "; the code of `work` has changed since; on_code_change='rerun' or again=True"
         in notice
     )
     assert notice.endswith("-            return 2 * n | +            return 3 * n")
@@ -128,7 +128,9 @@ def test_an_edited_body_gives_the_notice_too(saver: Any) -> None:
         ]
 
     assert [2, 2] == [result for result, _ in results]
-    assert all("the code of `flow` changed since" in notice for _, (notice,) in results)
+    assert all(
+        "the code of `flow` has changed since" in notice for _, (notice,) in results
+    )
 
 
 def test_rerun_makes_calls_whose_code_changed_and_the_result_anew(
@@ -201,7 +203,7 @@ def test_a_failed_rerun_leaves_the_kept_result_and_its_notice(finished: Any) -> 
 
     result, (notice,) = told(broken, [1, 2], id="1")
     assert 16 == result
-    assert "the code of `work` changed since" in notice
+    assert "the code of `work` has changed since" in notice
 
 
 def test_a_task_that_the_body_does_not_name_is_found_by_its_calls(saver: Any) -> None:
@@ -229,7 +231,7 @@ def test_a_kept_result_by_run_id_gives_the_notice_too(saver: Any) -> None:
     assert 12 == study_of(saver, work_of(2)).invoke([1], thread_id="t", run_id="r")
     edited = study_of(saver, work_of(3))
 
-    with pytest.warns(RunNotice, match="the code of `work` changed since"):
+    with pytest.warns(RunNotice, match="the code of `work` has changed since"):
         assert 12 == edited.invoke([1], thread_id="t", run_id="r")
     with pytest.raises(CodeChangedError):
         edited.invoke([1], thread_id="t", run_id="r", on_code_change="error")
@@ -350,13 +352,13 @@ def test_an_edited_finished_node_gives_the_notice_of_an_edited_task(
     edited = graph_of(saver, 3)
 
     with pytest.warns(
-        RunNotice, match="first: 1 result was made by other code"
+        RunNotice, match="first: 1 result was computed by other code"
     ) as caught:
         drive.invoke(edited, None, thread_id="1")
     assert "-            return 2 * state | +            return 3 * state" in str(
         caught[0].message
     )
-    with pytest.warns(RunNotice, match="first: 1 result was made by other code"):
+    with pytest.warns(RunNotice, match="first: 1 result was computed by other code"):
         assert 12 == drive.invoke(edited, Command(resume=10), thread_id="1")
 
 
@@ -424,7 +426,7 @@ def test_what_keeps_less_knows_the_code_of_a_kept_result(keeps_less: Any) -> Non
 
     result, (notice,) = told(edited, [1, 2], id="1", **options)
     assert 16 == result
-    assert "the code of `work` changed since" in notice
+    assert "the code of `work` has changed since" in notice
     with pytest.raises(CodeChangedError, match="the code of 'work' has changed"):
         edited.run([1, 2], id="1", on_code_change="error", **options)
     assert 19 == edited.run([1, 2], id="1", on_code_change="rerun", **options)
@@ -444,11 +446,11 @@ def test_what_keeps_less_knows_the_code_of_a_finished_node(
         drive.invoke(graph_of(saver, 2), None, thread_id="1", **options)
     edited = graph_of(saver, 3)
 
-    with pytest.warns(RunNotice, match="first: 1 result was made by other code"):
+    with pytest.warns(RunNotice, match="first: 1 result was computed by other code"):
         drive.invoke(edited, None, thread_id="1", **options)
     with pytest.raises(CodeChangedError, match="the code of 'first' has changed"):
         drive.invoke(edited, None, thread_id="1", on_code_change="error", **options)
-    with pytest.warns(RunNotice, match="first: 1 result was made by other code"):
+    with pytest.warns(RunNotice, match="first: 1 result was computed by other code"):
         assert 12 == drive.invoke(edited, Command(resume=10), thread_id="1", **options)
 
 
@@ -530,7 +532,7 @@ def test_an_edited_condition_or_reducer_gives_the_notice_of_a_node(
     graph = routed(saver, **{part: edited})
 
     with pytest.warns(
-        RunNotice, match=f"{name}: . results? w.* made by other code.*: -"
+        RunNotice, match=f"{name}: . results? w.* computed by other code.*: -"
     ) as caught:
         drive.invoke(graph, None, thread_id="1")
     assert 1 == len(caught)

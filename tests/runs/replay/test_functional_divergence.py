@@ -130,8 +130,8 @@ def test_a_result_of_other_code_is_kept_with_a_notice(
     with pytest.warns(RunNotice) as told:
         assert 4 == drive.invoke(flow, None, thread_id="1")
     (of_code, of_calls) = (str(each.message) for each in told)
-    assert of_code.startswith("work: 1 result was made by other code")
-    assert of_calls.endswith("1 answered from the record, 0 run anew, 0 not asked for")
+    assert of_code.startswith("work: 1 result was computed by other code")
+    assert of_calls.endswith("1 answered from the record, 0 executed, 0 not made again")
 
 
 def test_a_result_of_other_code_is_made_anew_where_that_is_asked(
@@ -139,11 +139,11 @@ def test_a_result_of_other_code_is_made_anew_where_that_is_asked(
 ) -> None:
     """By the run or by the task; what was made anew is recorded too."""
     flow = crashed_with(drive, executor)(lambda n: n + 2, on_code_change="rerun")
-    with pytest.warns(RunNotice, match="0 answered from the record, 1 run anew"):
+    with pytest.warns(RunNotice, match="0 answered from the record, 1 executed"):
         assert 5 == drive.invoke(flow, None, thread_id="1")
 
     flow = crashed_with(drive, executor)(lambda n: n + 2)
-    with pytest.warns(RunNotice, match="0 answered from the record, 1 run anew"):
+    with pytest.warns(RunNotice, match="0 answered from the record, 1 executed"):
         assert 5 == drive.invoke(flow, None, thread_id="1", on_code_change="rerun")
 
 
@@ -229,7 +229,7 @@ def test_a_task_that_makes_calls_is_known_by_its_code_too(
     monkeypatch.setenv("NUMBER", "2")
 
     if is_edited:
-        with pytest.warns(RunNotice, match="0 answered from the record, 2 run anew"):
+        with pytest.warns(RunNotice, match="0 answered from the record, 2 executed"):
             assert 104 == drive.invoke(flow_of(edited), None, thread_id="1")
     else:
         with pytest.raises(ReplayMismatchError, match=r"double\(1\).*\n.*double\(2\)"):

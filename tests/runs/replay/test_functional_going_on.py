@@ -78,7 +78,7 @@ def test_it_goes_on_with_a_run_that_was_started_without_it(
     crash(drive, made, given(1, 2))
 
     with pytest.raises(
-        InputMismatchError, match="thread '1' cannot go on with this input"
+        InputMismatchError, match="thread '1' cannot resume with this input"
     ):
         drive.invoke(made.flow, given(1, 3), thread_id="1", resume="auto")
     assert [2, 4] == drive.invoke(made.flow, given(1, 2), thread_id="1", resume="auto")
@@ -89,7 +89,7 @@ def test_another_input_is_refused(drive: Any, executor: str) -> None:
     made = Crashing(executor)
     crash(drive, made, given(1, 2), resume="auto")
 
-    with pytest.raises(InputMismatchError, match="its input was another one"):
+    with pytest.raises(InputMismatchError, match="it was started with another input"):
         drive.invoke(made.flow, given(2, 1), thread_id="1", resume="auto")
     assert [2, 4] == drive.invoke(made.flow, None, thread_id="1")
 

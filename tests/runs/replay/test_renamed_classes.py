@@ -237,12 +237,15 @@ def test_an_unreadable_input_is_an_error_that_names_it(
     text = r"the input of thread '1' is a old\.C.*flowpregel rename old\.C NEW STORE"
     with pytest.raises(ValueEncodingError, match=text) as error:
         run(program.titled, program.new.Page("bad.txt"), tmp_path)
-    assert "an input that is given takes its place" in error.value.__notes__[0]
+    assert (
+        "to replace it, pass an input and on_unreadable='rerun'"
+        in error.value.__notes__[0]
+    )
     with LMDBSaver(tmp_path / "store") as saver:
         flow = program.titled.copy({"checkpointer": saver})
         with pytest.raises(ValueEncodingError, match=text) as error:
             flow.invoke(None, thread_id="1", on_unreadable="rerun")
-    assert "an input takes the place of the recorded one with run(..., id=)" in str(
+    assert "to replace the recorded input, pass another one to run(..., id=)" in str(
         error.value.__notes__
     )
 
@@ -319,7 +322,7 @@ def test_an_unreadable_channel_of_a_graph_is_an_error_that_names_it(
             graph.invoke(None, thread_id="1", on_unreadable=policy)
     notes = getattr(error.value, "__notes__", [])
     assert (policy == "rerun") == any(
-        "not what channels hold" in note for note in notes
+        "cannot restore the value of a channel" in note for note in notes
     )
     options = StoreOptions(renamed={"old.C": "new.Page"})
     with LMDBSaver(tmp_path / "store", options=options) as saver:
@@ -443,7 +446,7 @@ def test_rename_refuses_what_it_cannot_find_and_what_is_in_use(
 
     assert (Code.USAGE, Code.USAGE) == (typing_error.exit_code, in_use.exit_code)
     assert "new.Pgae cannot be imported here: check the name" in typing_error.stderr
-    assert "there is still a new.Page" in in_use.stderr
+    assert "new.Page still exists" in in_use.stderr
     assert 0 == cli("rename", "--unchecked", "old.C", "new.Pgae").exit_code
     assert 0 == cli("rename", "old.C", "new.Page").exit_code
     assert ["a.txt", "bad.txt"] == run(failed.study, ["a.txt", "bad.txt"], tmp_path)
@@ -457,7 +460,7 @@ def test_an_old_name_that_is_used_again_is_refused_and_not_guessed(
     (tmp_path / "old.py").write_text(KINDS.format(name="C"))
     invalidate_caches()
 
-    with pytest.raises(ValueEncodingError, match=r"there is another old\.C now"):
+    with pytest.raises(ValueEncodingError, match=r"a new old\.C exists"):
         run(failed.study, ["a.txt", "bad.txt"], tmp_path)
     sys.modules.pop("old", None)
 
@@ -465,7 +468,10 @@ def test_an_old_name_that_is_used_again_is_refused_and_not_guessed(
 def test_a_rename_of_nothing_is_refused(tmp_path: Path) -> None:
     with (
         LMDBSaver(tmp_path / "store") as saver,
-        pytest.raises(ConfigurationError, match="use two full names"),
+        pytest.raises(
+            ConfigurationError,
+            match=r"use full names, such as 'package\.module\.Class', that differ",
+        ),
     ):
         saver.rename("old.C", "old.C")
 

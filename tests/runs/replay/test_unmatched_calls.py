@@ -69,8 +69,10 @@ def noting(seen: Seen) -> Iterator[None]:
 
 
 def told(seen: Seen) -> list[str]:
-    """Return the notices among what was *seen* that tell of calls that do not fit."""
-    return [each for each in seen if isinstance(each, str) and "not fit" in each]
+    """Return the notices among what was *seen* that tell of calls that do not match."""
+    return [
+        each for each in seen if isinstance(each, str) and "not match the calls" in each
+    ]
 
 
 def respelled(seen: Seen) -> Any:
@@ -111,9 +113,9 @@ def test_it_is_told_before_the_first_call_is_made_again(
         flow_of(lambda numbers: WAYS[way](work, numbers), saver).run([0, 1, 2], id="1")
 
     assert (
-        "3 recorded calls of work do not fit (recorded work(0), asked for work(0, "
-        "'fast')); "
-        "Ctrl-C now, or on_unmatched='error'"
+        "3 recorded calls of work do not match the calls made now (recorded work(0), "
+        "now work(0, 'fast')); to stop before the new calls run, press Ctrl-C now, "
+        "or pass on_unmatched='error'"
     ) == seen[0]
     assert 1 == len(told(seen))
     assert [0, 1, 2] == sorted({each for each in seen if isinstance(each, int)})
@@ -268,7 +270,8 @@ def test_a_call_in_the_place_of_a_task_that_is_gone_is_told_of(
         flow.run([0, 1, 2], id="1")
 
     assert (
-        f"3 recorded calls of work do not fit (recorded work(0), asked for {asked[way]}"
+        "3 recorded calls of work do not match the calls made now "
+        f"(recorded work(0), now {asked[way]}"
     ) in seen[0]
     assert ("adopts='work'" in seen[0]) is (way != "in chunks")
     assert 1 == len(told(seen))
@@ -383,7 +386,9 @@ def test_without_that_a_task_that_became_a_method_is_told_of(
     begun(saver, seen, [0, 1, 2])
     work = as_method(seen, name="work")
 
-    with pytest.raises(UnmatchedCallsError, match=r"adopts='work'.*become a method"):
+    with pytest.raises(
+        UnmatchedCallsError, match=r"adopts='work'.*turned into a method"
+    ):
         flow_of(lambda numbers: work.map(numbers), saver).run(
             [0, 1, 2], id="1", on_unmatched="error"
         )

@@ -140,8 +140,8 @@ def day(first_day: Path, tmp_path: Path) -> Day:
     return Day(shutil.copytree(first_day, tmp_path / "day"))
 
 
-KEPT = "double: 4 results were made by other code"
-ANSWERED = "4 answered from the record, 1 run anew"
+KEPT = "double: 4 results were computed by other code"
+ANSWERED = "4 answered from the record, 1 executed"
 ALL = [1, 2, 3, 4, 5]
 
 
@@ -205,7 +205,7 @@ ROWS = [
         results=[20, 40, 60, 8, 100],
         told=KEPT,
     ),
-    Row("task renamed", TASK_RENAMED, ran=ALL, told="5 run anew, 4 not asked for"),
+    Row("task renamed", TASK_RENAMED, ran=ALL, told="5 executed, 4 not made again"),
     Row("task renamed, adopts", [*TASK_RENAMED, ADOPTS], told=ANSWERED, apart=True),
     Row("flow renamed", FLOW_RENAMED, ran=[], results=[], told="'program:study'"),
     Row("flow renamed, adopts", [*FLOW_RENAMED, FLOW_ADOPTS]),
@@ -214,27 +214,27 @@ ROWS = [
         [(CALLS, "[double(n) for n in [9, *numbers]]")],
         ran=[4, 9],
         results=[180, 20, 40, 60, 80, 100],
-        told="4 answered from the record, 2 run anew",
+        told="4 answered from the record, 2 executed",
     ),
     Row(
         "call added in the middle",
         [(CALLS, "[double(n) for n in [*numbers[:2], 9, *numbers[2:]]]")],
         ran=[4, 9],
         results=[20, 40, 180, 60, 80, 100],
-        told="4 answered from the record, 2 run anew",
+        told="4 answered from the record, 2 executed",
     ),
     Row(
         "call added behind",
         [(CALLS, "[double(n) for n in [*numbers, 9]]")],
         ran=[4, 9],
         results=[20, 40, 60, 80, 100, 180],
-        told="4 answered from the record, 2 run anew",
+        told="4 answered from the record, 2 executed",
     ),
     Row(
         "item skipped",
         [(CALLS, "[double(n) for n in numbers if n != 2]")],
         results=[20, 60, 80, 100],
-        told="3 answered from the record, 1 run anew, 1 not asked for",
+        told="3 answered from the record, 1 executed, 1 not made again",
     ),
     Row(
         "reordered",
@@ -247,7 +247,7 @@ ROWS = [
         given=["1,2,3,4,5,6,7", "--adopt"],
         ran=[4, 6, 7],
         results=[20, 40, 60, 80, 100, 120, 140],
-        told="4 answered from the record, 3 run anew",
+        told="4 answered from the record, 3 executed",
     ),
     Row(
         "more items, not adopted",
@@ -261,7 +261,7 @@ ROWS = [
         given=["1,2,3,8,5", "--adopt"],
         ran=[8],
         results=[20, 40, 60, 160, 100],
-        told="4 answered from the record, 1 run anew",
+        told="4 answered from the record, 1 executed",
     ),
 ]
 

@@ -250,7 +250,7 @@ def test_an_outcome_that_cannot_be_learned_is_reported(
         lost.closing = proxy
         lost.is_armed = True
 
-        with pytest.raises(CommitUnknownError, match="not known whether"):
+        with pytest.raises(CommitUnknownError, match="may or may not have been stored"):
             ours.put(NAMESPACE, "k", {"n": 1})
 
     with PostgresStore(postgres_url) as theirs:

@@ -156,5 +156,5 @@ def test_where_nothing_was_called_nothing_can_be_taken_back(
     with LMDBSaver(path) as saver:
         commit(saver, 0)
 
-        with pytest.raises(ConfigurationError, match="nothing to take back"):
+        with pytest.raises(ConfigurationError, match="nothing to undo"):
             saver.redo(address, ["call"])

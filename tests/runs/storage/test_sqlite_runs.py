@@ -279,7 +279,7 @@ def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) ->
     before = path.read_bytes()
     path.chmod(0o600)
 
-    with pytest.raises(StoreVersionError, match="no store of flowpregel's"):
+    with pytest.raises(StoreVersionError, match="not a flowpregel store"):
         SQLiteSaver(path)
 
     assert before == path.read_bytes()
@@ -294,7 +294,7 @@ def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no regular file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         SQLiteSaver(tmp_path)
 
 
@@ -304,7 +304,7 @@ def test_a_file_that_others_may_write_is_refused(path: Path, suffix: str) -> Non
         commit(saver, 0)
         Path(f"{path}{suffix}").chmod(0o666)
 
-        with pytest.raises(StoreForeignError, match="written by others"):
+        with pytest.raises(StoreForeignError, match="written by other users"):
             SQLiteSaver(path)
         with SQLiteSaver(path, options=StoreOptions(trust=True)) as trusted:
             assert 0 == newest(trusted)
@@ -434,5 +434,5 @@ def test_nothing_is_written_to_a_file_that_took_the_place_of_the_open_one(
         saver.backup(tmp_path / "copy.db")
         os.replace(tmp_path / "copy.db", path)
 
-        with pytest.raises(StoreError, match="taken its place"):
+        with pytest.raises(StoreError, match="replaced it"):
             commit(saver, 1)

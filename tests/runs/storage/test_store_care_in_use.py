@@ -250,11 +250,11 @@ def test_a_file_put_over_that_of_a_store_in_use_is_not_mixed_with_it(
     restore(tmp_path / source, path)
 
     for readonly in (False, True):
-        with pytest.raises(StoreBusyError, match="another file"):
+        with pytest.raises(StoreBusyError, match="the replaced file"):
             LMDBSaver(path, readonly=readonly, options=StoreOptions(lock_timeout=0.2))
     other.stdin.write("\n")
     other.stdin.flush()
-    assert "another file has taken its place" in finish(other)
+    assert "another file has replaced it" in finish(other)
 
     assert newest(path) == 0
     with LMDBSaver(path) as saver:

@@ -149,7 +149,7 @@ def test_a_record_moved_to_another_key_is_refused(path):
     one, other = sorted(key for name, key in found if name == b"checkpoints")[:2]
     put(path, b"checkpoints", one, found[b"checkpoints", other])
 
-    with pytest.raises(StoreCorruptError, match="was not written there"):
+    with pytest.raises(StoreCorruptError, match="was written elsewhere"):
         everything(path)
 
 
@@ -291,7 +291,7 @@ def test_verify_ends_though_keys_are_out_of_their_order(path):
     with LMDBSaver(path) as saver:
         found = saver.verify()
 
-    assert any("is out of its order" in problem for problem in found.problems)
+    assert any("is out of order" in problem for problem in found.problems)
 
 
 def test_a_damaged_number_of_the_next_namespace_is_told(path):
@@ -345,7 +345,7 @@ def test_a_history_whose_checkpoints_are_out_of_their_order_ends(tmp_path):
 
     with (
         LMDBSaver(tmp_path) as saver,
-        pytest.raises(StoreCorruptError, match="is out of its order"),
+        pytest.raises(StoreCorruptError, match="is out of order"),
     ):
         [*itertools.islice(saver.history(Address("t")), 100)]
 
@@ -363,7 +363,7 @@ def test_a_pending_write_under_a_damaged_key_is_told_when_pages_are_checked(path
     content[content.index(key) + key.index(id_of(2).encode())] ^= 1
     (path / "data.mdb").write_bytes(content)
 
-    with pytest.raises(StoreCorruptError, match="was not written there"):
+    with pytest.raises(StoreCorruptError, match="was written elsewhere"):
         LMDBSaver(path, options=StoreOptions(check_pages=True))
     with LMDBSaver(path) as saver:
         assert not saver.verify().ok

@@ -119,6 +119,4 @@ def test_a_program_that_is_gone_is_named(run, tmp_path):
     run("program.py", "write")
     (tmp_path / "program.py").unlink()
 
-    assert "program.py, which is not there any more" in run(
-        "reader.py", "look", ok=False
-    )
+    assert "program.py, which no longer exists" in run("reader.py", "look", ok=False)

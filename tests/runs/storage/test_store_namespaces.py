@@ -77,10 +77,10 @@ def test_a_lease_that_is_held_in_another_pid_namespace_is_held(path: Path) -> No
     with elsewhere(LEASE, path), LMDBSaver(path) as saver:
         owner = saver.owner("t")
         assert owner is not None
-        assert str(owner).startswith("process 1 of another pid namespace on ")
+        assert str(owner).startswith("process 1 in another pid namespace on ")
         assert saver.thread("t").status == "running"
         with (
-            pytest.raises(ThreadBusyError, match="process 1 of another pid namespace"),
+            pytest.raises(ThreadBusyError, match="process 1 in another pid namespace"),
             saver.lease("t"),
         ):
             pass
@@ -106,7 +106,7 @@ def test_a_write_lock_held_in_another_pid_namespace_is_held(path: Path) -> None:
     """Who waits for it is told by whom."""
     options = StoreOptions(lock_timeout=0.3)
     with elsewhere(WRITE_LOCK, path):
-        with pytest.raises(StoreBusyError, match="process 1 of another pid namespace"):
+        with pytest.raises(StoreBusyError, match="process 1 in another pid namespace"):
             LMDBSaver(path, options=options)
         with LMDBSaver(path, readonly=True) as saver:
             assert saver.thread("t").step == 0

@@ -142,7 +142,7 @@ def test_a_lease_is_not_written_through_a_link(
 def test_a_pipe_in_the_place_of_a_lock_keeps_nobody_waiting(foreign: Path) -> None:
     """Opening one waits for whoever opens its other end."""
     os.mkfifo(foreign / "open.lock")
-    with pytest.raises(StoreError, match="no plain file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         LMDBSaver(foreign)
 
 
@@ -165,5 +165,5 @@ def test_a_blank_key_in_the_environment_is_no_key(
 ) -> None:
     """As in a file."""
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY", " ")
-    with pytest.raises(StoreError, match="FLOWPREGEL_STORE_KEY is empty"):
+    with pytest.raises(StoreError, match="FLOWPREGEL_STORE_KEY contains no key"):
         LMDBSaver(path)

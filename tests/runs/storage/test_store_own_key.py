@@ -118,7 +118,7 @@ def test_a_store_with_its_own_key_is_not_opened_with_the_users(
 ) -> None:
     """Who gives a key wants no other; the message says what to do."""
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "ours")
-    with pytest.raises(StoreForeignError, match=r"has its own key in it: unset"):
+    with pytest.raises(StoreForeignError, match=r"contains its own key: unset"):
         LMDBSaver(made)
 
     LMDBSaver(made, options=StoreOptions(trust=True)).close()
@@ -166,7 +166,7 @@ def test_a_blank_key_file_is_no_key(
     file.write_bytes(content)
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY_FILE", str(file))
 
-    with pytest.raises(StoreError, match="secret is empty"):
+    with pytest.raises(StoreError, match="secret contains no key"):
         LMDBSaver(path)
     assert not path.exists()
 
@@ -176,22 +176,22 @@ def test_a_blank_key_file_is_no_key(
 
 def let_others_write_the_folder(path: Path) -> str:
     path.chmod(0o770)
-    return f"{path} can be written by others (mode 770)"
+    return f"{path} can be written by other users (mode 770)"
 
 
 def let_others_write_the_file(path: Path) -> str:
     (path / "data.mdb").chmod(0o602)
-    return f"{path}/data.mdb can be written by others (mode 602)"
+    return f"{path}/data.mdb can be written by other users (mode 602)"
 
 
 def give_the_folder(path: Path) -> str:
     os.chown(path, 4321, -1)
-    return f"{path} belongs to user 4321, and we are user 0"
+    return f"{path} belongs to user 4321, but this process runs as user 0"
 
 
 def give_the_file(path: Path) -> str:
     os.chown(path / "data.mdb", 4321, -1)
-    return f"{path}/data.mdb belongs to user 4321, and we are user 0"
+    return f"{path}/data.mdb belongs to user 4321, but this process runs as user 0"
 
 
 Change = Callable[[Path], str]
@@ -219,7 +219,7 @@ def test_a_store_that_others_can_write_is_refused(made: Path, change: Change) ->
     for command in (["ls"], ["show", "t"], ["verify"], ["stats"]):
         result = CliRunner().invoke(app, [*command, "--store", str(made)])
         assert Code.STORE == result.exit_code
-        assert f"{said}; nothing of it was read" in result.stderr
+        assert f"{said}; nothing was read" in result.stderr
     assert before == [(each, each.lstat().st_mode) for each in sorted(made.rglob("*"))]
 
 

@@ -222,7 +222,7 @@ def test_readers_that_died_are_cleared_away(path):
         commit(saver, 0)
         process = start(code, path)
         assert wait_for_line(process) == "full"
-        with pytest.raises(StoreBusyError, match="readers that are all alive"):
+        with pytest.raises(StoreBusyError, match="live readers"):
             saver.load(Address("t"))
         process.kill()
         process.communicate()

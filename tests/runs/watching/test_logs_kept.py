@@ -138,7 +138,7 @@ def test_the_command_says_that_nothing_is_kept(path: Path, logs: Logs) -> None:
     result = logs("x")
 
     assert (0, "") == (result.exit_code, result.stdout)
-    assert "no output is kept" in result.stderr
+    assert "no output is stored" in result.stderr
 
 
 def test_what_a_call_prints_is_shown_as_text(path: Path, logs: Logs) -> None:

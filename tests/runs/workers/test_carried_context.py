@@ -365,4 +365,4 @@ def test_a_processor_that_raises_costs_nobody_anything(
     finally:
         structlog.reset_defaults()
 
-    assert "structlog could not take" in caplog.text
+    assert "structlog could not process" in caplog.text

@@ -420,7 +420,7 @@ def test_the_watchdog_names_what_holds_up_the_pool(
         return [
             each.getMessage()
             for each in caplog.records
-            if "held up" in each.getMessage()
+            if "blocked for" in each.getMessage()
         ]
 
     with Gate("gate") as gate, ProcessExecutor(1) as own:

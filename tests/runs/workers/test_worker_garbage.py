@@ -27,7 +27,7 @@ def test_what_cannot_be_unpickled_costs_its_task(task: Any) -> None:
         bad, *good = run.outcomes(run.start(node_of(task)), *siblings)
 
     assert isinstance(error_of(bad), WorkerDiedError)
-    assert "cannot be read in the coordinator (RuntimeError: it explodes)" in str(
+    assert "the coordinator cannot read its message (RuntimeError: it explodes)" in str(
         error_of(bad)
     )
     assert [number * number for number in range(20)] == [
@@ -62,7 +62,7 @@ def test_results_that_cannot_be_read_cost_their_worker() -> None:
         )
 
     assert isinstance(error_of(bad), WorkerDiedError)
-    assert "cannot be read in the coordinator (error" in str(error_of(bad))
+    assert "the coordinator cannot read its message (error" in str(error_of(bad))
     assert 9 == value_of(good)
 
 

@@ -47,7 +47,7 @@ def test_an_unknown_name_is_refused_with_name_and_remedy(write: Any) -> None:
     channel = barrier("left")
 
     with pytest.raises(
-        InvalidUpdateError, match="'join' waits for 'left', 'right', and was"
+        InvalidUpdateError, match="'join' waits for 'left', 'right', but"
     ):
         channel.update(["right", write])
 

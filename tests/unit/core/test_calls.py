@@ -199,7 +199,7 @@ def test_calls_that_are_not_asked_for_are_counted_in_every_superstep() -> None:
     world.down.clear()
 
     with pytest.warns(
-        RunNotice, match="1 answered from the record, 0 run anew, 1 not asked for"
+        RunNotice, match="1 answered from the record, 0 executed, 1 not made again"
     ):
         flow_of((1,)).invoke(None, thread_id="1")
 
@@ -413,12 +413,12 @@ def key_of(name: str, arguments: str, code: str, text: str) -> CallKey:
         (
             key_of("one", "a", "c", "one(x)"),
             key_of("one", "b", "c", "one(x)"),
-            ("arguments bbbbbbbb] (what differs is a part that is not shown)",),
+            ("arguments bbbbbbbb] (they differ in a part that is not shown)",),
         ),
         (
             key_of("one", "a", "c", "one(<Big>, <List>)"),
             key_of("one", "b", "c", "one(<Big>, <List>)"),
-            ("(what differs is the content of <Big>, <List>)",),
+            ("(they differ in the content of <Big>, <List>)",),
         ),
     ],
     ids=["another task", "same text", "types alone"],
@@ -445,4 +445,4 @@ def test_a_call_that_differs_by_chance_is_shown_beside_the_recorded_one(
     for text in texts:
         assert text in str(caught.value)
     has_same_text = first.text == second.text
-    assert has_same_text is ("what differs" in str(caught.value))
+    assert has_same_text is ("they differ" in str(caught.value))

@@ -17,7 +17,10 @@ OLD = ("a.csv", "0123456789abcdef", 1_234)
         ([("b.csv", "fedcba98", 7)], []),
         (
             [("b.csv", "fedcba98", 7), ("a.csv", "fedcba9876543210", 5_678)],
-            ["file 'a.csv' was 1,234 bytes [01234567] and is 5,678 bytes [fedcba98]"],
+            [
+                "file 'a.csv' was 1,234 bytes [01234567] "
+                "and is now 5,678 bytes [fedcba98]"
+            ],
         ),
     ],
     ids=["same", "no longer used", "another", "changed"],

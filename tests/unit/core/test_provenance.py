@@ -81,25 +81,27 @@ def test_an_attempt_that_nobody_measured_began_when_its_task_was_started(
     assert (began, 0.0, 0) == (when, seconds, pid)
 
 
-KEPT = "made by other code, and used as recorded (on_code_change='rerun' makes them"
+KEPT = (
+    "computed by other code and used as recorded (on_code_change='rerun' computes them"
+)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "difference", "text"),
     [
-        (1, 0, "", f"work: 1 result was {KEPT} anew)"),
-        (2, 0, "-a | +b", f"work: 2 results were {KEPT} anew): -a | +b"),
+        (1, 0, "", f"work: 1 result was {KEPT} again)"),
+        (2, 0, "-a | +b", f"work: 2 results were {KEPT} again): -a | +b"),
         (
             1,
             2,
             "",
-            f"work: 1 result was {KEPT} anew); 1 result by the old code, 2 by the new",
+            f"work: 1 result was {KEPT} again); 1 result by the old code, 2 by the new",
         ),
         (
             1_000,
             1,
             "+b",
-            f"work: 1,000 results were {KEPT} anew); 1,000 results by the old code, "
+            f"work: 1,000 results were {KEPT} again); 1,000 results by the old code, "
             "1 by the new: +b",
         ),
     ],

@@ -28,7 +28,7 @@ class Mute(Exception):
         (ValueError("why"), "ValueError: why"),
         (ValueError("why\nand more"), "ValueError: why"),
         (ValueError(), "ValueError"),
-        (Mute(), "Mute: (its text cannot be had: RuntimeError)"),
+        (Mute(), "Mute: (its text is not available: RuntimeError)"),
         (ValueError("x" * 500), f"ValueError: {'x' * 188}"),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_command_without_an_update_writes_nothing() -> None:
     ("command", "error", "message"),
     [
         (Command(goto=3), TypeError, "node names and Sends, not 3"),
-        (Command(goto="nowhere"), InvalidUpdateError, "no node of that name to go to"),
+        (Command(goto="nowhere"), InvalidUpdateError, "there is no such node"),
         (
             Command(goto=Send("nowhere", 1)),
             InvalidUpdateError,

@@ -124,7 +124,7 @@ def test_a_lost_result_is_an_error_unless_it_is_made_again() -> None:
     with pytest.raises(ValueEncodingError):
         check_policy("error", error)
 
-    assert ["on_unreadable='rerun' makes it anew"] == error.__notes__
+    assert ["pass on_unreadable='rerun' to compute it again"] == error.__notes__
 
 
 @pytest.mark.parametrize("channel", ["a", ("a", "b")])

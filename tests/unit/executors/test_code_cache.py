@@ -144,7 +144,7 @@ def test_a_large_value_that_a_function_takes_along_is_named_once(
     assert (
         "the code of 'fit' is 3.1 MB, most of it 'table' (bytes)" in record.getMessage()
     )
-    assert "as shared(table)" in record.getMessage()
+    assert "with shared(table)" in record.getMessage()
 
 
 class Fitted:

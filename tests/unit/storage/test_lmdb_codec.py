@@ -265,7 +265,7 @@ def test_the_part_that_cannot_be_kept_is_named(value, place):
     with pytest.raises(ValueEncodingError) as raised:
         VALUES.encode(value, "the value of channel 'c'")
 
-    assert f"channel 'c' cannot be kept: {place}" in str(raised.value)
+    assert f"channel 'c' cannot be stored: {place}" in str(raised.value)
 
 
 def test_a_class_whose_reading_fails_is_named():

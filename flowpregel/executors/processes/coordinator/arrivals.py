@@ -119,8 +119,8 @@ class UnreadEnd(UnreadEvent):
         task = self.task
         _log.warning(
             (
-                "the result of task %r takes too long to unpickle: nobody waits for it "
-                "any longer"
+                "the result of task %r takes too long to unpickle: the run no longer "
+                "waits for it"
             ),
             task.job.task.name,
         )
@@ -206,4 +206,4 @@ class UnreadOutput(UnreadEvent):
         try:
             self.job.run.keep_output(self.job, self.text_of(self.body))
         except Exception:  # noqa: BLE001 - the task and its run go on
-            _log.exception("what task %r printed cannot be kept", self.job.task.name)
+            _log.exception("the output of task %r cannot be stored", self.job.task.name)

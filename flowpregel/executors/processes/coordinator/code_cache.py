@@ -170,9 +170,9 @@ def _warn_of_size(node: Node, size: int) -> None:
         kind = type(captures[largest]).__name__
         of_it, values = f", most of it {largest!r} ({kind})", largest
     _log.warning(
-        "the code of %r is %.1f MB%s: that goes to the workers with the function, each "
-        "time it has changed. Pass large values as arguments, as shared(%s), and they "
-        "are copied once",
+        "the code of %r is %.1f MB%s: it is sent to the workers with the function, "
+        "each time it has changed. Pass large values as arguments, with shared(%s), "
+        "so that they are copied once",
         node.name,
         size / 1e6,
         of_it,

@@ -140,7 +140,7 @@ def unreadable_message(error: BaseException) -> str:
     *error* when the coordinator read it.
     """
     cause = f"{type(error).__name__}: {error}"
-    return f"what it sent cannot be read in the coordinator ({cause})"
+    return f"the coordinator cannot read its message ({cause})"
 
 
 def describe(peak_rss: int | None, tail: str) -> str:

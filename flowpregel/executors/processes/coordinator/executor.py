@@ -547,9 +547,7 @@ def _check_pool_arguments(
                 f"{name} is {value!r}; use a whole number, or None"
             )
     if grace < 0:
-        raise ConfigurationError(
-            f"grace is {grace!r}; it is seconds and cannot be negative"
-        )
+        raise ConfigurationError(f"grace is {grace!r}; use seconds, 0 or more")
 
 
 def _usable_cpus() -> int:

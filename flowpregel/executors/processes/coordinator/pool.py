@@ -531,7 +531,7 @@ class Pool(TaskPool):
 
 def _kill_stuck(worker: WorkerProcess, number: int) -> None:
     if number in worker.tasks:
-        worker.kill("it was killed, because its task did not stop when it was told to")
+        worker.kill("it was killed, because its task did not stop when asked to")
 
 
 def _on_contexts_left(worker: WorkerProcess, frame: Frame) -> None:

@@ -108,9 +108,7 @@ class SideThread:
             try:
                 action()
             except BaseException:  # noqa: BLE001 - the user's code may raise anything
-                _log.exception(
-                    "an error in what a pool of worker processes was to call"
-                )
+                _log.exception("an error in a callback of a pool of worker processes")
             # The reference is dropped, so that the thread keeps no object alive while
             # it waits.
             del action

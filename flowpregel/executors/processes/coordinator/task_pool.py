@@ -555,7 +555,7 @@ def _log_event(content: tuple[Any, str, dict[str, Any]]) -> None:
     try:
         getattr(structlog.get_logger(*names), method)(event, **fields)
     except Exception:  # noqa: BLE001 - a user's processor; the pool goes on
-        _log.exception("structlog could not take what a worker logged: %r", event)
+        _log.exception("structlog could not process a log event of a worker: %r", event)
 
 
 def _text_of_event(body: bytes) -> str:

@@ -83,9 +83,9 @@ def _log_stack_of(watched: threading.Thread) -> None:
         return
     code = frame.f_code
     _log.warning(
-        "the I/O thread of a pool of worker processes has been held up for over %g "
-        "second, by %s (%s:%d): until that returns, the results, timeouts and deaths "
-        "of all runs wait\n%s",
+        "the I/O thread of a pool of worker processes has been blocked for over %g "
+        "second by %s (%s:%d): until that returns, the results, timeouts and worker "
+        "deaths of all runs are delayed\n%s",
         _TOO_LONG,
         code.co_qualname,
         code.co_filename,

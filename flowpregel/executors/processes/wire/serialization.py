@@ -157,7 +157,9 @@ def read_message(
             # them.
             parts.append(bytearray(part) if parts else part)
         elif open_ref is None:
-            raise ValueError("the message names shared memory, and this end has none")
+            raise ValueError(
+                "the message refers to shared memory, but this end has none"
+            )
         else:
             parts.append(open_ref(part))
     return parts, False
