@@ -273,8 +273,16 @@ class DurableSaver(RecordSaver):
         """
         raise self._unsupported("compact")
 
-    def change_keys(self, *, encryption_key: bytes | None) -> None:
-        """Rewrite every record under another key.
+    def change_keys(
+        self, *, encryption_key: bytes | None, key: bytes | None = None
+    ) -> None:
+        """Rewrite every record under other keys, and close the saver.
+
+        Args:
+            encryption_key: The key with which to encrypt all records, or None to store
+                them without encryption.
+            key: The key with which to seal all records, or None to keep the present
+                key.
 
         Raises:
             ConfigurationError: The keys of this kind of store cannot be changed.

@@ -17,7 +17,6 @@ from flowpregel.storage.codec import Codec, PythonCodec
 from flowpregel.storage.lmdb import files
 from flowpregel.storage.lmdb.store import OpenStore, open_store
 from flowpregel.storage.options import DEFAULT_MAP_SIZE, StoreOptions
-from flowpregel.storage.records import Seal
 
 __all__ = [
     "Codec",
@@ -169,12 +168,9 @@ class LMDBSaver(DurableSaver):
             ...     saver = LMDBSaver(folder + "/runs.lmdb")
             ...     saver.change_keys(encryption_key=os.urandom(32))
         """
-        # The options are constructed only because this checks both keys, before
-        # anything is closed.
-        StoreOptions(encryption_key=encryption_key, trust=key)
-        same = self._store.seal
-        is_kept = key is None and same.is_kept
-        self._store.seal_again(Seal(key or same.key, encryption_key, is_kept=is_kept))
+        seal = self._store.seal.changed(encryption_key, key)
+        self._output.flush()
+        self._store.seal_again(seal)
 
     def free_reserve(self) -> bool:
         return drop_ballast(self.path)

@@ -76,6 +76,12 @@ class Header:
         own_key = seal.key.decode() if seal.is_kept else None
         return replace(self, key=seal.id, own_key=own_key)
 
+    def with_keys_of(self, seal: Seal) -> Header:
+        """Return the header of the same store when all its records are sealed by
+        *seal*, and encrypted only if *seal* has an encryption key.
+        """
+        return replace(self.under(seal), encryption=seal.encryption)
+
     def to_bytes(self, seal: Seal) -> bytes:
         """Return the record of this header, which `read` decodes."""
         text = json.dumps(asdict(self)).encode()
@@ -163,7 +169,7 @@ class Header:
                 f"{path} is encrypted under {self.encryption or 'no key'}, but the "
                 f"encryption_key that you passed is {seal.encryption or 'none'}: pass "
                 "the store's key to StoreOptions, or encrypt the whole store again "
-                "with LMDBSaver.change_keys"
+                "with change_keys"
             )
 
     def _foreign(

@@ -44,7 +44,7 @@ class StoreOptions:
     """Compress the values that become smaller (needs the extra ``zstd``)."""
     encryption_key: bytes | None = None
     """Encrypt records with AES-GCM under this key of 16, 24 or 32 bytes (needs
-    the extra ``crypto``). `LMDBSaver.change_keys` changes the key of a store."""
+    the extra ``crypto``). `change_keys` of a saver changes the key of a store."""
 
     renamed: Mapping[str, str] = field(default_factory=dict)
     """The new names of classes, functions and modules that were moved or renamed, by

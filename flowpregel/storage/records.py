@@ -23,6 +23,7 @@ from hashlib import blake2b
 
 from flowpregel.errors import StoreCorruptError, StoreForeignError
 from flowpregel.storage.errors import extra_module
+from flowpregel.storage.options import StoreOptions
 
 TABLE_NAMES = (
     b"meta",
@@ -82,6 +83,27 @@ class Seal:
             ciphers = extra_module(_CIPHERS, "encryption", "crypto")
             self.cipher = ciphers.AESGCM(encryption_key)
             self.encryption = _name_of_key(encryption_key)
+
+    def changed(
+        self,
+        encryption_key: bytes | None,
+        key: bytes | None = None,
+    ) -> Seal:
+        """Return the seal of the same store after its keys have been changed.
+
+        Args:
+            encryption_key: The key with which to encrypt all records, or None to
+                encrypt none.
+            key: The secret key for checksums, or None to keep the present one.
+
+        Raises:
+            ConfigurationError: A key is empty or has another length than a key has, or
+                the extra that encryption needs is not installed.
+        """
+        # The options are constructed only because this checks both keys.
+        StoreOptions(encryption_key=encryption_key, trust=key)
+        is_kept = key is None and self.is_kept
+        return Seal(key or self.key, encryption_key, is_kept=is_kept)
 
     def of(
         self,
@@ -155,6 +177,30 @@ class SealedRecords:
         if not kind & _ENCRYPTED:
             return kind, payload
         return kind & ~_ENCRYPTED, self._decrypted(key, payload)
+
+    def resealed(
+        self,
+        key: bytes,
+        record: bytes,
+        source: SealedRecords | None,
+    ) -> bytes:
+        """Return a record that was sealed with other keys, sealed with these.
+
+        Args:
+            key: The key of the record, which stays the same.
+            record: The record.
+            source: The same table with the keys of *record*. If they are unknown
+                (None), the record is neither checked nor decrypted.
+
+        Raises:
+            StoreCorruptError: The record is damaged.
+            StoreForeignError: *source* has another encryption key than the record.
+        """
+        if source is None:
+            content = record[SIZE:]
+            return self._seal.of(self.name + key, content) + content
+        kind, payload = source.opened(key, record)
+        return self.sealed(key, kind, payload)
 
     def _decrypted(
         self,

@@ -196,7 +196,9 @@ class PostgresSaver(DurableSaver):
             "PostgreSQL reuses free space by itself; VACUUM FULL shrinks its files"
         )
 
-    def change_keys(self, *, encryption_key: bytes | None) -> None:
+    def change_keys(
+        self, *, encryption_key: bytes | None, key: bytes | None = None
+    ) -> None:
         """Refuse, since no process on any machine may have the store open for this."""
         raise ConfigurationError(
             "a store in PostgreSQL keeps the keys with which it was created"

@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,7 +38,7 @@ from flowpregel.storage.lmdb.gates import OpenStoreLock
 from flowpregel.storage.lmdb.tables import LMDBTable
 from flowpregel.storage.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel.storage.ownership import refuse_foreign_files
-from flowpregel.storage.records import HEADER, SIZE, TABLE_NAMES, Seal, SealedRecords
+from flowpregel.storage.records import HEADER, TABLE_NAMES, Seal, SealedRecords
 from flowpregel.storage.tables import Table
 
 ENGINES = ("lmdb 0.9", "0.9")
@@ -121,8 +120,7 @@ class OpenStore:
             record = _header_of(path)
             header = Header.read(record, path, ENGINES)
             header.check(record, path, self.seal, readonly=False)
-            header = replace(header.under(seal), encryption=seal.encryption)
-            _seal_again(path, header, seal, self.seal)
+            _seal_again(path, header.with_keys_of(seal), seal, self.seal)
 
     def close(self) -> None:
         """Close the store for this user. It is safe to call this twice."""
@@ -403,12 +401,14 @@ def _seal_again(
         with draft_in(path, files.DRAFT, 0.0) as draft:
             files.fill_draft(draft, header.to_bytes(seal))
             with (
-                _opened(path) as (source, databases),
+                _opened(path) as (environment, databases),
                 _opened(draft, room) as (target, new_databases),
-                source.begin() as reading,
+                environment.begin() as reading,
             ):
                 for name in TABLE_NAMES:
-                    resealed = partial(_resealed, name, path, old, seal)
+                    records = SealedRecords(name, path, seal)
+                    source = None if old is None else SealedRecords(name, path, old)
+                    resealed = partial(records.resealed, source=source)
                     with reading.cursor(db=databases[name]) as cursor:
                         _copy_table(cursor, target, new_databases[name], resealed)
             files.put_in_place(draft, path)
@@ -437,19 +437,3 @@ def _copy_table(
                         writing.put(key, new_record)
                     size += len(record)
                 is_found = cursor.next()
-
-
-def _resealed(
-    name: bytes,
-    path: str,
-    old: Seal | None,
-    new: Seal,
-    key: bytes,
-    record: bytes,
-) -> bytes:
-    """Return a record of the table *name*, sealed with *new*."""
-    if old is None:
-        content = record[SIZE:]
-        return new.of(name + key, content) + content
-    kind, payload = SealedRecords(name, path, old).opened(key, record)
-    return SealedRecords(name, path, new).sealed(key, kind, payload)
