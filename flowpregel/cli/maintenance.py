@@ -287,7 +287,7 @@ def encrypt_command(file: str | None, off: bool, store: str | None) -> None:
     The key is that in KEYFILE; --off decrypts. The file holds 16, 24 or 32 random
     bytes. If the store is encrypted now, its key is in the file that
     FLOWPREGEL_ENCRYPTION_KEY_FILE names. No other process may use the store at the same
-    time, and there must be room for a second file.
+    time, and there must be room for a second file; for a database of SQLite, for two.
     """
     if (file is None) is not off:
         raise ConfigurationError("give either the file of the new key, or --off")

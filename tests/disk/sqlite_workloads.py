@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from typing import Any
 
 from flowpregel._core.records import Address
-from flowpregel.errors import StoreError
-from flowpregel.plugins.sqlite import SQLiteSaver
+from flowpregel.errors import StoreError, StoreForeignError
+from flowpregel.plugins.sqlite import SQLiteSaver, connections
 from flowpregel.plugins.sqlite.database import SQLiteDatabase
+from flowpregel.storage import StoreOptions
 from tests.disk.nursery import mark
 from tests.disk.workloads import acknowledge
 from tests.runs.stores import commit, id_of
 
 _LARGE = bytes(range(256)) * 1_200
+DEAD = 7
+"""The exit code of a process that ended in `encrypt_or_die`."""
+ENCRYPTED = StoreOptions(encryption_key=b"k" * 32)
 
 
 def values_of(number: int) -> dict[str, Any]:
@@ -66,6 +71,66 @@ def compact_and_mark(path: str) -> None:
             mark(str(number))
             if number == 2:
                 saver.compact()
+
+
+def change_keys_and_mark(path: str) -> None:
+    """Commit, seal all records again, and commit again."""
+    for number in range(4):
+        with SQLiteSaver(path) as saver:
+            commit(saver, number, values_of(number))
+            mark(str(number))
+            if number == 2:
+                saver.change_keys(encryption_key=None)
+                mark(str(number))
+
+
+def fill(path: str, steps: int) -> None:
+    """Make a store with *steps* supersteps."""
+    with SQLiteSaver(path) as saver:
+        for number in range(steps):
+            commit(saver, number, values_of(number))
+
+
+def encrypt(path: str) -> str:
+    """Encrypt a store; return the text of the error if that fails."""
+    try:
+        SQLiteSaver(path).change_keys(encryption_key=ENCRYPTED.encryption_key)
+    except StoreError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def encrypt_or_die(path: str) -> None:
+    """Encrypt a store; end this process where the error of a failed copy is raised."""
+    undo = connections.undo_commit
+
+    def undo_and_die(*arguments: Any) -> None:
+        undo(*arguments)
+        os._exit(DEAD)
+
+    connections.undo_commit = undo_and_die  # this process is a fork, which ends
+    encrypt(path)
+
+
+def is_encrypted(path: str, steps: int) -> bool:
+    """Return whether a store with *steps* supersteps is encrypted; then its file has
+    nothing of a plain one, not even in free pages.
+    """
+    encrypted = False
+    try:
+        saver = SQLiteSaver(path)
+    except StoreForeignError:
+        encrypted = True
+        saver = SQLiteSaver(path, options=ENCRYPTED)
+    with saver:
+        verification = saver.verify()
+        assert verification.ok, verification.problems
+        history = [*saver.history(Address("t"))]
+        values = [values_of(number) for number in range(steps - 1, -1, -1)]
+        assert values == [saved.checkpoint.values for saved in history]
+    with open(path, "rb") as file:
+        assert (_LARGE[:300] in file.read()) is not encrypted
+    return encrypted
 
 
 def commit_and_log(path: str, log: str, steps: int) -> None:

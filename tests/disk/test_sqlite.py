@@ -19,7 +19,7 @@ import pytest
 
 from tests.disk import sqlite_workloads as workloads
 from tests.disk.images import MARK, UNLINK, WRITE, Disk, Image, calls_of
-from tests.disk.nursery import EIO, ENOSPC, KILL, SHORT, TEAR, Nursery
+from tests.disk.nursery import EIO, ENOSPC, FOREVER, KILL, SHORT, TEAR, Nursery
 from tests.disk.workloads import acknowledged
 
 pytestmark = pytest.mark.slow
@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
 ALL = bool(os.environ.get("FLOWPREGEL_CRASH_ALL"))
 SAMPLES = 40 if ALL else 4
 STEPS = 12 if ALL else 5
+FEW = 2
+"""The supersteps of a store whose keys are changed at each call."""
 EVERY = 1 if ALL else 7
 """Every so many-th call is the one at which something happens."""
 AT_ONCE = 40
@@ -108,6 +110,100 @@ def test_a_call_that_fails_costs_no_acknowledged_commit(
         position += EVERY
     if act != SHORT:  # SQLite itself repeats a write that was too short
         assert failures
+
+
+# ---------------------------------------------------------------- other keys
+
+
+@pytest.fixture
+def plain(nursery: Nursery, tmp_path: Path) -> Path:
+    """Return a store that is not encrypted, which every run of a test copies."""
+    pytest.importorskip("cryptography")
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    nursery.ok(workloads.fill, str(folder / NAME), FEW)
+    return folder / NAME
+
+
+@pytest.mark.parametrize("act", [KILL, TEAR], ids=["kill", "torn write"])
+def test_a_kill_while_keys_are_changed_leaves_one_whole_store(
+    nursery: Nursery, plain: Path, tmp_path: Path, act: int
+) -> None:
+    """The old one or the new one; the next change succeeds, and removes the draft."""
+    whole: Counter[bool] = Counter()
+    position = 1
+    while True:
+        folder = tmp_path / str(position)
+        shutil.copytree(plain.parent, folder)
+        path = str(folder / NAME)
+        disk = {"folder": str(folder), "act": act, "first": position, "last": position}
+        ended = nursery.run(workloads.encrypt, path, **disk)
+
+        whole[nursery.ok(workloads.is_encrypted, path, FEW).result] += 1
+        if ended.status == 0 and position > ended.calls:
+            break
+        if whole[True] == 0:
+            assert "" == nursery.ok(workloads.encrypt, path).result
+            assert nursery.ok(workloads.is_encrypted, path, FEW).result
+            assert {NAME, f"{NAME}-locks"} == {*os.listdir(folder)}
+        position += EVERY
+    assert whole[False] > 1
+    assert whole[True] > 1, "no kill was after the commit"
+
+
+@pytest.mark.parametrize("act", [EIO, ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("times", [1, FOREVER], ids=["once", "from then on"])
+def test_a_failure_while_keys_are_changed_is_reported_as_it_is(
+    nursery: Nursery, plain: Path, tmp_path: Path, act: int, times: int
+) -> None:
+    """The error specifies whether the store has its new keys, or that this is
+    unknown.
+    """
+    outcomes: Counter[str] = Counter()
+    position = 1
+    while True:
+        folder = tmp_path / str(position)
+        shutil.copytree(plain.parent, folder)
+        path = str(folder / NAME)
+        last = position + times - 1
+        disk = {"folder": str(folder), "act": act, "first": position, "last": last}
+        ended = nursery.ok(workloads.encrypt, path, **disk)
+
+        encrypted = nursery.ok(workloads.is_encrypted, path, FEW).result
+        changed = not ended.result or "has its new keys" in ended.result
+        is_unknown = ended.result.startswith("CommitUnknownError")
+        assert changed is encrypted or is_unknown, (position, ended.result)
+        outcomes[ended.result.replace(path, "the store")[:60]] += 1
+        if position > ended.calls:
+            break
+        position += EVERY
+    assert any("the store has its new keys" in text for text in outcomes), outcomes
+    assert len(outcomes) > 2, outcomes
+
+
+def test_pages_whose_sync_failed_are_not_found_in_the_log(
+    nursery: Nursery, plain: Path, tmp_path: Path
+) -> None:
+    """Even if the process dies before it can close, and so delete, the log."""
+    whole = tmp_path / "whole"
+    shutil.copytree(plain.parent, whole)
+    encrypt = workloads.encrypt
+    calls = nursery.ok(encrypt, str(whole / NAME), folder=str(whole)).calls
+    deaths = 0
+    # The last calls of the copy are those of its commit.
+    for position in range(calls, 0, -1):
+        folder = tmp_path / str(position)
+        shutil.copytree(plain.parent, folder)
+        path = str(folder / NAME)
+        disk = {"folder": str(folder), "act": EIO, "first": position, "last": position}
+        ended = nursery.run(workloads.encrypt_or_die, path, **disk)
+
+        if ended.status == workloads.DEAD:
+            deaths += 1
+            assert not nursery.ok(workloads.is_encrypted, path, FEW).result
+        if deaths == 3:
+            break
+    assert 3 == deaths
 
 
 # ---------------------------------------------------------------- power cuts
@@ -196,10 +292,12 @@ def test_a_store_that_is_made_survives_a_power_cut(
     assert {"held"} == set(counts), counts
 
 
-def test_a_store_that_is_compacted_survives_a_power_cut(
-    nursery: Nursery, store: Path
+@pytest.mark.parametrize(
+    "work", [workloads.compact_and_mark, workloads.change_keys_and_mark]
+)
+def test_a_store_that_is_written_again_survives_a_power_cut(
+    nursery: Nursery, store: Path, work: Callable[[str], None]
 ) -> None:
-    work = workloads.compact_and_mark
     images = recorded(nursery, store.parent, work, str(store))
 
     counts = judged(nursery, images, store.parent)

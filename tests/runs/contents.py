@@ -7,9 +7,10 @@ from typing import Any
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel.cache.lmdb import LMDBCache
-from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+from flowpregel.checkpoint.lmdb import StoreOptions
+from flowpregel.plugins.sqlite import SQLiteCache, SQLiteStore
 from flowpregel.store.lmdb import LMDBStore
-from tests.runs.stores import id_of, step
+from tests.runs.stores import id_of, saver_at, step
 
 LARGE = bytes(range(256)) * 4_200
 """Two chunks."""
@@ -31,9 +32,21 @@ PLAIN: list[Any] = [
 ]
 
 
+def store_at(path: Path, options: StoreOptions | None) -> LMDBStore | SQLiteStore:
+    """Return the long-term store in the store at *path*."""
+    make = SQLiteStore if path.suffix == ".db" else LMDBStore
+    return make(path, options=options)
+
+
+def cache_at(path: Path, options: StoreOptions | None) -> LMDBCache | SQLiteCache:
+    """Return the cache in the store at *path*."""
+    make = SQLiteCache if path.suffix == ".db" else LMDBCache
+    return make(path, options=options)
+
+
 def fill(path: Path, options: StoreOptions | None = None) -> None:
     """Put a record of every kind into a new store."""
-    with LMDBSaver(path, options=options) as saver:
+    with saver_at(path, options=options) as saver:
         first = step(0, {"n": 0, "plain": PLAIN, "large": LARGE, "d": ["seed"]})
         saver.commit([Batch(address=Address("t"), checkpoint=first)])
         for number in range(1, 4):
@@ -48,15 +61,15 @@ def fill(path: Path, options: StoreOptions | None = None) -> None:
         nested = Address("t \u00fc " + "long " * 200, "child:1")
         saver.commit([Batch(address=nested, checkpoint=step(0, {"n": "nested"}))])
         saver.pin(Address("t", "", id_of(1)))
-    with LMDBStore(path, options=options) as store:
+    with store_at(path, options) as store:
         store.put(("people", "old"), "ada", {"born": 1815})
-    with LMDBCache(path, options=options) as cache:
+    with cache_at(path, options) as cache:
         cache.set({(("squares",), "3"): ("nine", None)})
 
 
 def everything(path: Path, options: StoreOptions | None = None) -> dict[str, Any]:
     """Return all that is in a store, which holds."""
-    with LMDBSaver(path, options=options) as saver:
+    with saver_at(path, options=options) as saver:
         assert saver.verify().ok
         found: dict[str, Any] = {
             f"{place.thread_id} {place.namespace}": [
@@ -65,9 +78,9 @@ def everything(path: Path, options: StoreOptions | None = None) -> dict[str, Any
             ]
             for place in saver.namespaces()
         }
-    with LMDBStore(path, options=options) as store:
+    with store_at(path, options) as store:
         item = store.get(("people", "old"), "ada")
         found["store"] = item and item.value
-    with LMDBCache(path, options=options) as cache:
+    with cache_at(path, options) as cache:
         found["cache"] = cache.get([(("squares",), "3")])
     return found

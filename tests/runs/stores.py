@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flowpregel._core.records import Address, Batch, Checkpoint, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.plugins.sqlite import SQLiteSaver
 from flowpregel.storage.lmdb.store import open_store
 from flowpregel.storage.options import StoreOptions
 
@@ -61,6 +62,14 @@ def commit(saver, number, values=None, *, thread="t", fence=None):
     )
 
 
+def saver_at(path, **options):
+    """Return the saver of the store at *path*: a database of SQLite if it ends with
+    ``.db``, else a folder of LMDB.
+    """
+    make = SQLiteSaver if str(path).endswith(".db") else LMDBSaver
+    return make(path, **options)
+
+
 def environment_of(path):
     """Return the environment that a store's savers in this process share; close it."""
     return open_store(path, options=StoreOptions()).environment
@@ -70,7 +79,7 @@ def newest(path, thread="t"):
     """Return the number of a thread's newest superstep as a fresh process would see
     it.
     """
-    with LMDBSaver(path) as saver:
+    with saver_at(path) as saver:
         found = saver.load(Address(thread))
         return None if found is None else found.checkpoint.step
 
@@ -80,13 +89,13 @@ import os, sys, time
 from flowpregel._core.records import Address, Batch
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import *
-from tests.runs.stores import commit, environment_of, id_of, step
+from tests.runs.stores import commit, environment_of, id_of, saver_at, step
 path = sys.argv[1]
 """
 
 
 KEEP_OPEN = """
-saver = LMDBSaver(path)
+saver = saver_at(path)
 print("open", flush=True)
 sys.stdin.readline()
 commit(saver, 1)
@@ -95,14 +104,27 @@ saver.close()
 """For `start`: has the store open until it is told to go on, and commits once more."""
 
 
-def start(code, *arguments, key=KEY, **options):
-    """Start *code* in a process of its own, its stdout a pipe."""
+def start(code, *arguments, key=KEY, fault="", **options):
+    """Start *code* in a process of its own, its stdout a pipe.
+
+    Args:
+        code: The program, which begins with `PRELUDE`.
+        arguments: The arguments of the program.
+        key: The key of stores.
+        fault: A fault point and an action, for ``FLOWPREGEL_FAULT``.
+        options: Arguments of ``Popen``.
+    """
     return subprocess.Popen(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *map(str, arguments)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FLOWPREGEL_STORE_KEY": key},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "FLOWPREGEL_STORE_KEY": key,
+            "FLOWPREGEL_FAULT": fault,
+        },
         **options,
     )
 

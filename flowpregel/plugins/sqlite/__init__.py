@@ -1,8 +1,8 @@
 """Saver, long-term store and cache in a SQLite database, with no package to install.
 
 The order to read the modules in: `files` (URL, files beside the database, creation),
-`connections`, `tables`, `database`; then `saver`, `store`, `cache` and `plugin`. It is
-the example of the page *Write a store of your own*.
+`connections`, `tables`, `keys`, `database`; then `saver`, `store`, `cache` and
+`plugin`. It is the example of the page *Write a store of your own*.
 """
 
 from flowpregel.plugins.sqlite.cache import SQLiteCache

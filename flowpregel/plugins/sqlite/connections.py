@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 from flowpregel.errors import (
+    CommitUnknownError,
     StoreBusyError,
     StoreCorruptError,
     StoreError,
@@ -20,7 +21,7 @@ from flowpregel.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
-from flowpregel.storage import TABLE_NAMES, is_disk_full
+from flowpregel.storage import HEADER, TABLE_NAMES, is_disk_full
 
 APPLICATION_ID = 0x666C6F77
 """The application id of a store, ``flow``, which also the command ``file`` shows."""
@@ -37,6 +38,7 @@ _IO_ERROR = sqlite3.SQLITE_IOERR
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+_PUT_HEADER = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 
 
 def connect(
@@ -78,21 +80,25 @@ def connect(
     return connection
 
 
-def make_tables(path: str) -> None:
-    """Create the tables of a store in the empty file at *path*."""
-    connection = connect(path, timeout=0.0)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        for name in TABLE_NAMES:
-            # WITHOUT ROWID stores the records in the B-tree of the keys, so that a
-            # commit changes only one page for each record, and not two.
-            connection.execute(
-                f'CREATE TABLE "{name.decode()}" '
-                "(key BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID"
-            )
-    finally:
-        connection.close()
+def make_tables(connection: sqlite3.Connection, header: bytes) -> None:
+    """Create the tables of a store in an empty database, and store its header."""
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    for name in TABLE_NAMES:
+        # WITHOUT ROWID stores the records in the B-tree of the keys, so that a commit
+        # changes only one page for each record, and not two.
+        connection.execute(
+            f'CREATE TABLE "{name.decode()}" '
+            "(key BLOB PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID"
+        )
+    connection.execute(_PUT_HEADER, (HEADER, header))
+
+
+def header_of(connection: sqlite3.Connection) -> bytes:
+    """Return the record of the store's header, or empty bytes if there is none."""
+    statement = "SELECT record FROM meta WHERE key = ?"
+    row = connection.execute(statement, (HEADER,)).fetchone()
+    is_there = row is not None and isinstance(row[0], bytes)
+    return row[0] if is_there else b""
 
 
 def check_application(connection: sqlite3.Connection, path: str) -> None:
@@ -109,10 +115,66 @@ def check_application(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
+def refuse_damaged_pages(connection: sqlite3.Connection, path: str) -> None:
+    """Raise `StoreCorruptError` if a page of the database is damaged."""
+    problems = damaged_pages(connection)
+    if problems:
+        raise StoreCorruptError(
+            f"{path} is damaged: {problems[0]} ({len(problems)} problems); restore a "
+            "backup"
+        )
+
+
 def damaged_pages(connection: sqlite3.Connection) -> list[str]:
     """Return descriptions of a database's damaged pages."""
     rows = connection.execute("PRAGMA integrity_check").fetchall()
     return [text.decode() for (text,) in rows if text != b"ok"]
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """Roll the transaction back, unless SQLite has already done so after an error."""
+    if connection.in_transaction:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+
+
+def undo_commit(
+    connection: sqlite3.Connection,
+    error: sqlite3.Error,
+    path: str,
+) -> None:
+    """Make sure that no later reader finds the changes of a commit that failed.
+
+    Args:
+        connection: The connection that could not commit.
+        error: The error of the commit.
+        path: The file, for messages.
+
+    Raises:
+        CommitUnknownError: The changes may be in the log.
+    """
+    roll_back(connection)
+    if result_code(error) != _IO_ERROR:
+        return
+    try:
+        _write_header_again(connection)
+    except sqlite3.Error:
+        raise CommitUnknownError(path, str(error)) from error
+
+
+def _write_header_again(connection: sqlite3.Connection) -> None:
+    """Write the header again, so that its frames in the log overwrite those of a commit
+    that failed.
+    """
+    record = header_of(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("DELETE FROM meta WHERE key = ?", (HEADER,))
+        connection.execute(_PUT_HEADER, (HEADER, record))
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
 
 
 @contextmanager
@@ -129,15 +191,25 @@ def our_errors(path: str, timeout: float) -> Iterator[None]:
         raise of_sqlite(error, path, timeout) from error
 
 
+def result_code(error: sqlite3.Error) -> int:
+    """Return the kind of SQLite's *error*, such as ``sqlite3.SQLITE_FULL``, or 0."""
+    # The low byte of the code is the kind of error. The other bytes are details, which
+    # are not needed.
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Return True if *error* means that another connection uses the database."""
+    return result_code(error) in _BUSY
+
+
 def of_sqlite(
     error: sqlite3.Error,
     path: str,
     timeout: float,
 ) -> StoreError:
     """Return our error for an error of SQLite on the database at *path*."""
-    # The low byte of the code is the kind of error. The other bytes are details, which
-    # are not needed.
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = result_code(error)
     is_full = code == _FULL
     # A sync that meets a full disk reports an I/O error, so the disk is checked.
     if code == _IO_ERROR:

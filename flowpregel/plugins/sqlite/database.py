@@ -15,6 +15,9 @@ A commit whose sync failed is rolled back, but its pages may be in the log, wher
 reader would find them after a crash. So they are overwritten at once, by a transaction
 that writes the same header again. If that fails too, the caller gets
 `CommitUnknownError`.
+
+An open store has at least one connection, which shares SQLite's lock on the file. So
+`keys` detects whether any program has the store open.
 """
 
 from __future__ import annotations
@@ -29,17 +32,14 @@ from functools import partial
 from typing import Any
 
 from flowpregel.errors import (
-    CommitUnknownError,
     StoreBusyError,
-    StoreCorruptError,
     StoreError,
     StoreReadOnlyError,
 )
-from flowpregel.plugins.sqlite import connections, files
+from flowpregel.plugins.sqlite import connections, files, keys
 from flowpregel.plugins.sqlite.connections import our_errors
 from flowpregel.plugins.sqlite.tables import SQLiteTable
 from flowpregel.storage import (
-    HEADER,
     TABLE_NAMES,
     Codec,
     CommitQueue,
@@ -51,20 +51,19 @@ from flowpregel.storage import (
     defer_interrupts,
     fault,
     make_ballast,
+    raise_pending_interrupts,
     refuse_network_folder,
     seal_for,
     translate_os_errors,
 )
 
-ENGINES = ("sqlite 3",)
-"""The name of this engine in a header."""
 _MOST_IDLE = 4
 _TICK = 50_000_000
 """The time within which two commits may give the file the same modification time, in
 nanoseconds.
 """
-_GET_HEADER = "SELECT record FROM meta WHERE key = ?"
-_PUT_HEADER = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+_PAUSE = 0.02
+"""Seconds before the next attempt to open a store that must be sealed again first."""
 
 
 class SQLiteDatabase:
@@ -168,13 +167,8 @@ class SQLiteDatabase:
             # A forked process must not close the connections, because they belong to
             # the parent process.
             return
-        with self._lock:
-            while self._idle:
-                self._idle.pop().close()
         with self._commits.writer:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+            self._close_connections()
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
@@ -218,6 +212,31 @@ class SQLiteDatabase:
                 connection.execute("VACUUM")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    @defer_interrupts()
+    def seal_again(self, seal: Seal) -> None:
+        """Close the store, and seal all its records again, with *seal*.
+
+        Raises:
+            StoreBusyError: Another user, in this process or another, has the store
+                open.
+            StoreReadOnlyError: The store was opened to be read only.
+        """
+        self._check_usable()
+        if self.readonly:
+            raise StoreReadOnlyError(
+                f"{self.path} is read only, so its keys cannot be changed; open it for "
+                "writing"
+            )
+        self.close()
+        with keys.sole_connection(self.path) as connection:
+            # The header is read again, because another process may have changed it
+            # since the store was closed.
+            record = connections.header_of(connection)
+            header = Header.read(record, self.path, keys.ENGINES)
+            header.check(record, self.path, self.seal, readonly=False)
+            header = header.with_keys_of(seal)
+            keys.reseal(connection, self.path, header, seal, self.seal)
+
     # ------------------------------------------------------------ opening
 
     def _open(self) -> None:
@@ -231,14 +250,34 @@ class SQLiteDatabase:
         if not self.readonly:
             self._file_lock = files.write_lock(self.path)
             make_ballast(files.locks_of(self.path))
-        with our_errors(self.path, self._timeout):
-            record = self._first_connection()
-        header = Header.read(record, self.path, ENGINES)
-        self.seal: Seal = seal_for(self._options, header)
-        header.check(record, self.path, self.seal, readonly=self.readonly)
+        deadline = time.monotonic() + self._timeout
+        while not self._accepts_header():
+            # Every user of the store, this one included, must close it first.
+            self._close_connections()
+            try:
+                keys.seal_as_ours(self.path, self._options)
+            except StoreBusyError:
+                if time.monotonic() > deadline:
+                    raise
+                # The other user may be about to take it over.
+                raise_pending_interrupts()
+                time.sleep(_PAUSE)
         self._inode = os.stat(self.path).st_ino
         if self._options.check_pages:
             self._check_all()
+
+    def _accepts_header(self) -> bool:
+        """Open the first connection, and check the header that it reads.
+
+        Returns:
+            False if all records must be sealed again under our own key.
+        """
+        with our_errors(self.path, self._timeout):
+            record = self._first_connection()
+        header, self.seal = keys.accepted_header(
+            record, self.path, self._options, readonly=self.readonly
+        )
+        return header.key == self.seal.id
 
     def _create(self) -> None:
         if self.readonly:
@@ -253,7 +292,7 @@ class SQLiteDatabase:
         try:
             if not lock.acquire(self._timeout):
                 raise StoreBusyError(self.path, str(lock.holder()), self._timeout)
-            header = Header.new(seal, ENGINES[0]).to_bytes(seal)
+            header = Header.new(seal, keys.ENGINES[0]).to_bytes(seal)
             files.create_database(self.path, partial(self._fill_draft, header=header))
         finally:
             lock.close()
@@ -264,10 +303,10 @@ class SQLiteDatabase:
         header: bytes,
     ) -> None:
         with our_errors(self.path, self._timeout):
-            connections.make_tables(draft)
             connection = connections.connect(draft, timeout=0.0)
             try:
-                connection.execute(_PUT_HEADER, (HEADER, header))
+                connection.execute("PRAGMA journal_mode = WAL")
+                connections.make_tables(connection, header)
             finally:
                 connection.close()
 
@@ -285,18 +324,12 @@ class SQLiteDatabase:
             # The mode is set each time, because a restored backup may have another
             # mode.
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        row = connection.execute(_GET_HEADER, (HEADER,)).fetchone()
-        is_there = row is not None and isinstance(row[0], bytes)
-        return row[0] if is_there else b""
+        return connections.header_of(connection)
 
     def _check_all(self) -> None:
         """Raise `StoreCorruptError` if a page or a record is damaged."""
-        problems = self.unsound_pages()
-        if problems:
-            raise StoreCorruptError(
-                f"{self.path} is damaged: {problems[0]} ({len(problems)} problems); "
-                "restore a backup"
-            )
+        with our_errors(self.path, self._timeout), self._connection() as connection:
+            connections.refuse_damaged_pages(connection, self.path)
 
         def work(transaction: Any) -> None:
             for name in TABLE_NAMES:
@@ -332,38 +365,14 @@ class SQLiteDatabase:
                 results = [work(connection) for work in works]
                 fault("store.commit.before")
             except BaseException:
-                _roll_back(connection)
-                raise
-            self._commit(connection)
-        return results
-
-    def _commit(self, connection: sqlite3.Connection) -> None:
-        """Commit. After a failure, make sure that no later reader finds the changes."""
-        try:
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            _roll_back(connection)
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_IOERR:
+                connections.roll_back(connection)
                 raise
             try:
-                self._write_header_again(connection)
-            except sqlite3.Error:
-                raise CommitUnknownError(self.path, str(error)) from error
-            raise
-
-    def _write_header_again(self, connection: sqlite3.Connection) -> None:
-        """Write the header again, so that its frames in the log overwrite those of a
-        commit that failed.
-        """
-        (record,) = connection.execute(_GET_HEADER, (HEADER,)).fetchone()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            connection.execute("DELETE FROM meta WHERE key = ?", (HEADER,))
-            connection.execute(_PUT_HEADER, (HEADER, record))
-            connection.execute("COMMIT")
-        except BaseException:
-            _roll_back(connection)
-            raise
+                connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                connections.undo_commit(connection, error, self.path)
+                raise
+        return results
 
     def _refuse_another_file(self) -> None:
         """Raise `StoreError` if the open file was replaced by another file."""
@@ -412,6 +421,14 @@ class SQLiteDatabase:
             if not is_kept:
                 connection.close()
 
+    def _close_connections(self) -> None:
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
     def _new_connection(self) -> sqlite3.Connection:
         """Return a new connection, which can only read if the store is only read."""
         try:
@@ -427,10 +444,3 @@ class SQLiteDatabase:
             return connections.connect(
                 self.path, timeout=self._timeout, readonly=True, immutable=True
             )
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    """Roll the transaction back, unless SQLite has already done so after an error."""
-    if connection.in_transaction:
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")

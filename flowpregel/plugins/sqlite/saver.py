@@ -110,6 +110,34 @@ class SQLiteSaver(DurableSaver):
         """
         self._store.compact()
 
+    def change_keys(
+        self, *, encryption_key: bytes | None, key: bytes | None = None
+    ) -> None:
+        """Rewrite every record under other keys, in one transaction, and close the
+        saver.
+
+        This covers everything in the database: threads, the items of a `SQLiteStore`
+        and the results in a `SQLiteCache`. After a crash, or if the disk is full, the
+        store is either the old one, unchanged, or the complete new one. Open the store
+        with the new keys afterwards, because the old keys are refused.
+
+        Args:
+            encryption_key: The key of 16, 24 or 32 bytes with which to encrypt all
+                records, or None to store them without encryption.
+            key: The key with which to seal all records, which you must then pass as
+                ``FLOWPREGEL_STORE_KEY``, or None to keep the present key.
+
+        Raises:
+            StoreBusyError: Another process or object has the store open.
+            StoreForeignError: This saver cannot decrypt one of the records.
+            StoreFullError: There is not enough space for a second file and the log.
+            StoreError: The database also has tables of another program; or the old
+                records could not be overwritten, in which case the message says so.
+        """
+        seal = self._store.seal.changed(encryption_key, key)
+        self._output.flush()
+        self._store.seal_again(seal)
+
 
 def _leases_of(store: SQLiteDatabase, options: StoreOptions) -> LeaseFiles:
     """Return the leases of a store, which are file locks beside the database."""

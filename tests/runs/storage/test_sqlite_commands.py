@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel.cli.app import app
-from flowpregel.errors import ConfigurationError
+from flowpregel.cli.console import Code
 from flowpregel.func import entrypoint, task
 from flowpregel.plugins.page.pages import Pages
 from flowpregel.plugins.sqlite import SQLiteSaver
@@ -88,9 +88,38 @@ def test_recover_says_that_wake_resumes_the_runs_of_this_machine(url: str) -> No
     assert "flowpregel wake" in shown
 
 
-def test_change_keys_says_that_the_store_has_none(url: str) -> None:
-    with SQLiteSaver(url) as saver, pytest.raises(ConfigurationError, match="SQLite"):
-        saver.change_keys(encryption_key=bytes(32))
+def test_encrypt_encrypts_the_store_and_decrypts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other commands need the key then."""
+    pytest.importorskip("cryptography")
+    database = tmp_path / "runs.db"
+    url = f"sqlite:///{database}"
+    with SQLiteSaver(url) as saver:
+        study.copy({"checkpointer": saver}).run([1, 3], id="finished")
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    assert b"finished" in database.read_bytes()
+
+    command("encrypt", str(key), "--store", url)
+
+    assert b"finished" not in database.read_bytes()
+    command("ls", "--store", url, exit_code=Code.STORE)
+    monkeypatch.setenv("FLOWPREGEL_ENCRYPTION_KEY_FILE", str(key))
+    assert "finished" in command("ls", "--store", url)
+    command("encrypt", "--off", "--store", url)
+    monkeypatch.delenv("FLOWPREGEL_ENCRYPTION_KEY_FILE")
+    assert "double(3)" in command("show", "finished", "--store", url)
+
+
+def test_encrypt_names_the_store_that_is_open(url: str, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    with SQLiteSaver(url):
+        shown = command("encrypt", str(key), "--store", url, exit_code=Code.STORE)
+
+    assert "runs.db is in use by a program that has it open" in shown
 
 
 def test_the_report_is_one_page_of_the_run(url: str, tmp_path: Path) -> None:
