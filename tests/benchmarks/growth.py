@@ -176,7 +176,7 @@ def _payload(last: int) -> Curve:
         sizes.append(last)
     arrays = {"function": "total"}
     return Curve(
-        what="2 tasks that each take so many bytes",
+        what="2 tasks that each take one large value",
         axis="bytes",
         unit="in all",
         sizes=sizes,
