@@ -176,7 +176,7 @@ def _payload(last: int) -> Curve:
         sizes.append(last)
     arrays = {"function": "total"}
     return Curve(
-        what="2 tasks that each take one large value",
+        what="2 tasks that each take so many bytes",
         axis="bytes",
         unit="in all",
         sizes=sizes,

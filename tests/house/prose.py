@@ -29,7 +29,8 @@ LONGEST: Final = 45
 _CODE_BLOCK: Final = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _CODE: Final = re.compile(r"`[^`]*`")
-_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_IMAGE: Final = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+_LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _SENTENCE_END: Final = re.compile(
     r"(?<=[.!?:;])[*\"')]*\s+|\n\s*\n|\n(?=\s*(?:[-*:]|\d+\.)\s)"
 )
@@ -41,12 +42,13 @@ _SILENT: Final = re.compile(
 
 
 def visible_text(page: str) -> str:
-    """Return the text of a Markdown page without code, comments and targets of
-    links.
+    """Return the text of a Markdown page without code, comments, images and
+    targets of links.
 
     Code between backquotes becomes one short word.
     """
     text = _COMMENT.sub("", _CODE_BLOCK.sub("\n", page))
+    text = _IMAGE.sub("", text)
     return _LINK.sub(r"\1", _CODE.sub("code", text))
 
 
