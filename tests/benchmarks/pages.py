@@ -16,7 +16,12 @@ from tests.benchmarks import profiles, report
 from tests.benchmarks.model import OURS
 from tests.benchmarks.results import ROOT
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "explanation" / "performance.md")
+EXPLANATION = ROOT / "docs" / "explanation"
+PAGES = (
+    ROOT / "README.md",
+    EXPLANATION / "performance.md",
+    EXPLANATION / "goals.md",
+)
 BLOCK = re.compile(
     r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- figures end -->)", re.DOTALL
 )
