@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from flowpregel.context import interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
     from flowpregel.func import File, asleep, entrypoint, shell, signal, sleep, task
-    from flowpregel.func.decorator import map as map
+    from flowpregel.func.plain_maps import imap as imap
+    from flowpregel.func.plain_maps import map as map
     from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
     from flowpregel.pregel import NodeBuilder, Pregel
@@ -47,6 +48,7 @@ __all__ = [
     "carry",
     "entrypoint",
     "get_runtime",
+    "imap",
     "interrupt",
     "progress",
     "report_progress",
@@ -70,7 +72,7 @@ _HOMES = {
     "context": ("interrupt", "report_progress"),
     "executors.shared": ("Shared", "shared"),
     "func": ("File", "asleep", "entrypoint", "shell", "signal", "sleep", "task"),
-    "func.decorator": ("map",),
+    "func.plain_maps": ("imap", "map"),
     "graph": ("END", "START", "CompiledStateGraph", "StateGraph"),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),
     "pregel": ("NodeBuilder", "Pregel"),

@@ -153,7 +153,11 @@ def _of_other_code(
         raise CodeChangedError(record.name, record.text, recorded.code, record.code)
     if policy == "rerun":
         new_id = ids.task_id(task_id, record.code)
-        return new_id, record, recorded_of(run, body, new_id)
+        new_writes = recorded_of(run, body, new_id)
+        if run.options.adopts_input and not new_writes:
+            # The user did not name a change, so the user gets a notice about it.
+            run.replay.report.recomputed[record.name] += 1
+        return new_id, record, new_writes
     if not finished_writes(writes):
         # The recorded call failed, and the code may have been changed to fix the
         # failure, so the call is made again.

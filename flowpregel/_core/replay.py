@@ -34,6 +34,10 @@ class ReplayReport:
     """The number of recorded calls that no body made again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
     """The number of used results that other code made, by the name of the task."""
+    recomputed: Counter[str] = field(default_factory=Counter)
+    """The number of calls that run again because other code made the recorded result,
+    by the name of the task.
+    """
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The digests of the recorded code and of the present code, by the name of a task
     in ``of_other_code`` or of a body that has changed.
@@ -52,6 +56,12 @@ class ReplayReport:
             recorded, now = self.codes[name]
             new_count = self.used[name, now]
             lines.append(OtherCodeNotice(name, recorded, now, count, new_count))
+        for name, count in self.recomputed.items():
+            plural = "s" if count > 1 else ""
+            lines.append(
+                f"`{name}`: {count:,} recorded result{plural} of other code, computed "
+                "again (on_code_change='rerun')"
+            )
         if self.is_changed and (self.answered or self.executed or self.unreplayed):
             lines.append(
                 f"the code or the input has changed; calls: {self.answered:,} "

@@ -582,6 +582,15 @@ class RunHandle(Generic[R]):
         """Ask the run to stop with the grace period, as ``stop_after`` does."""
         self._run.end(reason)
 
+    def add_done_callback(self, function: Callable[[RunHandle[R]], object]) -> None:
+        """Call *function* with this handle when the run has ended, on the OS thread of
+        the run; at once if the run has ended already.
+
+        Example:
+            >>> handle.add_done_callback(lambda _: print("done"))  # doctest: +SKIP
+        """
+        self._future.add_done_callback(lambda _: function(self))
+
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         """Yield each event of the run once, as it arrives, until the run has ended."""
         while (event := self._events.get()) is not None:

@@ -455,6 +455,8 @@ class _RunOnce:
                     return self._adopting(start, opened)
                 thread_id = self.address.thread_id
                 raise InputMismatchError(thread_id, difference, adopts=True)
+        if self.once.replays:
+            return self._replaying(start, opened)
         if opened.tasks:
             return replace(start, input=None)
         return _finished(
@@ -491,6 +493,27 @@ class _RunOnce:
         ):
             return None
         return input_difference(digest, opened, metadata)
+
+    def _replaying(
+        self,
+        start: Start,
+        opened: OpenCheckpoint,
+    ) -> Start:
+        """Return the start of a stored run whose body runs again, even if the body has
+        ended.
+        """
+        first = opened
+        if not opened.tasks:
+            first = input_of_run(start.program, self.saver, opened)
+        if not first.tasks:
+            return _from_scratch(start, opened.saved, start.metadata)
+        begun = with_input(
+            without_end(first),
+            start.program.input_channels,
+            start.input,
+            self.options.on_unreadable,
+        )
+        return replace(start, input=None, loaded=(begun,))
 
     def _adopting(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import assert_type
 
 import flowpregel
@@ -47,6 +48,10 @@ async def flow(n: int) -> entrypoint.final[int, str]:
     assert_type(list(double.imap([1], chunksize=2, ordered=False)), list[float])
     assert_type(double.imap([1], errors="return"), ResultStream[float | Exception])
     assert_type(flowpregel.map(str, [1], store="runs.lmdb", id="a"), list[str])
+    assert_type(flowpregel.map(str, [1], timeout=60, adopt=True), list[str])
+    assert_type(
+        flowpregel.imap(str, [1], window=4, store=None), Generator[str, None, None]
+    )
     return entrypoint.final(value=n, save="x")
 
 

@@ -48,7 +48,7 @@ def test_results_come_in_the_order_of_the_items(chunksize: int) -> None:
     ("items", "store", "told"),
     [
         (5, "memory", r"items=5\): use a list, or another iterable"),
-        ([1], None, r"store=None\): use the path of a folder, such as 'runs.lmdb'"),
+        ([1], None, r"store=None, id='a'\): nothing is stored, so leave out the id"),
     ],
 )
 def test_what_cannot_be_mapped_is_refused(items: Any, store: Any, told: str) -> None:
@@ -90,7 +90,7 @@ def test_other_items_under_the_same_id_are_refused_unless_they_are_adopted() -> 
     flowpregel.map(note, [1, 2], store=store, id="a", **PLAIN)
     with pytest.raises(InputMismatchError):
         flowpregel.map(note, [1, 2, 3], store=store, id="a", **PLAIN)
-    with pytest.warns(RunNotice, match="2 answered from the record, 1 run anew"):
+    with pytest.warns(RunNotice, match="2 answered from the record, 1 executed"):
         found = flowpregel.map(
             note, [1, 2, 3], store=store, id="a", adopt=True, **PLAIN
         )

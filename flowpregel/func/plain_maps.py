@@ -1,0 +1,385 @@
+"""`map` and `imap`: calls of any function with many items, in one line.
+
+Without an id, a run is named by the function alone, neither by its code nor by the
+items. So a program that was edited, or has other items, finds the calls of earlier
+runs. A recorded call answers only for an equal item and equal code: the run always
+adopts the present items, and calls of other code are made again. Recorded calls stay in
+the store, so two maps of one function do not replace each other's results.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Semaphore
+from typing import Any, Final, Generic, Literal, TypeVar, Unpack
+
+from flowpregel._pickling.digest import definition_of, digest_of
+from flowpregel._tracebacks import UsersFrames
+from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.context import report_progress
+from flowpregel.errors import ConfigurationError, StoreError, TaskCancelled
+from flowpregel.func import mapping
+from flowpregel.func.entry import entrypoint
+from flowpregel.func.flow import Flow, RunHandle
+from flowpregel.func.options import TaskKeywords, TaskOptions, checked_options
+from flowpregel.func.tasks import TaskFunction
+from flowpregel.pregel.progress import is_notebook
+
+R = TypeVar("R")
+DEFAULT_STORE: Final = ".flowpregel"
+"""The default store of `map` and `imap`: a folder in the working directory."""
+WINDOW: Final = 8 * mapping.WINDOW
+"""The maximum number of calls of `map` that are under way."""
+
+
+class MapKeywords(TaskKeywords, total=False):
+    """The further keywords of `map`, for type checkers."""
+
+    progress: bool | Callable[..., Iterable[Any]] | None
+    adopt: bool
+    again: bool
+    on_conflict: OnConflict
+
+
+class StreamKeywords(MapKeywords, total=False):
+    """The further keywords of `imap`, for type checkers."""
+
+    window: int | None
+    ordered: bool
+
+
+def map(
+    function: Callable[..., R],
+    items: Iterable[Any],
+    *,
+    store: BaseCheckpointSaver | str | os.PathLike[str] | None = DEFAULT_STORE,
+    id: str | None = None,
+    chunksize: int = 1,
+    errors: Literal["raise", "return"] = "raise",
+    **options: Unpack[MapKeywords],
+) -> list[R]:
+    """Call *function* for each item in worker processes, and return the results in
+    order.
+
+    Each call is recorded when it ends. After a crash, a kill or a failure, run the
+    program again: `map` resumes without repeating calls that have ended. Once all calls
+    have ended, `map` returns the recorded results. If the items or the function's code
+    have changed, only the calls that have changed are made.
+
+    Args:
+        function: A function of one item. It needs no decorator.
+        items: Any finite iterable.
+        store: The store of the results: the path of a folder, a URL, or a saver. The
+            default is the folder ``.flowpregel`` in the working directory. None stores
+            nothing.
+        id: The name of the run in the store. By default the function's module and name.
+            With an id of your own, other items are an error unless *adopt* is set, and
+            results that other code computed are kept, with a notice.
+        chunksize: The number of items in one call; more than 1 is for short calls.
+        errors: With ``"return"``, the result of a failed call is the exception.
+        options: ``progress`` is whether to show a live view (by default on a terminal
+            and in a notebook), or a function that wraps the stream of results, such as
+            ``tqdm`` or ``rich.progress.track``. ``adopt=True`` resumes with other items
+            under the same id. ``again`` and ``on_conflict`` are as for `Flow.run`. All
+            other options are those of `task`: ``timeout``, ``retry_policy``,
+            ``executor``, ...
+
+    Raises:
+        ConfigurationError: *items* is not an iterable, or an id is given but *store*
+            is None.
+        StoreError: The store cannot be created or opened.
+        InputMismatchError: The id was used for other items, and ``adopt`` is not set.
+        FlowMismatchError: The id was used for another function.
+        Exception: The exception that the function raised.
+
+    Example:
+        >>> flowpregel.map(simulate, range(9))  # doctest: +SKIP
+        [0.0, 0.5, 1.0, ...]
+    """
+    plain = PlainMap("map", function, store, id, {**options})
+    plain.check_items(items)
+    arguments = [*items]
+
+    def body(_: str) -> Any:
+        results = plain.task.imap(
+            arguments, window=WINDOW, chunksize=chunksize, errors=errors
+        )
+        values = [*plain.tracked(results, arguments)]
+        return entrypoint.final(value=values, save=None)
+
+    with UsersFrames():
+        flow = plain.flow_of(body)
+        results: list[R] = flow.run(text_of(arguments), **plain.run_options(flow))
+        return results
+
+
+def imap(
+    function: Callable[..., R],
+    items: Iterable[Any],
+    *,
+    store: BaseCheckpointSaver | str | os.PathLike[str] | None = DEFAULT_STORE,
+    id: str | None = None,
+    chunksize: int = 1,
+    errors: Literal["raise", "return"] = "raise",
+    **options: Unpack[StreamKeywords],
+) -> Generator[R, None, None]:
+    """Call *function* for each item in worker processes, and yield the results as they
+    come.
+
+    Neither the items nor the results need to fit into memory: an item is taken from
+    *items* only when there is room for its call. Calls are recorded as by `map`, and
+    the program that is run again gets recorded results from the store. If you leave the
+    loop early, calls that have not ended are stopped.
+
+    Args:
+        function, store, id, chunksize, errors: As for `map`.
+        items: Any iterable, which may be endless. An iterator is read on another OS
+            thread.
+        options: ``window`` is the maximum number of calls that run, wait to run, or
+            have results that were not yet read (by default four for each processor, and
+            at least 16). With ``ordered=False``, results come in the order in which
+            calls end. All other options are those of `map`. The items of an iterator
+            are never compared with those of an earlier run as a whole, so ``adopt`` is
+            for other items of a list.
+
+    Raises:
+        ConfigurationError, StoreError: As for `map`, at once.
+        FlowMismatchError: As for `map`.
+        InputMismatchError: The id was used for another list, and ``adopt`` is not set.
+        Exception: The exception that the function raised, after the earlier results.
+
+    Example:
+        >>> for text in flowpregel.imap(read, paths):  # doctest: +SKIP
+        ...     print(text)
+    """
+    further: dict[str, Any] = {**options}
+    window, ordered = further.pop("window", None), further.pop("ordered", True)
+    window = mapping.WINDOW if window is None else window
+    plain = PlainMap("imap", function, store, id, further)
+    plain.check_items(items)
+    mapping.check_map("imap", chunksize, errors, plain.task.options.shares, window)
+    results = ResultQueue[R](window)
+
+    def body(_: str) -> Any:
+        stream = plain.task.imap(
+            items, window=window, chunksize=chunksize, ordered=ordered, errors=errors
+        )
+        for result in plain.tracked(stream, items):
+            results.put(result)
+        return entrypoint.final(value=None, save=None)
+
+    flow = plain.flow_of(body)
+    flow.once = replace(flow.once, replays=True)
+    keywords = plain.run_options(flow)
+    if isinstance(items, Sequence):
+        text = text_of(items)
+    else:
+        # The items are not known before, so they may always differ from those of an
+        # earlier run.
+        text = f"items of an iterator, {uuid.uuid4()}"
+        keywords["adopt"] = True
+    return results.of(partial(flow.start, text, **keywords))
+
+
+class PlainMap:
+    """A function that is called for many items, and the options of the calls and the
+    run.
+
+    Args:
+        method: The name of the public function, for messages.
+        function: The function.
+        store, run_id: The ``store`` and the ``id`` of the public function.
+        options: The options of the task and of the run.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        function: Callable[..., Any],
+        store: Any,
+        run_id: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        if store is None and run_id is not None:
+            raise ConfigurationError(
+                f"{method}(store=None, id={run_id!r}): nothing is stored, so leave out "
+                "the id, or pass the path of a folder, such as 'runs.lmdb'"
+            )
+        self._method = method
+        self._store = store
+        self._id = run_id
+        self._progress = options.pop("progress", None)
+        self._options: dict[str, Any] = {}
+        for name in _OF_THE_RUN:
+            if name in options:
+                self._options[name] = options.pop(name)
+        code_policy = options.get("on_code_change")
+        if run_id is None and code_policy is None and store is not None:
+            code_policy = options["on_code_change"] = "rerun"
+        if code_policy is not None:
+            self._options["on_code_change"] = code_policy
+        self.task: TaskFunction[Any, Any]
+        """The task of the function."""
+        if isinstance(function, TaskFunction):
+            self.task = function.with_options(**options)
+        else:
+            self.task = TaskFunction(function, TaskOptions(**checked_options(options)))
+
+    def check_items(self, items: Any) -> None:
+        """Check that *items* can be iterated over.
+
+        Raises:
+            ConfigurationError: They cannot.
+        """
+        if not isinstance(items, Iterable):
+            raise ConfigurationError(
+                f"{self._method}(items={items!r}): use a list, or another iterable"
+            )
+
+    def flow_of(self, body: Callable[[str], Any]) -> Flow[[str], Any]:
+        """Return the workflow that runs *body*, identified by the function, and not by
+        the module that calls `map`.
+        """
+        body.__module__ = definition_of(self.task.func)[0]
+        body.__name__ = body.__qualname__ = f"{self._method} {self.task.name}"
+        store = self._store
+        if store == DEFAULT_STORE:
+            store = default_store(self._method)
+        return entrypoint(checkpointer=store)(body)
+
+    def run_options(self, flow: Flow[[str], Any]) -> dict[str, Any]:
+        """Return the options for the run of *flow*."""
+        options: dict[str, Any] = {**self._options}
+        progress = self._progress
+        if progress is None:
+            progress = sys.stderr.isatty() or is_notebook()
+        options["progress"] = progress is True
+        if self._store is not None:
+            options["id"] = self._id
+            if self._id is None:
+                options["id"] = flow.once.flow
+                options.setdefault("adopt", True)
+        return options
+
+    def tracked(self, results: Iterable[R], items: Iterable[Any]) -> Iterable[R]:
+        """Return *results*, whose number is reported to the live view, or which the
+        user's function wraps.
+        """
+        total = len(items) if isinstance(items, Sized) else None
+        if callable(self._progress):
+            wrapped: Iterable[R] = self._progress(results, total=total)
+            return wrapped
+        return _reported(results, total)
+
+
+class ResultQueue(Generic[R]):
+    """The results on their way from the body of a run to the user's loop.
+
+    Args:
+        size: The maximum number of results that were not yet read. The body waits
+            before it adds more.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._entries: SimpleQueue[tuple[R] | None] = SimpleQueue()
+        """The results, each in a tuple, and None at the end."""
+        self._free = Semaphore(size)
+        """The number of results that may still be added."""
+        self._is_closed = False
+
+    def put(self, result: R) -> None:
+        """Add a result once there is room for it."""
+        if not self._is_closed:
+            self._free.acquire()
+        self._entries.put((result,))
+
+    def of(self, start: Callable[[], RunHandle[Any]]) -> Generator[R, None, None]:
+        """Start the run, and yield its results. If the loop is left, stop the run."""
+        with UsersFrames():
+            handle = start()
+            handle.add_done_callback(lambda _: self._entries.put(None))
+            try:
+                while (entry := self._entries.get()) is not None:
+                    yield entry[0]
+                    self._free.release()
+                handle.result()
+            finally:
+                if handle.status == "running":
+                    self._stop(handle)
+
+    def _stop(self, handle: RunHandle[Any]) -> None:
+        """Stop the run, and wait until it has ended."""
+        self._is_closed = True
+        self._free.release()
+        handle.cancel()
+        with suppress(TaskCancelled, Exception):
+            handle.result()
+
+
+def text_of(items: Sequence[Any]) -> str:
+    """Return the input of a run over *items*: their number and a digest. The items
+    themselves are stored only with failed calls.
+    """
+    return f"{len(items):,} items, {digest_of(items, 'the items', strict=False)}"
+
+
+def _reported(results: Iterable[R], total: int | None) -> Iterator[R]:
+    """Yield *results*, and report their number to the live view."""
+    for done, result in enumerate(results, 1):
+        report_progress(done, total)
+        yield result
+
+
+def default_store(method: str) -> BaseCheckpointSaver:
+    """Open the default store. If it is new, print where it is.
+
+    Args:
+        method: The name of the public function, for messages.
+
+    Raises:
+        StoreError: The store cannot be created or opened.
+    """
+    folder = Path(DEFAULT_STORE).absolute()
+    try:
+        saver = LMDBSaver(folder)
+        if not (folder / ".gitignore").exists():
+            _hide_from_git(folder)
+    except (OSError, StoreError) as error:
+        error.add_note(
+            f"{method}() stores results in {folder}: pass store= with the path of "
+            "another folder, or store=None to store nothing"
+        )
+        raise
+    return saver
+
+
+def _hide_from_git(folder: Path) -> None:
+    """Create a ``.gitignore`` in the default store, and print where the store is.
+
+    The file is created only once, even by two programs at the same time, so the text is
+    printed only once too.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with suppress(FileExistsError):
+        file = os.open(folder / ".gitignore", flags, 0o600)
+        os.write(file, b"*\n")
+        os.close(file)
+        print(_TEXT.format(folder=folder, name=DEFAULT_STORE), file=sys.stderr)
+
+
+_OF_THE_RUN: Final = ("adopt", "again", "on_conflict")
+"""The options that are passed on to `Flow.run`."""
+_TEXT: Final = (
+    "flowpregel: results are stored in {folder}. Run the program again to resume, or "
+    "to get the stored results. `flowpregel ls --store {name}` lists the runs. Delete "
+    "the folder to start over, or pass store=None to store nothing."
+)
