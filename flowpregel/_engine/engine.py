@@ -283,6 +283,7 @@ class Engine:
             Exception: The error of a commit in the background.
         """
         failure = self._failure
+        self._inbox.close()
         self._tasks.close(failure)
         for nested in self._nested.active.values():
             nested.steps.close()

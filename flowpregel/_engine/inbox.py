@@ -12,9 +12,11 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from flowpregel._core.effects import Event
+from flowpregel._core.effects import Call, Event, SaveState
+from flowpregel._core.records import Withdrawn
 from flowpregel._interrupts import interruptible, wakeup_on_signal
 from flowpregel.executors.base import Backlog
+from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.unread import UnreadEvent
 
 if TYPE_CHECKING:
@@ -55,6 +57,16 @@ def now() -> int:
         return _last
 
 
+def refuse(event: Event | UnreadEvent) -> None:
+    """Cancel the call in an event that no run handles, because its caller has ended.
+
+    Only an OS thread that the caller has left behind, or another one that has the
+    caller's context, can make such a call. It would wait for ever.
+    """
+    if isinstance(event, Call | SaveState) and isinstance(event.reply, CallFuture):
+        event.reply.settle(Withdrawn())
+
+
 @dataclass(eq=False)
 class RunInbox:
     """The mailbox of a run whose own OS thread waits for events."""
@@ -66,6 +78,7 @@ class RunInbox:
     _events: deque[Event | UnreadEvent] = field(default_factory=deque)
     """The events that were taken out of *_posted*."""
     backlog: Backlog = field(default_factory=Backlog)
+    _is_closed: bool = False
 
     @property
     def has_events(self) -> bool:
@@ -73,8 +86,26 @@ class RunInbox:
         return bool(self._events) or not self._posted.empty()
 
     def post(self, *events: Event | UnreadEvent) -> None:
-        """Deliver events, from any OS thread."""
+        """Deliver events, from any OS thread. After the end of the run, refuse them."""
         self._posted.put(events)
+        # This is read after the event was put there, and `close` sets it before it
+        # looks. So one of the two finds the event.
+        if self._is_closed:
+            self._refuse_posted()
+
+    def close(self) -> None:
+        """Refuse the events that the run has not taken, and all later ones."""
+        self._is_closed = True
+        for event in self._events:
+            refuse(event)
+        self._events.clear()
+        self._refuse_posted()
+
+    def _refuse_posted(self) -> None:
+        with suppress(Empty):
+            while True:
+                for event in self._posted.get_nowait():
+                    refuse(event)
 
     def take(self, deadline: int | None) -> list[Event]:
         """Return the first `MOST_AT_ONCE` events; wait for one until *deadline*, if

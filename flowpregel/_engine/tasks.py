@@ -32,12 +32,14 @@ from flowpregel._core.effects import (
     Ended,
     Request,
     Resolve,
+    SaveState,
     StepContext,
     Stopped,
     Submit,
 )
 from flowpregel._core.records import Node, Raised, Task, Withdrawn
 from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit, places_of
+from flowpregel._engine.inbox import refuse
 from flowpregel._engine.live_state import live_state
 from flowpregel._engine.nested import ActiveRun, GraphTask, NestedRuns
 from flowpregel._fault import fault
@@ -272,7 +274,8 @@ class TaskStarter:
         """Give each run its events; tasks that ended, or wait for calls, make room for
         others.
 
-        The event of a task that has ended before goes to the outermost run, *root*.
+        The event of a task that has ended before goes to the outermost run, *root*, but
+        a call of such a task is refused.
 
         Args:
             events: Events of tasks, in order.
@@ -282,6 +285,8 @@ class TaskStarter:
         for event in events:
             task_id = event.task_id
             job = self._jobs.get(task_id)
+            if isinstance(event, Call | SaveState) and not _is_of(job, event):
+                refuse(event)
             (root if job is None else job.owner).inbox.append(event)
             if isinstance(event, Ended):
                 self._jobs.pop(task_id, None)
@@ -373,6 +378,11 @@ class TaskStarter:
         self._executors.close(failure)
         if self._admission is not None:
             self._admission.close()
+
+
+def _is_of(job: Job | None, event: Call | SaveState) -> bool:
+    """Return whether an event comes from the attempt that *job* runs."""
+    return job is not None and job.key == (event.task_id, event.attempt)
 
 
 def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
