@@ -142,13 +142,15 @@ def test_every_error_is_in_the_reference() -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     """The page on the API has a row for each name, under its module."""
     text = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
-    sections = dict(re.findall(r"(?ms)^## `([\w.]+)`$(.*?)(?=^## |\Z)", text))
+    sections = dict(
+        re.findall(r"(?ms)^## \[`([\w.]+)`\]\(\S+\)$(.*?)(?=^## |\Z)", text)
+    )
     missing = [
         f"{module}.{name}"
         for module in PUBLIC
         if module != "flowpregel.errors"
         for name in importlib.import_module(module).__all__
-        if f"| `{name}` |" not in sections.get(module, "")
+        if f"| [`{name}`](api/" not in sections.get(module, "")
     ]
 
     assert [] == missing
