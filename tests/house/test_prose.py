@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RECORDS = ("docs/changelog.md", "docs/explanation/decisions/")
 """Pages about the past, which are not rewritten with each rule."""
-IN_RECORDS = 180
+IN_RECORDS = 165
 """The banned phrases that pages about the past still have: the number may only
 shrink.
 """
