@@ -61,7 +61,7 @@ def refuse(event: Event | UnreadEvent) -> None:
     """Cancel the call in an event that no run handles, because its caller has ended.
 
     Only an OS thread that the caller has left behind, or another one that has the
-    caller's context, can make such a call. It would wait for ever.
+    caller's context, can make such a call. Its future would never be done.
     """
     if isinstance(event, Call | SaveState) and isinstance(event.reply, CallFuture):
         event.reply.settle(Withdrawn())

@@ -283,23 +283,29 @@ class TaskStarter:
         """
         released: list[str] = []
         for event in events:
-            task_id = event.task_id
-            job = self._jobs.get(task_id)
-            if isinstance(event, Call | SaveState) and not _is_of(job, event):
-                refuse(event)
-            (root if job is None else job.owner).inbox.append(event)
-            if isinstance(event, Ended):
-                self._jobs.pop(task_id, None)
-                if task_id in self._nested.active:
-                    self._nested.note_written(event)
-                fault("task.ended", task_id)
+            self._route(event, root)
             if isinstance(event, Ended | Call):
-                released.append(task_id)
+                released.append(event.task_id)
         for limit in self._limits.values():
             self._due += limit.release(released)
         if self._admission is not None:
             self._admission.advance(events)
             self.deadline = self._admission.deadline
+
+    def _route(self, event: Ended | Request | Emitted, root: ActiveRun) -> None:
+        """Give an event to the run of its task."""
+        task_id = event.task_id
+        job = self._jobs.get(task_id)
+        if isinstance(event, Call | SaveState):
+            key = None if job is None else job.key
+            if key != (task_id, event.attempt):
+                refuse(event)
+        (root if job is None else job.owner).inbox.append(event)
+        if isinstance(event, Ended):
+            self._jobs.pop(task_id, None)
+            if task_id in self._nested.active:
+                self._nested.note_written(event)
+            fault("task.ended", task_id)
 
     def resolve(self, _: ActiveRun, effect: Resolve) -> None:
         """Hand the outcome of a call to the caller, if the caller still runs."""
@@ -378,11 +384,6 @@ class TaskStarter:
         self._executors.close(failure)
         if self._admission is not None:
             self._admission.close()
-
-
-def _is_of(job: Job | None, event: Call | SaveState) -> bool:
-    """Return whether an event comes from the attempt that *job* runs."""
-    return job is not None and job.key == (event.task_id, event.attempt)
 
 
 def _check(node: Node, executor: Executor, *, times_out: bool) -> None:

@@ -35,7 +35,7 @@ from tests.house import trips
         (trips.superstep_commit, 135, 33),
         # A question is known by a digest of what it asks and of the code that asks it.
         # The parts of a run have a file each, and small functions decide how it starts.
-        (trips.interrupt_and_resume, 285, 61),
+        (trips.interrupt_and_resume, 286, 61),
     ],
 )
 def test_a_trip_is_short(

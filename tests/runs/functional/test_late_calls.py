@@ -1,6 +1,4 @@
-"""Calls of an OS thread that outlives the body whose context it has: they end, and do
-not wait for ever.
-"""
+"""Calls of an OS thread that outlives the body whose context it has are cancelled."""
 
 from __future__ import annotations
 
