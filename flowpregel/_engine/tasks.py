@@ -293,7 +293,7 @@ class TaskStarter:
             self.deadline = self._admission.deadline
 
     def _route(self, event: Ended | Request | Emitted, root: ActiveRun) -> None:
-        """Give an event to the run of its task."""
+        """Give an event to the run to which its task belongs."""
         task_id = event.task_id
         job = self._jobs.get(task_id)
         if isinstance(event, Call | SaveState):

@@ -125,7 +125,7 @@ def test_a_failed_run_adopts_a_corrected_input(drive: Any, study: Study) -> None
     """What was asked before is not asked again."""
     failed(drive, study, [1, 2, 3], at=3)
 
-    with pytest.warns(RunNotice, match="2 answered from the record, 1 run anew"):
+    with pytest.warns(RunNotice, match="2 answered from the record, 1 executed"):
         assert 14 == run(drive, study.flow, [1, 2, 4], id="1", adopt=True)
     assert [4] == study.ran()
     assert 14 == run(drive, study.flow, [1, 2, 4], id="1")

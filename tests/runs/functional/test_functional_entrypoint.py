@@ -261,7 +261,7 @@ def test_a_future_that_would_be_kept_says_what_to_keep(
         return {"doubled": [double(n)]}
 
     with pytest.raises(
-        ValueEncodingError, match=r"future of a call: .* its result\(\) returns"
+        ValueEncodingError, match=r"future of a call, .* its result\(\) returns"
     ):
         flow.invoke(1, thread_id="1")
 

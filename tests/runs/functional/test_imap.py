@@ -319,7 +319,7 @@ def test_what_is_counted_are_the_calls_of_tasks(tmp_path: Path) -> None:
 
     assert (6, {"double": 1}, 0) == (plan.answered, plan.would_run, plan.not_asked)
     with pytest.warns(
-        RunNotice, match="6 answered from the record, 1 run anew, 0 not asked for"
+        RunNotice, match="6 answered from the record, 1 executed, 0 not made again"
     ):
         assert 42 == flow.run(7, id="1", adopt=True)
 
