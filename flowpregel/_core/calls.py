@@ -6,11 +6,13 @@ A call does not run if an earlier run recorded the result, or another run shares
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import answering, ids, recorded_calls, records
 from flowpregel._core.body_calls import BodyCalls, CallFailure
+from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.effects import Call, CancelCall, Resolve, SaveState, StepContext
 from flowpregel._core.ids import NOWHERE, CallRecord
 from flowpregel._core.provenance import note_failed
@@ -24,6 +26,7 @@ from flowpregel._core.records import (
     Write,
 )
 from flowpregel._core.run import Run
+from flowpregel._pickling.copies import as_storable
 
 DEEPEST = 1_000
 """The number of tasks, or graphs, that may be nested: as many as Python's own calls by
@@ -194,7 +197,7 @@ def _recorded_outcome(
             # The body may not have observed this failure in the earlier run, and may
             # fail with it only now. So it is noted as a failure of this run.
             task = call_task(caller, call, step, task_id, record)
-            outcome = fail_call(task, outcome.error)
+            fail_call(task, outcome.error)
     elif isinstance(outcome, Returned) and "recorded" in run.options.modes:
         run.outbox.effects.extend(
             run.stream_events.updates(call.node, outcome.writes, "recorded")
@@ -305,19 +308,22 @@ def fail_call(task: Task, error: BaseException) -> Raised:
 def forget_uncaught(
     run: Run,
     task: Task,
-    error: BaseException,
+    outcome: Raised,
 ) -> None:
     """Forget the failed calls that *task* did not catch, so that they are tried again.
 
-    These are the calls that *error* came from, and the calls whose failures the body
-    has not seen. A failure that the body caught is replayed, like a result.
+    These are the calls that the errors of *outcome* came from, and the calls whose
+    failures the body has not seen. A failure that the body caught is replayed, like a
+    result.
     """
     body: BodyCalls | None = task.attempt.body
     if body is None:
         return
     failures = body.failures
     body.failures = {}
-    causes = records.failed_calls(error)
+    causes: set[str] = set()
+    for error in outcome.errors():
+        causes |= records.failed_calls(error)
     for task_id, failure in failures.items():
         if task_id in causes or _is_unseen(body, failure):
             recorded_calls.forget(run, body, task_id, failure.task.path)
@@ -386,15 +392,77 @@ def delay(
     if not isinstance(outcome, Raised):
         has_answer = answering.answer_first_question(run, task, outcome)
         return 0.0 if has_answer else None
-    error = outcome.error
+    task.attempt.deaths += isinstance(outcome.error, errors.WorkerDiedError)
+    items = outcome.items
+    if items is None:
+        return _delay_after(task, outcome.error, jitter)
+    delays: list[float] = []
+    final = set(items.final)
+    for position in items.due():
+        seconds = _delay_after(task, items.errors[position], jitter)
+        if seconds is None:
+            final.add(position)
+        else:
+            delays.append(seconds)
+    task.attempt.saved = replace(items, final=frozenset(final))
+    return max(delays, default=None)
+
+
+def _delay_after(task: Task, error: BaseException, jitter: float) -> float | None:
+    """Return the seconds until the next attempt after *error*, or None to give up."""
     attempt = task.attempt
-    attempt.deaths += isinstance(error, errors.WorkerDiedError)
     for policy in task.node.retry:
         if policy.matches(error):
             if attempt.deaths >= policy.max_worker_deaths:
                 return None
             return policy.delay(attempt.number, jitter)
     return None
+
+
+def add_notes(task: Task, outcome: Raised) -> None:
+    """Note the task, its call and its worker on the errors of *outcome*."""
+    note = note_of(task)
+    for error in outcome.errors():
+        error.add_note(note)
+
+
+def failure_writes(run: Run, task: Task, outcome: Raised) -> list[Write]:
+    """Return the writes that record the failure of *task*."""
+    writes: list[Write] = [(records.ERROR, as_storable(outcome.error))]
+    if outcome.items is not None:
+        writes.append(items_to_store(run, task, outcome.items))
+    return writes
+
+
+def with_earlier_items(task: Task, outcome: Outcome) -> Outcome:
+    """Return *outcome*; if the task is a chunk that failed, with the results that
+    earlier attempts have.
+    """
+    if not isinstance(outcome, Raised):
+        return outcome
+    saved = task.attempt.saved
+    items = outcome.items
+    if items is not None:
+        return replace(outcome, items=items.with_state(saved))
+    is_error = isinstance(outcome.error, Exception)
+    if isinstance(saved, ItemOutcomes) and is_error and saved.due():
+        return replace(outcome, items=saved.without_result(outcome.error))
+    return outcome
+
+
+def items_to_store(run: Run, task: Task, items: ItemOutcomes) -> Write:
+    """Return the write that stores the outcomes of a chunk for its next attempt, and
+    let a body that makes the call again find them.
+    """
+    storable = {
+        position: as_storable(error) for position, error in items.errors.items()
+    }
+    # A resumed run tries all failed items again, whatever this run has given up.
+    stored = replace(items, errors=storable, final=frozenset())
+    write: Write = (records.SAVED, stored)
+    run.drop_saved_value(task)
+    run.replay.pending[task.id].append(write)
+    return write
 
 
 def begin_next_attempt(run: Run, task: Task, outcome: Outcome) -> None:
@@ -405,4 +473,10 @@ def begin_next_attempt(run: Run, task: Task, outcome: Outcome) -> None:
         attempt.body.restart()
     if isinstance(outcome, Raised):
         note_failed(task, outcome.error)
-        forget_uncaught(run, task, outcome.error)
+        forget_uncaught(run, task, outcome)
+        items = outcome.items
+        if items is not None:
+            writes: list[Write] = [items_to_store(run, task, items)]
+            if task.record is not None:
+                writes.append((records.CALLED, tuple(task.record)))
+            run.store_writes(task.id, task.path, writes)

@@ -24,6 +24,7 @@ from flowpregel import errors
 from flowpregel._core import ids
 from flowpregel._core.body_calls import BodyCalls
 from flowpregel._core.chance import check_chance, note_change
+from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.effects import Call
 from flowpregel._core.files import USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, CallRecord
@@ -32,6 +33,7 @@ from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import (
     CALLED,
     ERROR,
+    SAVED,
     Outcome,
     Raised,
     Returned,
@@ -175,7 +177,8 @@ def _recorded_failure(writes: Sequence[Write], *, is_same: bool) -> Raised | Non
     if isinstance(error, errors.TaskCancelled) and not is_same:
         # The earlier run cancelled the call, but the changed body may need the result.
         return None
-    return Raised(error)
+    items = dict(writes).get(SAVED)
+    return Raised(error, items if isinstance(items, ItemOutcomes) else None)
 
 
 def note_use(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.commands import CallTarget
 from flowpregel._core.ids import (
     AttemptRecord,
@@ -342,6 +343,15 @@ class Raised:
     """The outcome of a task that raised, timed out, or lost its worker."""
 
     error: BaseException
+    items: ItemOutcomes | None = None
+    """The outcomes of the items, if the task is a chunk of which items have failed."""
+
+    def errors(self) -> list[BaseException]:
+        """Return the error, or the errors of all failed items."""
+        if self.items is None:
+            return [self.error]
+        # Several items may have failed with one error, such as a timeout.
+        return [*{id(error): error for error in self.items.errors.values()}.values()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,12 +87,10 @@ from flowpregel._core.records import (
     Returned,
     Task,
     Withdrawn,
-    Write,
 )
 from flowpregel._core.run import Run
 from flowpregel._core.unmatched import held_calls, notice_of, still_unmatched, unmatched
 from flowpregel._core.waiting import WaitingTasks
-from flowpregel._pickling.copies import as_storable
 
 
 @dataclass(slots=True)
@@ -552,7 +550,7 @@ class Superstep:
         the task was cancelled, its writes fit no channel, or its body has missed a
         failure.
         """
-        outcome = event.outcome
+        outcome = calls.with_earlier_items(task, event.outcome)
         if isinstance(outcome, Withdrawn):
             note_left_behind(self.run, task, outcome)
         elif task.id in self._cancelled:
@@ -603,8 +601,8 @@ class Superstep:
         match outcome:
             case Returned(writes):
                 self.run.store_return(task, writes)
-            case Raised(error):
-                self._settle_raised(task, error)
+            case Raised():
+                self._settle_raised(task, outcome)
             case records.Interrupted(refused=error):
                 if error is not None:
                     self._end.fail(error)
@@ -631,29 +629,30 @@ class Superstep:
         entry = task.attempt.writes, claim.ttl
         self._shared[claim.key] = entry if isinstance(outcome, Returned) else None
 
-    def _settle_raised(self, task: Task, error: BaseException) -> None:
+    def _settle_raised(self, task: Task, outcome: Raised) -> None:
         """Store the failure of a task, and start its handler or end the run."""
         run = self.run
+        error = outcome.error
         if isinstance(error, errors.GraphDrained):
             self._end.fail(error)
             return
-        error.add_note(calls.note_of(task))
+        calls.add_notes(task, outcome)
         run.outbox.effects.extend(
             run.stream_events.ended(task, run.cursor.step, run.now, error)
         )
-        failure: Write = (records.ERROR, as_storable(error))
+        writes = calls.failure_writes(run, task, outcome)
         is_refusal = run.refuse_answer(error)
         is_call = task.kind is Kind.CALL
         is_handled = task.node.handler is not None and not (is_call or is_refusal)
         if is_handled and not run.stopped:
-            run.store_end(task, (failure, (records.ERROR_SOURCE, task.name)))
+            run.store_end(task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self._end.failure is None:
                 # If another task has failed the run, the handler runs when the run is
                 # resumed.
                 self._start_handler(task, error)
             return
-        run.store_end(task, (failure,))
-        calls.forget_uncaught(run, task, error)
+        run.store_end(task, writes)
+        calls.forget_uncaught(run, task, outcome)
         if is_call:
             calls.fail_call(task, error)
         elif self._end.fail(error) and not is_refusal:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from flowpregel import errors
 from flowpregel._core import records
+from flowpregel._core.chunks import ItemsFailed
 from flowpregel._core.commands import CallTarget, Injection
 from flowpregel._core.ids import Span
 from flowpregel._core.records import (
@@ -202,6 +203,8 @@ def outcome_of(job: Job, error: BaseException, scope: Scope | None = None) -> Ou
             return records.Escaped(error.command)
         case TaskCancelled():
             return records.Withdrawn()
+        case ItemsFailed(items=items):
+            return Raised(items.first_error, items)
         case Exception():
             return Raised(error)
         case SystemExit() | KeyboardInterrupt():

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeVar, cast
 
 from flowpregel._core import records
+from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.records import Outcome, Raised
 from flowpregel.context import current, nothing
 from flowpregel.errors import (
@@ -135,6 +136,10 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             future is added.
     """
 
+    items: ItemOutcomes | None = None
+    """The outcomes of the items, if the call is a chunk of which items have failed."""
+    read_errors: Collection[int] = ()
+    """The positions of the failed items whose outcome a caller has requested."""
     of_items: Any = None
     """The results of a chunk, once its first result was read. Reading the other results
     then needs no lock.
@@ -247,7 +252,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                     self._was_cancelled = True
                     if self._is_awaited or self._turn is not None:
                         self.cancel()
-                case Raised(error):
+                case Raised(error, items):
+                    self.items = items
                     self.set_exception(error)
                 case records.Interrupted(interrupts):
                     self.set_exception(GraphInterrupt(interrupts))

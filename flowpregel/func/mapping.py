@@ -1,7 +1,8 @@
 """Many calls of one task: maps, result streams with a window of calls, and chunks.
 
 With ``task.map(items, chunksize=n)``, a chunk of *n* items is one recorded call, which
-is sent in one message and returns a list. Each item still has its own future.
+is sent in one message and returns a list. Each item still has its own future, and its
+own result or exception; `flowpregel._core.chunks` describes how they are recorded.
 """
 
 from __future__ import annotations
@@ -20,19 +21,32 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
+from flowpregel._core.chunks import ItemOutcomes, ItemsFailed
 from flowpregel._core.commands import CallTarget, call_target_of
 from flowpregel._core.ids import CallKey
-from flowpregel._core.records import Arguments, Node, Raised
+from flowpregel._core.records import (
+    Arguments,
+    Node,
+    Raised,
+    add_failed_calls,
+    failed_calls,
+)
 from flowpregel._pickling.digest import arguments_digest
 from flowpregel._text import described
 from flowpregel.context import Scope, current_scope
-from flowpregel.errors import ConfigurationError, GraphInterrupt, TaskCancelled
+from flowpregel.errors import (
+    ConfigurationError,
+    GraphDrained,
+    GraphInterrupt,
+    TaskCancelled,
+)
 from flowpregel.executors.attempt import call
 from flowpregel.executors.calls import CallFuture, Unresolved
 from flowpregel.executors.shared import with_values
@@ -135,12 +149,24 @@ class ResultStream(Generic[R]):
 
     def __iter__(self) -> Iterator[R]:
         for future, size in self._steps():
-            yield from _results(future.result(), size)
+            try:
+                result = future.result()
+            except Exception:
+                if future.items is None:
+                    raise
+                result = None
+            yield from _results(future, result, size)
 
     async def __aiter__(self) -> AsyncIterator[R]:
         for future, size in self._steps():
-            for result in _results(await future, size):
-                yield result
+            try:
+                result = await future
+            except Exception:
+                if future.items is None:
+                    raise
+                result = None
+            for item in _results(future, result, size):
+                yield item
 
     def _steps(self) -> Iterator[MappedCall]:
         """Yield the futures to wait for, each with its number of items: 0 for a future
@@ -213,11 +239,40 @@ class ResultStream(Generic[R]):
         return ended
 
 
-def _results(result: Any, size: int | None) -> Iterable[Any]:
-    """Return the results of a call: a single one, or one for each item of a chunk."""
+def _results(future: CallFuture[Any], result: Any, size: int | None) -> Iterable[Any]:
+    """Return the results of a call: a single one, or one for each item of a chunk.
+
+    Args:
+        future: The future of the call.
+        result: The result of the call.
+        size: The number of items of the chunk, or None if the call is no chunk.
+    """
     if size is None:
         return (result,)
+    if future.items is not None:
+        return (_result_of_item(future, position) for position in range(size))
     return result if size and isinstance(result, list) else [result] * size
+
+
+def _error_of_item(chunk: CallFuture[Any], position: int) -> BaseException | None:
+    """Return the exception of an item of a chunk that failed, or None."""
+    assert chunk.items is not None
+    error = chunk.items.errors.get(position)
+    if error is not None and chunk.failure is not None:
+        # A copy of the item's exception from a worker may have lost the calls.
+        add_failed_calls(error, failed_calls(chunk.failure))
+    return error
+
+
+def _result_of_item(chunk: CallFuture[Any], position: int) -> Any:
+    """Return the result of an item of a chunk of which items have failed."""
+    assert chunk.items is not None
+    error = _error_of_item(chunk, position)
+    if error is None:
+        return chunk.items.results[position]
+    if chunk.returns_errors:
+        return error
+    raise error
 
 
 _ARRIVALS: Final = Node(
@@ -255,7 +310,8 @@ def redacted_positions(
 
 
 class ItemFuture(Unresolved, Generic[R]):
-    """The future of one item of a chunk, which is done or fails when the chunk does.
+    """The future of one item of a chunk, which is done when the chunk is. It fails if
+    the item has failed, or if the chunk failed as a whole.
 
     Args:
         chunk: The future of the chunk.
@@ -269,33 +325,58 @@ class ItemFuture(Unresolved, Generic[R]):
         self._index = index
 
     def result(self, timeout: float | None = None) -> R:
-        """Return the result of the task for the item, or raise the exception of the
-        chunk.
+        """Return the result of the task for the item, or raise the item's exception.
 
         Args:
             timeout: The maximum number of seconds to wait, or None for no limit.
         """
         chunk = self._chunk
         if chunk.of_items is None:
-            chunk.of_items = chunk.result(timeout)
+            try:
+                chunk.of_items = chunk.result(timeout)
+            except Exception:
+                if chunk.items is None:
+                    raise
+        self._note_read()
         return self._item_of(chunk.of_items)
 
     def value(self) -> R:
         """Return the result of the item without marking it as retrieved."""
-        return self._item_of(self._chunk.value())
+        results = None
+        try:
+            results = self._chunk.value()
+        except Exception:
+            if self._chunk.items is None:
+                raise
+        return self._item_of(results)
 
     def _item_of(self, results: Any) -> R:
+        if self._chunk.items is not None:
+            return cast("R", _result_of_item(self._chunk, self._index))
         return cast(
             "R", results if isinstance(results, Exception) else results[self._index]
         )
+
+    def _note_read(self) -> None:
+        """Note that the caller has seen the outcome of the item. The failure of the
+        chunk has been seen once all failed items have.
+        """
+        chunk = self._chunk
+        if chunk.items is not None:
+            chunk.read_errors = {*chunk.read_errors, self._index}
+            chunk.looked_at = chunk.read_errors >= chunk.items.errors.keys()
 
     def sibling(self, *, is_call: bool = True) -> CallFuture[Any]:
         """Return a new future of the same body, for a call or for another purpose."""
         return self._chunk.sibling(is_call=is_call)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the exception of the chunk, or None."""
-        return self._chunk.exception(timeout)
+        """Return the exception of the item, or None."""
+        error = self._chunk.exception(timeout)
+        if self._chunk.items is None:
+            return error
+        self._note_read()
+        return _error_of_item(self._chunk, self._index)
 
     def done(self) -> bool:
         """Return whether the chunk has ended."""
@@ -306,7 +387,13 @@ class ItemFuture(Unresolved, Generic[R]):
         self._chunk.add_done_callback(lambda _: function(self))
 
     def __await__(self) -> Generator[Any, Any, R]:
-        results = yield from self._chunk.__await__()
+        results = None
+        try:
+            results = yield from self._chunk.__await__()
+        except Exception:
+            if self._chunk.items is None:
+                raise
+        self._note_read()
         return self._item_of(results)
 
 
@@ -393,37 +480,98 @@ class ChunkedCall:
         self._redacted = redacted
 
     def __call__(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the results; *first* is the index of the first item in the map."""
-        with self._results(first, items) as (results, scope):
-            for item in items:
-                results.append(self._call(item, scope))
-        return results
+        """Return the results; *first* is the index of the first item in the map.
+
+        Raises:
+            ItemsFailed: The function raised an exception for an item.
+        """
+        attempt = self._attempt(first, items)
+        for position in attempt.due:
+            try:
+                attempt.results[position] = self._call(items[position], attempt.scope)
+            except Exception as error:  # noqa: BLE001 - the outcome of the item
+                attempt.fail(position, error)
+        return attempt.end()
 
     async def in_coroutine(
         self, first: int, items: Sequence[tuple[Any, ...]]
     ) -> list[Any]:
         """Return the results if the task's function is async."""
-        with self._results(first, items) as (results, scope):
-            for item in items:
-                results.append(await self._call(item, scope))
-        return results
+        attempt = self._attempt(first, items)
+        for position in attempt.due:
+            try:
+                attempt.results[position] = await self._call(
+                    items[position], attempt.scope
+                )
+            except Exception as error:  # noqa: BLE001 - the outcome of the item
+                attempt.fail(position, error)
+        return attempt.end()
 
     def _call(self, item: tuple[Any, ...], scope: Scope) -> Any:
         return call(self._callee, with_values(Arguments(item, {})), scope)
 
-    @contextmanager
-    def _results(
-        self, first: int, items: Sequence[tuple[Any, ...]]
-    ) -> Iterator[tuple[list[Any], Scope]]:
-        """Yield a list for the results, and the scope of the call.
+    def _attempt(self, first: int, items: Sequence[tuple[Any, ...]]) -> ChunkAttempt:
+        def described_item(position: int) -> str:
+            text = described(self._callee.name, items[position], {}, self._redacted)
+            return f"in item {first + position} of a map: {text}"
 
-        An exception gets a note that names the failed item.
+        return ChunkAttempt(current_scope("a chunk"), len(items), described_item)
+
+
+class ChunkAttempt:
+    """One attempt of a chunk, with the outcomes of the items so far.
+
+    Args:
+        scope: The scope of the attempt.
+        count: The number of items.
+        described_item: A function that returns a note about the item at a position.
+    """
+
+    def __init__(
+        self, scope: Scope, count: int, described_item: Callable[[int], str]
+    ) -> None:
+        self.scope = scope
+        self.due: Iterable[int] = range(count)
+        """The positions of the items for which the function is called."""
+        self.results: dict[int, Any] = {}
+        """The results, by the position of the item."""
+        self._count = count
+        self._described_item = described_item
+        self._errors: dict[int, BaseException] = {}
+        self._final: frozenset[int] = frozenset()
+        saved = scope.job.task.attempt.saved
+        if isinstance(saved, ItemOutcomes):
+            self._resume(saved)
+
+    def _resume(self, saved: ItemOutcomes) -> None:
+        """Take over the outcomes of earlier attempts."""
+        self.due = saved.due()
+        self.results.update(saved.results)
+        self._final = saved.final
+        for position in saved.final:
+            self._errors[position] = saved.errors[position]
+        # The function gets the value that it has saved itself. The job is copied,
+        # because the run may use the same objects.
+        job = self.scope.job
+        attempt = replace(job.task.attempt, saved=saved.state)
+        self.scope.job = replace(job, task=replace(job.task, attempt=attempt))
+
+    def fail(self, position: int, error: Exception) -> None:
+        """Note the exception of an item, unless it ends the whole attempt."""
+        error.add_note(self._described_item(position))
+        scope = self.scope
+        if isinstance(error, GraphDrained) or scope.refused or scope.question:
+            raise error
+        self._errors[position] = error
+
+    def end(self) -> list[Any]:
+        """Return the results in the order of the items.
+
+        Raises:
+            ItemsFailed: An item has failed.
         """
-        results, scope = list[Any](), current_scope("a chunk")
-        try:
-            yield results, scope
-        except Exception as error:
-            index = len(results)
-            text = described(self._callee.name, items[index], {}, self._redacted)
-            error.add_note(f"in item {first + index} of a map: {text}")
-            raise
+        if self._errors:
+            raise ItemsFailed(
+                ItemOutcomes(self._count, self.results, self._errors, self._final)
+            )
+        return [self.results[position] for position in range(self._count)]

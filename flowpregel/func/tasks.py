@@ -235,9 +235,11 @@ class TaskFunction(Generic[P, R]):
             iterables: With one iterable, each item is the only argument of a call. With
                 several iterables of equal length, the n-th items are the arguments of
                 the n-th call.
-            chunksize: The number of items in one call, which are sent, recorded,
-                retried and timed out together. If an item fails, the chunk fails, with
-                a note that names the item. Use more than 1 for short tasks.
+            chunksize: The number of items in one call, which are sent, recorded and
+                timed out together. Use more than 1 for short tasks. Each item has its
+                own result or exception: if an item fails, the others still run, and a
+                retry or a resumed run calls the function only for items without a
+                result. If a worker dies, its chunk is lost.
             errors: With ``"return"``, the result of a failed call is the exception.
                 With ``"raise"``, reading the result raises the exception.
 

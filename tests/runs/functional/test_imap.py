@@ -150,7 +150,7 @@ def test_a_failure_is_raised_where_its_result_would_be(
 @MAKE
 @pytest.mark.parametrize(
     ("chunksize", "expected"),
-    [(1, [1.0, 0.5, "zero", 0.25]), (2, [1.0, 0.5, "zero", "zero"])],
+    [(1, [1.0, 0.5, "zero", 0.25]), (2, [1.0, 0.5, "zero", 0.25])],
 )
 def test_failures_can_be_results(
     drive: Any, executor: str, make: Any, chunksize: int, expected: list[Any]

@@ -6,12 +6,14 @@ import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from contextvars import Context
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
+from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import (
+    RETURN,
     Arguments,
     Attempt,
     Escaped,
@@ -233,7 +235,7 @@ def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> byt
     the task and the path to the culprit.
     """
     if isinstance(outcome, Raised):
-        return _pack_error(outcome.error, task, share)
+        return _pack_error(outcome.error, task, share, _pack_items(outcome.items, task))
     try:
         content = [getattr(outcome, name) for name in outcome.__match_args__]
         return bytes((_OUTCOMES.index(type(outcome)),)) + pack(content, share).data
@@ -249,11 +251,45 @@ def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> byt
         return _pack_error(failure.with_traceback(error.__traceback__), task, None)
 
 
-def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
+def _pack_items(items: ItemOutcomes | None, task: str) -> ItemOutcomes | None:
+    """Return *items* with each result and each error packed as an outcome of its own.
+
+    So a result that cannot be pickled costs only its own item.
+    """
+    if items is None:
+        return None
+    results = {}
+    for position, result in items.results.items():
+        results[position] = pack_outcome(Returned([(RETURN, result)]), task)
+    errors: dict[int, Any] = {}
+    for position, error in items.errors.items():
+        errors[position] = pack_outcome(Raised(error), task)
+    return replace(items, results=results, errors=errors)
+
+
+def _unpack_items(items: ItemOutcomes) -> ItemOutcomes:
+    """Return the outcomes that `_pack_items` has packed."""
+    results: dict[int, Any] = {}
+    errors: dict[int, Any] = {}
+    for position, packed in {**items.results, **items.errors}.items():
+        match unpack_outcome(packed):
+            case Returned(writes):
+                results[position] = dict(writes)[RETURN]
+            case Raised(error):
+                errors[position] = error
+    return replace(items, results=results, errors=errors)
+
+
+def _pack_error(
+    error: BaseException,
+    task: str,
+    share: Share | None,
+    items: ItemOutcomes | None = None,
+) -> bytes:
     leave_out_ours(error)
     text, calls = "".join(traceback.format_exception(error)), failed_calls(error)
     try:
-        message = pack((error, error.__cause__, text, calls), share)
+        message = pack((error, error.__cause__, text, calls, items), share)
         # The pickle is loaded as a test, because many exceptions can be pickled but not
         # unpickled, for example if they have required keyword arguments.
         if not message.refs:
@@ -263,7 +299,7 @@ def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
         if cause == crossing.AS_A_WHOLE:
             cause = f"{type(problem).__name__}: {problem}"
         stand_in = TaskSerializationError(task, "the error", path, cause)
-        message = pack((stand_in, None, text, calls))
+        message = pack((stand_in, None, text, calls, items))
     is_cancelled = isinstance(error, TaskCancelled)
     return (
         bytes((_CANCELLED if is_cancelled else _OUTCOMES.index(Raised),)) + message.data
@@ -307,7 +343,7 @@ class PackedOutcome:
         content = pickle.loads(self._parts[0], buffers=self._parts[1:])
         if self._kind is not Raised:
             return self._kind(*content)
-        error, cause, text, calls = content
+        error, cause, text, calls, items = content
         if calls:
             add_failed_calls(error, calls)
         # The pickle of an exception does not contain its cause, so the cause is set
@@ -315,7 +351,10 @@ class PackedOutcome:
         error.__cause__ = cause if cause is not None else WorkerTraceback(f"\n\n{text}")
         if cause is not None:
             error.add_note(text)
-        return Raised(error)
+        if items is None:
+            return Raised(error)
+        items = _unpack_items(items)
+        return Raised(items.first_error, items)
 
 
 def unpack_outcome(data: bytes, open_ref: Open | None = None, at: int = 0) -> Outcome:

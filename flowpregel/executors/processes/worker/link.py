@@ -85,22 +85,25 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
         # If the task was stopped, the future may have been settled already, and the
         # answer is dropped.
         with contextlib.suppress(InvalidStateError):
-            self.arrive(partial(_answer_in, outcome), failed=outcome.is_failure)
+            read = partial(self._answer_in, outcome)
+            self.arrive(read, failed=outcome.is_failure)
 
-
-def _answer_in(packed: messages.PackedOutcome) -> tuple[Any, BaseException | None]:
-    """Return the result of a call and None, or None and the error of the call."""
-    settled = CallFuture[Any]()
-    try:
-        settled.settle(packed.read())
-        # The timeout is 0, because an outcome may leave the future pending, and the
-        # caller must not be blocked forever.
-        error = settled.exception(0)
-    except Exception as problem:  # noqa: BLE001 - the caller gets it
-        error = problem
-    if error is not None:
-        return None, error
-    return settled.result(0), None
+    def _answer_in(
+        self, packed: messages.PackedOutcome
+    ) -> tuple[Any, BaseException | None]:
+        """Return the result of a call and None, or None and the error of the call."""
+        settled = CallFuture[Any]()
+        try:
+            settled.settle(packed.read())
+            self.items = settled.items
+            # The timeout is 0, because an outcome may leave the future pending, and the
+            # caller must not be blocked forever.
+            error = settled.exception(0)
+        except Exception as problem:  # noqa: BLE001 - the caller gets it
+            error = problem
+        if error is not None:
+            return None, error
+        return settled.result(0), None
 
 
 class WorkerLink:
