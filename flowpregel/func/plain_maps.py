@@ -85,7 +85,7 @@ def map(
             With an id of your own, other items are an error unless *adopt* is set, and
             results that other code computed are kept, with a notice.
         chunksize: The number of items in one recorded call, for very short calls. If an
-            item is added, all items of its chunk are computed again.
+            item is added, the chunk that gets it is computed again.
         errors: With ``"return"``, the result of a failed call is the exception.
         options: ``progress`` is whether to show a live view (by default on a terminal
             and in a notebook), or a function that wraps the stream of results, such as
