@@ -34,8 +34,9 @@ def _commands() -> Iterator[click.Command]:
 
 _HINTS = {
     "extra argument": "name the store with --store PATH",
-    "No such option '--store'": "give the store as an argument, without --store",
-    r"No such option '-\d": "put this value last, after two dashes: -- -5",
+    # Before version 8.4, click wrote the option without quotation marks.
+    "No such option:? '?--store": "give the store as an argument, without --store",
+    r"No such option:? '?-\d": "put this value last, after two dashes: -- -5",
 }
 """Advice for a usage error, by a pattern of the error's message."""
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")
