@@ -106,7 +106,7 @@ def test_the_version_has_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     source = project["tool"]["hatch"]["version"]["path"]
 
-    assert ["version"] == project["project"]["dynamic"]
+    assert ["readme", "urls", "version"] == project["project"]["dynamic"]
     assert "version" not in project["project"]
     assert f'__version__ = "{flowpregel.__version__}"' in (ROOT / source).read_text(
         "utf-8"

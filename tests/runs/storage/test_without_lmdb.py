@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.test_docs import ROOT, code_of
+ROOT = Path(__file__).parents[3]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -44,8 +46,10 @@ def python(tmp_path: Path) -> Run:
 
 @pytest.mark.slow
 def test_the_program_of_the_readme_runs_on_sqlite(tmp_path: Path, python: Run) -> None:
-    program = code_of((ROOT / "README.md").read_text("utf-8"))
-    assert '"runs.lmdb"' in program
+    """Its graph and its workflow, which name their store."""
+    blocks = BLOCK.findall((ROOT / "README.md").read_text("utf-8"))
+    program = "\n".join(block for block in blocks if '"runs.lmdb"' in block)
+    assert "@entrypoint" in program
     on_sqlite = program.replace('"runs.lmdb"', '"sqlite:///runs.db"')
     (tmp_path / "program.py").write_text(on_sqlite, "utf-8")
 
@@ -61,6 +65,7 @@ def test_the_program_of_the_readme_runs_on_sqlite(tmp_path: Path, python: Run) -
     [
         "from flowpregel.func import entrypoint\n"
         "entrypoint(checkpointer='runs.lmdb')(str)",
+        "import flowpregel\nflowpregel.map(abs, [-1])",
         "from flowpregel import LMDBSaver",
         "from flowpregel.store.lmdb import LMDBStore",
         "from flowpregel.cache.lmdb import LMDBCache",

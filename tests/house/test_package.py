@@ -1,0 +1,94 @@
+"""The package's data: what it declares is the same in every place that states it."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.package.__main__ import NAMES, missing_addresses, mistakes_in
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+ADDRESS = re.compile(rf'^({"|".join(NAMES)}) = "[^"]*"', re.MULTILINE)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree whose addresses are filled in."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    filled = ADDRESS.sub(r'\1 = "https://example.org/\1"', text)
+    (tmp_path / "pyproject.toml").write_text(filled, "utf-8")
+    return tmp_path
+
+
+def test_the_extra_of_the_tests_is_their_group() -> None:
+    """README's line installs the extra; tox and other tools know the group."""
+    extra = PROJECT["project"]["optional-dependencies"]["test"]
+
+    assert PROJECT["dependency-groups"]["test"] == extra
+
+
+def test_the_same_versions_of_python_are_declared_and_tested() -> None:
+    declared = re.findall(
+        r"Python :: (3\.\d\d)", "\n".join(PROJECT["project"]["classifiers"])
+    )
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    environments = re.findall(r"\bpy3(\d\d)\b", tox["tox"]["env_list"])
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text("utf-8")
+    matrix = re.findall(r"3\.\d\d", re.findall(r"python: \[(.*)\]", workflow)[0])
+
+    assert ["3.11", "3.12", "3.13", "3.14"] == declared
+    assert declared == matrix
+    assert declared == [f"3.{minor}" for minor in environments]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_release_needs_each_address(tree: Path, name: str) -> None:
+    file = tree / "pyproject.toml"
+    assert [] == missing_addresses(tree)
+
+    file.write_text(file.read_text("utf-8").replace(f"https://example.org/{name}", ""))
+
+    assert [name] == missing_addresses(tree)
+
+
+def test_the_index_page_of_a_release_has_no_relative_link() -> None:
+    """Nor does the metadata lack a URL, or have another version."""
+    metadata = {"Metadata-Version": "2.4"}
+
+    class Page(dict[str, str]):
+        def get_payload(self) -> str:
+            return "[one](docs/one.md) [two](https://example.org/two) [three](#three)"
+
+        def get_all(self, name: str) -> list[str]:
+            return [f"{label}, https://example.org" for label in NAMES]
+
+    assert [] == mistakes_in(Page(metadata), release=False)
+    assert ["a link of the index page is not absolute: docs/one.md"] == mistakes_in(
+        Page(metadata), release=True
+    )
+    assert ["the metadata has version 2.5"] == mistakes_in(
+        Page({"Metadata-Version": "2.5"}), release=False
+    )
+
+
+@pytest.mark.slow
+def test_the_package_is_the_command() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "flowpregel", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert result.stdout.startswith("Usage: flowpregel ")
