@@ -52,6 +52,13 @@ def default_retry_on(error: BaseException) -> bool:
     worker, and exceptions of unknown classes. Not temporary are mistakes in the code
     (``ValueError``, ``TypeError``, ...), errors of the operating system (``OSError``)
     and errors of flowpregel.
+
+    Args:
+        error: The exception that an attempt raised.
+
+    Example:
+        >>> default_retry_on(ConnectionError()), default_retry_on(ValueError())
+        (True, False)
     """
     if isinstance(error, _PASSING_ERRORS):
         return True

@@ -35,6 +35,8 @@ def set_by_call(target: Any) -> Mapping[int, frozenset[str]]:
 
     Example:
         >>> class Counting:
+        ...     __module__ = "program"  # not a module of this package
+        ...
         ...     def __init__(self):
         ...         self.weight, self.calls = 1, 0
         ...

@@ -65,7 +65,7 @@ class CodeDigest:
         ...     return n / 2
         >>> code = code_digest(half)
         >>> len(code.digest), [name.partition(":")[2] for name in code.parts]
-        (32, ['half'])
+        (32, ['half(...)'])
     """
 
     digest: str

@@ -78,7 +78,7 @@ def changed_files(
 
     Example:
         >>> changed_files([("a.csv", "8fa3e39f", 6)], [("a.csv", "566080d2", 7)])[0][1]
-        "file 'a.csv' was 6 bytes [8fa3e39f] and is 7 bytes [566080d2]"
+        "file 'a.csv' was 6 bytes [8fa3e39f] and is now 7 bytes [566080d2]"
     """
     before = {path: (digest, size) for path, digest, size in recorded}
     changed = []

@@ -53,6 +53,7 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
 
     @property
     def folds_with(self) -> Callable[..., Any] | None:
+        """The operator."""
         return self.operator
 
     def _start(self) -> Any:

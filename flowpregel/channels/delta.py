@@ -74,6 +74,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
 
     @property
     def folds_with(self) -> Callable[..., Any] | None:
+        """The reducer."""
         return self.reducer
 
     def update(self, values: Sequence[Update]) -> bool:

@@ -74,12 +74,12 @@ class CallOutput(NamedTuple):
         """Return the text after the first *seen* bytes.
 
         Example:
-            >>> output = CallOutput("", "", "parse('a')", 0, b"one ", b"three", 13)
+            >>> output = CallOutput("", "", "parse('a')", 0, b"one", b"three", 12)
             >>> print(output.text)
             one
             [... 4 bytes were not kept ...]
             three
-            >>> output.after(8)
+            >>> output.after(7)
             'three'
         """
         remaining = self.size - max(seen, len(self.head))

@@ -420,11 +420,12 @@ class File(os.PathLike[str]):
             seconds.
 
     Example:
+        >>> from pathlib import Path
         >>> from tempfile import NamedTemporaryFile
         >>> with NamedTemporaryFile("w", suffix=".csv") as table:
         ...     _ = table.write("a,b")
         ...     table.flush()
-        ...     open(File(table.name)).read()
+        ...     Path(File(table.name)).read_text()
         'a,b'
     """
 

@@ -114,6 +114,7 @@ class ForeignSaver(BaseCheckpointSaver):
 
     @property
     def is_on_its_loop(self) -> bool:
+        """True if the caller runs on the event loop that the saver belongs to."""
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:

@@ -1,0 +1,236 @@
+"""The docstrings of public names: complete, with examples that are true.
+
+`undocumented.toml` lists the names that are not complete yet. It only shrinks: a name
+that is complete must be removed from the list, and no name may be added.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import doctest
+import functools
+import importlib
+import inspect
+import re
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, is_typeddict
+
+import pytest
+
+from tests.house.test_public_names import BUILT
+
+LIST = Path(__file__).with_name("undocumented.toml")
+PROPERTIES = (property, functools.cached_property)
+ROOT = Path(__file__).parents[2]
+RUN = re.compile(r"(?m)^ *>>> (?!.*\+SKIP)")
+WITH_EXAMPLES = [
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for file in sorted((ROOT / "flowpregel").rglob("*.py"))
+    if RUN.search(file.read_text("utf-8"))
+]
+"""The modules that have examples to run."""
+
+
+def unwrapped(member: Any) -> Any:
+    """Return the function behind a class member: a method of any kind, or a decorated
+    function.
+    """
+    if isinstance(member, staticmethod | classmethod):
+        member = member.__func__
+    return inspect.unwrap(member) if callable(member) else member
+
+
+def name_of(target: Any) -> str:
+    """Return the name under which a class or function is listed."""
+    if isinstance(target, property):
+        target = target.fget
+    elif isinstance(target, functools.cached_property):
+        target = target.func
+    return f"{target.__module__}.{target.__qualname__}"
+
+
+def public_targets() -> dict[str, tuple[Any, type | None]]:
+    """Return each public class and function, and each public method with the class that
+    has it, by name.
+    """
+    targets: dict[str, tuple[Any, type | None]] = {}
+    for module in BUILT:
+        loaded = importlib.import_module(module)
+        for public in loaded.__all__:
+            value = getattr(loaded, public)
+            if inspect.isclass(value) and is_ours(value):
+                targets.setdefault(name_of(value), (value, None))
+                for method in methods_of(value):
+                    targets.setdefault(name_of(method), (method, value))
+            elif inspect.isfunction(value):
+                function = inspect.unwrap(value)
+                targets.setdefault(name_of(function), (function, None))
+    return targets
+
+
+def is_ours(target: type) -> bool:
+    """Return whether a class is defined in the package."""
+    return target.__module__.partition(".")[0] == "flowpregel"
+
+
+def methods_of(owner: type) -> Iterator[Any]:
+    """Yield the public methods and properties of a class. The tests of a contract suite
+    are left out, because their names are sentences.
+    """
+    for base in filter(is_ours, owner.__mro__):
+        for name, member in vars(base).items():
+            method = unwrapped(member)
+            is_method = inspect.isfunction(method) or isinstance(method, PROPERTIES)
+            if is_method and not name.startswith(("_", "test_")):
+                yield method
+
+
+def docs_of(target: Any, owner: type | None) -> str:
+    """Return the docstring of a class, function or method.
+
+    The docstrings of a method include those of the methods that it overrides, and for
+    an async form (`aget`) those of the sync form (`get`).
+    """
+    if owner is None or isinstance(target, PROPERTIES):
+        return target.__doc__ or ""
+    name = target.__name__
+    names = [name, name.removeprefix("a")] if name.startswith("a") else [name]
+    texts = [
+        getattr(unwrapped(vars(base)[form]), "__doc__", None) or ""
+        for base in owner.__mro__
+        for form in names
+        if form in vars(base) and is_ours(base)
+    ]
+    return "\n".join([target.__doc__ or "", *texts])
+
+
+def parameters_of(target: Any) -> list[str]:
+    """Return the names of the parameters that a caller passes."""
+    function = target.__init__ if inspect.isclass(target) else target
+    if not inspect.isfunction(function):
+        return []
+    parameters = list(inspect.signature(function).parameters)
+    return [
+        name
+        for name in parameters
+        if name not in ("self", "cls") and not name.startswith("_")
+    ]
+
+
+def unnamed_parameters(target: Any, owner: type | None) -> list[str]:
+    """Return the parameters that the docstring names neither in *Args* nor in the
+    text.
+    """
+    if isinstance(target, PROPERTIES):
+        return []
+    if inspect.isclass(target) and (
+        dataclasses.is_dataclass(target) or issubclass(target, BaseException)
+    ):
+        return []
+    docs = docs_of(target, owner)
+    entries = re.findall(r"(?m)^ +([*\w]+(?:, [*\w]+)*):", docs)
+    named = set(re.findall(r"\w+", " ".join(entries)))
+    named.update(re.findall(r"\*(\w+)\*", docs))
+    named.update(re.findall(r"``(\w+)(?:=[^`]*)?``", docs))
+    return [name for name in parameters_of(target) if name not in named]
+
+
+def lacks_example(target: Any, owner: type | None) -> bool:
+    """Return whether a class, or a function with arguments, has no example. Errors and
+    typed dicts need none: callers do not make them.
+    """
+    if isinstance(target, PROPERTIES):
+        return False
+    if inspect.isclass(target):
+        if issubclass(target, BaseException) or is_typeddict(target):
+            return False
+    elif not parameters_of(target):
+        return False
+    return ">>>" not in docs_of(target, owner)
+
+
+def undescribed_fields(target: Any, _: type | None) -> list[str]:
+    """Return the fields of a dataclass that neither have a docstring below them nor are
+    named in the docstring of the class. The fields of an error are in its message.
+    """
+    if not inspect.isclass(target) or not dataclasses.is_dataclass(target):
+        return []
+    if issubclass(target, BaseException):
+        return []
+    body = ast.parse(textwrap.dedent(inspect.getsource(target))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    named = set(re.findall(r"(?m)^ +(\w+):|\*(\w+)\*", target.__doc__ or ""))
+    missing = []
+    for statement, following in zip(body.body, [*body.body[1:], None], strict=True):
+        if not isinstance(statement, ast.AnnAssign):
+            continue
+        assert isinstance(statement.target, ast.Name)
+        name = statement.target.id
+        described = isinstance(following, ast.Expr) or any(
+            name in pair for pair in named
+        )
+        if not described and not name.startswith("_"):
+            missing.append(name)
+    return missing
+
+
+Check = Callable[[Any, "type | None"], "list[str] | bool"]
+CHECKS: dict[str, Check] = {
+    "parameters": unnamed_parameters,
+    "fields": undescribed_fields,
+    "examples": lacks_example,
+}
+
+
+def incomplete(check: Check) -> set[str]:
+    """Return the names for which *check* finds something, with what it finds."""
+    names = set()
+    for name, (target, owner) in public_targets().items():
+        result = check(target, owner)
+        if isinstance(result, list):
+            names.update(f"{name}({part})" for part in result)
+        elif result:
+            names.add(name)
+    return names
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    """Each public class, function, method and property says what it does."""
+    targets = public_targets()
+
+    assert [] == [
+        name
+        for name, (target, owner) in targets.items()
+        if not docs_of(target, owner).strip()
+    ]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_docstrings_are_complete(check: str) -> None:
+    """Each parameter and field is described, and there is an example for each class,
+    and for each function with arguments.
+    """
+    listed = set(tomllib.loads(LIST.read_text("utf-8"))[check])
+    found = incomplete(CHECKS[check])
+
+    assert [] == sorted(found - listed), "describe these"
+    assert [] == sorted(listed - found), f"remove these from {LIST.name}"
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_the_examples_of_docstrings_are_true(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each example gives the result that its docstring shows."""
+    monkeypatch.chdir(tmp_path)
+
+    result = doctest.testmod(
+        importlib.import_module(module), optionflags=doctest.ELLIPSIS
+    )
+
+    assert result.attempted > 0
+    assert 0 == result.failed
