@@ -68,7 +68,17 @@ class RunControl:
         self._reason: str | None = None
 
     def request_drain(self, reason: str = "shutdown") -> None:
-        """Ask the run to stop once the running tasks have ended."""
+        """Ask the run to stop once the running tasks have ended.
+
+        Args:
+            reason: A text that `drain_reason` returns.
+
+        Example:
+            >>> control = RunControl()
+            >>> control.request_drain()
+            >>> control.drain_requested, control.drain_reason
+            (True, 'shutdown')
+        """
         self._reason = reason
 
     @property
@@ -93,13 +103,20 @@ class StopSignal:
     """
 
     is_set: Callable[[], bool | None] = lambda: False
+    """Return whether the flag is set."""
 
     def __bool__(self) -> bool:
         return bool(self.is_set())
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the flag is set, at most *timeout* seconds, and return whether it
-        is set.
+        """Wait until the flag is set, and return whether it is set.
+
+        Args:
+            timeout: The maximum number of seconds to wait, or None for no limit.
+
+        Example:
+            >>> StopSignal().wait(timeout=0)
+            False
         """
         end = None if timeout is None else time.monotonic() + timeout
         while not self.is_set():
@@ -114,20 +131,43 @@ class StopSignal:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionInfo:
-    """The position of the running code in its run."""
+    """The position of the running code in its run.
+
+    Example:
+        >>> from flowpregel.func import entrypoint
+        >>> @entrypoint()
+        ... def flow(_: int, *, runtime: Runtime) -> int:
+        ...     return runtime.execution_info.node_attempt
+        >>> flow.run(0)
+        1
+    """
 
     checkpoint_id: str | None
+    """The id of the checkpoint that the superstep began with, or None without one."""
     checkpoint_ns: str
+    """The namespace of the task's checkpoints; empty in an outermost graph."""
     task_id: str
+    """The id of the task, which is the same in each attempt and in a resumed run."""
     thread_id: str | None = None
+    """The thread of the run, or None without a checkpointer."""
     run_id: str | None = None
+    """The id of the run, or None without one."""
     node_attempt: int = 1
     """The number of this attempt, counted from 1."""
     node_first_attempt_time: float | None = None
     """The begin of the first attempt, in seconds since the epoch."""
 
     def patch(self, **changes: Any) -> ExecutionInfo:
-        """Return a copy with some fields changed."""
+        """Return a copy with some fields changed.
+
+        Args:
+            changes: The new values of fields.
+
+        Example:
+            >>> info = ExecutionInfo(None, "", "task-1")
+            >>> info.patch(node_attempt=2).node_attempt
+            2
+        """
         return replace(self, **changes)
 
 
@@ -181,12 +221,25 @@ class AttemptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime(Generic[ContextT]):
-    """The services of a run for its tasks, passed to a parameter named ``runtime``."""
+    """The services of a run for its tasks, passed to a parameter named ``runtime``.
+
+    Example:
+        >>> from flowpregel.func import entrypoint
+        >>> @entrypoint()
+        ... def greet(name: str, *, runtime: Runtime[str]) -> str:
+        ...     return f"{runtime.context}, {name}"
+        >>> greet.run("Ada", context="Hello")
+        'Hello, Ada'
+    """
 
     context: ContextT = cast(Any, None)
+    """The ``context`` that was passed to the run."""
     store: Any = None
+    """The long-term store of the run, or None if there is none."""
     stream_writer: Callable[[Any], None] = nothing
+    """Send a value to streams of mode ``custom``: ``stream_writer(value)``."""
     heartbeat: Callable[[], None] = nothing
+    """Report a sign of life, which restarts an idle timeout: ``heartbeat()``."""
     progress: Callable[..., None] = nothing
     """Report the progress of the task: ``progress(done, total, message)``, like
     `report_progress`.
@@ -214,10 +267,13 @@ class Runtime(Generic[ContextT]):
     object has ``is_set()`` and ``wait(timeout)``, like a `threading.Event`.
     """
     previous: Any = None
+    """The value that the previous run of the workflow saved on this thread, or None."""
     execution_info: ExecutionInfo | None = None
+    """The ids and the attempt of the running code."""
     server_info: None = None
     """Always None; LangGraph's server would add information here."""
     control: RunControl | None = None
+    """The object that was passed to the run as ``control``, or None."""
 
     @property
     def scratch(self) -> Path:
@@ -233,6 +289,24 @@ class Runtime(Generic[ContextT]):
         The temporary file is in the same folder. It is synced to disk and moved to
         *path* just before the task's result is recorded. If the task fails, it is
         removed.
+
+        Args:
+            path: The path of the complete file. Missing parent folders are created.
+
+        Raises:
+            RuntimeError: Called outside of a run.
+
+        Example:
+            >>> from flowpregel.func import entrypoint, task
+            >>> @task(executor="inline")
+            ... def write(text: str, *, runtime: Runtime) -> None:
+            ...     runtime.output("report.txt").write_text(text)
+            >>> @entrypoint()
+            ... def flow(text: str) -> None:
+            ...     write(text).result()
+            >>> flow.run("done")
+            >>> Path("report.txt").read_text()
+            'done'
         """
         return files_of("runtime.output()").output(Path(path).absolute())
 
@@ -247,7 +321,15 @@ class Runtime(Generic[ContextT]):
         return None if self.control is None else self.control.drain_reason
 
     def override(self, **changes: Any) -> Runtime[ContextT]:
-        """Return a copy with some fields changed."""
+        """Return a copy with some fields changed.
+
+        Args:
+            changes: The new values of fields.
+
+        Example:
+            >>> Runtime(context=1).override(context=2).context
+            2
+        """
         return replace(self, **changes)
 
 
@@ -263,6 +345,14 @@ def get_runtime(context_schema: type[Any] | None = None) -> Runtime[Any]:
 
     Raises:
         RuntimeError: Called outside of a run.
+
+    Example:
+        >>> from flowpregel.func import entrypoint
+        >>> @entrypoint()
+        ... def flow(_: int) -> str:
+        ...     return get_runtime(str).context
+        >>> flow.run(0, context="here")
+        'here'
     """
     return runtime_of(current_scope("get_runtime()"))
 

@@ -231,6 +231,14 @@ class Flow(Pregel, Generic[P, R]):
         parameters: The parameters of the function.
         once: The identity of the workflow's runs.
         parts: The parts of a `Pregel`.
+
+    Example:
+        >>> from flowpregel.func import entrypoint
+        >>> @entrypoint()
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double.run(4)
+        8
     """
 
     def __init__(
@@ -259,6 +267,14 @@ class Flow(Pregel, Generic[P, R]):
 
         Raises:
             TypeError: The function does not take this input.
+
+        Example:
+            >>> from flowpregel.func import entrypoint
+            >>> @entrypoint()
+            ... def scale(number: int, factor: int = 2) -> int:
+            ...     return number * factor
+            >>> scale.completed({"number": 4})
+            {'number': 4, 'factor': 2}
         """
         if self.parameters.is_one:
             return run_input
@@ -329,7 +345,16 @@ class Flow(Pregel, Generic[P, R]):
             Exception: The exception that the function raised.
 
         Example:
-            >>> study.run([1, 2, 3], id="study-1")  # doctest: +SKIP
+            >>> from flowpregel import InMemorySaver
+            >>> from flowpregel.func import entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def study(seeds: list[int]) -> int:
+            ...     print("computing")
+            ...     return sum(seeds)
+            >>> study.run([1, 2, 3], id="study-1")
+            computing
+            6
+            >>> study.run([1, 2, 3], id="study-1")  # the recorded result
             6
         """
 
@@ -348,7 +373,23 @@ class Flow(Pregel, Generic[P, R]):
 
     @property
     def arun(self) -> RunMethod[P, Coroutine[Any, Any, R]]:
-        """`run`, on the running event loop."""
+        """`run`, on the running event loop.
+
+        Args:
+            args, kwargs: The arguments and options of `run`.
+
+        Raises:
+            Exception: As `run` does.
+
+        Example:
+            >>> import asyncio
+            >>> from flowpregel.func import entrypoint
+            >>> @entrypoint()
+            ... async def double(number: int) -> int:
+            ...     return 2 * number
+            >>> asyncio.run(double.arun(4))
+            8
+        """
 
         async def arun(*args: Any, **kwargs: Any) -> Any:
             if self._is_step(kwargs):
@@ -370,10 +411,22 @@ class Flow(Pregel, Generic[P, R]):
         The OS thread does not outlive the program. If the program ends first, call
         `start` again to resume the run.
 
+        Args:
+            args, kwargs: The arguments and options of `run`.
+
+        Raises:
+            TypeError: The function does not take these arguments.
+            ConfigurationError: As for `run`. Other errors of the run are raised by
+                `RunHandle.result`.
+
         Example:
-            >>> handle = study.start([1, 2, 3], id="study-1")  # doctest: +SKIP
-            >>> handle.result(timeout=60)  # doctest: +SKIP
-            6
+            >>> from flowpregel.func import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> handle = double.start(4)
+            >>> handle.result(timeout=60)
+            8
         """
 
         def start(*args: Any, **kwargs: Any) -> Any:
@@ -538,6 +591,16 @@ class RunHandle(Generic[R]):
 
     Args:
         run: The run.
+
+    Example:
+        >>> from flowpregel.func import entrypoint
+        >>> from flowpregel.runtime import get_runtime
+        >>> @entrypoint()
+        ... def flow(number: int) -> int:
+        ...     get_runtime().stream_writer("half done")
+        ...     return 2 * number
+        >>> [payload for mode, payload in flow.start(4) if mode == "custom"]
+        ['half done']
     """
 
     def __init__(self, run: GraphRun) -> None:
@@ -563,11 +626,15 @@ class RunHandle(Generic[R]):
         """Wait until the run has ended, and return its result.
 
         Args:
-            timeout: The most seconds to wait.
+            timeout: The maximum number of seconds to wait, or None for no limit.
 
         Raises:
             TimeoutError: The run has not ended by then.
             Exception: The exception that `Flow.run` would raise.
+
+        Example:
+            >>> study.start([1, 2, 3], id="study-1").result()  # doctest: +SKIP
+            6
         """
         with UsersFrames(), on_sigterm(self._run.end):
             return self._future.result(timeout)
@@ -579,12 +646,22 @@ class RunHandle(Generic[R]):
         self._run.cancel()
 
     def end(self, reason: str = "it was asked to end") -> None:
-        """Ask the run to stop with the grace period, as ``stop_after`` does."""
+        """Ask the run to stop with the grace period, as ``stop_after`` does.
+
+        Args:
+            reason: The reason, for the message of `RunStopped`.
+
+        Example:
+            >>> handle.end("the machine shuts down")  # doctest: +SKIP
+        """
         self._run.end(reason)
 
     def add_done_callback(self, function: Callable[[RunHandle[R]], object]) -> None:
         """Call *function* with this handle when the run has ended, on the OS thread of
         the run; at once if the run has ended already.
+
+        Args:
+            function: A function of one argument. Its result is ignored.
 
         Example:
             >>> handle.add_done_callback(lambda _: print("done"))  # doctest: +SKIP

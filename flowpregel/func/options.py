@@ -40,7 +40,12 @@ class TaskKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """The options of a task, which apply to each call."""
+    """The options of a task, which apply to each call.
+
+    Example:
+        >>> TaskOptions(memory="2GB").resources.memory
+        2000000000
+    """
 
     name: str | None = None
     """The name of the task in streams and messages. None means the function's name."""

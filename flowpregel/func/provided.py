@@ -57,7 +57,12 @@ _SIGNAL_EVERY: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """The result of a command that has ended."""
+    """The result of a command that has ended.
+
+    Example:
+        >>> shell.func("exit 3", check=False).exit_code
+        3
+    """
 
     exit_code: int
     """The exit code. If a signal killed the command, the negative signal number."""
@@ -258,7 +263,25 @@ def sleep(seconds: float | None = None, *, until: End | None = None) -> None:
 
 
 async def asleep(seconds: float | None = None, *, until: End | None = None) -> None:
-    """`sleep`, on the running event loop."""
+    """`sleep`, on the running event loop.
+
+    Args:
+        seconds, until: As for `sleep`.
+
+    Raises:
+        RuntimeError: Called outside of a run.
+        ConfigurationError: As for `sleep`.
+
+    Example:
+        >>> import asyncio
+        >>> from flowpregel import entrypoint
+        >>> @entrypoint
+        ... async def remind(seconds: float) -> str:
+        ...     await asleep(seconds)
+        ...     return "now"
+        >>> asyncio.run(remind.arun(0.01))
+        'now'
+    """
     await _until(await _due(seconds, until))
 
 

@@ -76,6 +76,17 @@ class TaskFunction(Generic[P, R]):
     Args:
         func: The plain function.
         options: The options of the task.
+
+    Example:
+        >>> from flowpregel.func import entrypoint, task
+        >>> @task(executor="inline")
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> @entrypoint()
+        ... def flow(number: int) -> int:
+        ...     return double(number).result()
+        >>> flow.run(4)
+        8
     """
 
     def __init__(self, func: Callable[P, Any], options: TaskOptions) -> None:
@@ -248,7 +259,15 @@ class TaskFunction(Generic[P, R]):
                 value, or the task has a cache policy and *chunksize* is not 1.
 
         Example:
-            >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
+            >>> from flowpregel.func import entrypoint, task
+            >>> @task(executor="inline")
+            ... def add(number: int, other: int) -> int:
+            ...     return number + other
+            >>> @entrypoint()
+            ... def flow(numbers: list[int]) -> list[int]:
+            ...     return [future.result() for future in add.map(numbers, numbers)]
+            >>> flow.run([1, 2])
+            [2, 4]
         """
         mapping.check_iterables("map", iterables)
         mapping.check_map("map", chunksize, errors, self.options.shares)
@@ -318,8 +337,15 @@ class TaskFunction(Generic[P, R]):
             RuntimeError: Called outside of a run.
 
         Example:
-            >>> results = measure.imap(read_lines(), chunksize=1000)  # doctest: +SKIP
-            >>> total = sum(results)  # doctest: +SKIP
+            >>> from flowpregel.func import entrypoint, task
+            >>> @task(executor="inline")
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> @entrypoint()
+            ... def total(count: int) -> int:
+            ...     return sum(double.imap(range(count), chunksize=100))
+            >>> total.run(1000)
+            999000
         """
         window = mapping.WINDOW if window is None else window
         mapping.check_iterables("imap", iterables)
@@ -371,13 +397,37 @@ class TaskFunction(Generic[P, R]):
 
         Args:
             changes: The fields of `TaskOptions` that `task` takes.
+
+        Raises:
+            TypeError: There is no such option.
+            ConfigurationError: The value of an option is not allowed.
+
+        Example:
+            >>> from flowpregel.func import task
+            >>> @task
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.with_options(timeout=60).options.timeout.run_timeout
+            60.0
         """
         return TaskFunction(
             self.func, replace(self.options, **checked_options(changes))
         )
 
     def clear_cache(self, cache: Any) -> None:
-        """Delete the results of this task from *cache*."""
+        """Delete the results of this task from a cache.
+
+        Args:
+            cache: The cache, such as an `InMemoryCache`.
+
+        Example:
+            >>> from flowpregel.cache.memory import InMemoryCache
+            >>> from flowpregel.func import task
+            >>> @task(cache=True)
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.clear_cache(InMemoryCache())
+        """
         cache.clear([self.cache_namespace])
 
     async def aclear_cache(self, cache: Any) -> None:
@@ -457,11 +507,19 @@ class TaskFunction(Generic[P, R]):
         tasks that the function calls run in this process too. ``flowpregel debug`` uses
         this method.
 
+        Args:
+            args, kwargs: The arguments of the function.
+
         Raises:
             Exception: The exception that the function raised.
 
         Example:
-            >>> measure.call_here("a.py")  # doctest: +SKIP
+            >>> from flowpregel.func import task
+            >>> @task
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.call_here(4)
+            8
         """
         here = self.with_options(**SINGLE_CALL)
 
