@@ -26,6 +26,7 @@ from flowpregel.errors import (
     RunNotice,
     StoreError,
 )
+from flowpregel.func import entrypoint
 from tests.runs.notes import Notes
 from tests.runs.stores import ROOT
 
@@ -302,6 +303,21 @@ def test_the_signature_shows_the_defaults(method: Callable[..., Any]) -> None:
 
     assert ".flowpregel" == parameters["store"].default
     assert parameters["id"].default is None
+
+
+def test_a_handle_calls_back_when_its_run_has_ended() -> None:
+    """Also if it has ended before."""
+    called: list[str] = []
+
+    @entrypoint()
+    def flow(n: int) -> int:
+        return n
+
+    handle = flow.start(1)
+    handle.result(60)
+    handle.add_done_callback(lambda ended: called.append(ended.status))
+
+    assert ["done"] == called
 
 
 PROGRAM = """
