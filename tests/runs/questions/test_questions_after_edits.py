@@ -177,7 +177,7 @@ def test_an_answer_to_what_other_code_asked_is_not_one_to_what_it_asks_now(
     waiting = asked_by(drive.invoke(place(holiday, saver), {}, thread_id="1"))
     answer = Command(resume={waiting[HOLIDAY]: "yes"} if by_id else "yes")
 
-    with notices(HOLIDAY, DELETE, "is kept"):
+    with notices(HOLIDAY, DELETE, "are kept"):
         asked = asked_by(
             drive.invoke(place(delete_first, saver), answer, thread_id="1")
         )
@@ -367,7 +367,7 @@ def test_a_body_that_got_another_input_asks_anew(saver: BaseCheckpointSaver) -> 
     assert ["sure?"] == [*asked_by(flow.invoke(Command(resume="yes"), thread_id="1"))]
 
     with (
-        notices("a test", "production", "is kept"),
+        notices("a test", "production", "are kept"),
         pytest.raises(UnansweredError) as raised,
     ):
         flow.run("production", id="1", adopt=True)

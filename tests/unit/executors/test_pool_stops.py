@@ -410,7 +410,7 @@ def test_a_task_whose_workers_all_die_before_it_begins_ends(pool_of: PoolMaker) 
     [
         (b"Segmentation fault, what now? Bytes.", "garbage"),
         # A frame of the right form about a task that it does not have.
-        (None, "cannot be read"),
+        (None, "cannot read"),
     ],
 )
 def test_a_worker_that_sends_what_cannot_be_is_killed(

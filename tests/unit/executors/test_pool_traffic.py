@@ -203,7 +203,7 @@ def test_a_chunk_that_cannot_be_read_costs_its_task(pool_of: PoolMaker) -> None:
     outcome = events.outcome(job)
     assert isinstance(outcome, Raised)
     assert isinstance(outcome.error, WorkerDiedError)
-    assert "cannot be read" in outcome.error.cause
+    assert "cannot read" in outcome.error.cause
     assert -9 == worker.process.exitcode
 
 
@@ -559,4 +559,4 @@ def test_a_log_record_that_cannot_be_read_costs_its_task(pool_of: PoolMaker) -> 
 
     outcome = events.outcome(job)
     assert isinstance(outcome, Raised)
-    assert "cannot be read" in str(outcome.error)
+    assert "cannot read" in str(outcome.error)
