@@ -19,6 +19,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from flowpregel._code.reader import CodeDigest, CodeReader
+from flowpregel._code.values import cells_of, is_ours
 
 __all__ = ["CodeDigest", "KeptDigest", "code_digest", "code_of", "tasks_named_by"]
 
@@ -93,7 +94,13 @@ def codes_hold(codes: Iterable[CodeDigest]) -> bool:
 def tasks_named_by(function: Any) -> list[Any]:
     """Return the tasks and graphs to which the code of *function* refers, directly or
     through helpers.
+
+    The code of a body that flowpregel itself defines is not read. Such a body refers to
+    the tasks that it closes over.
     """
+    if isinstance(function, types.FunctionType) and is_ours(function):
+        cells = cells_of(function).values()
+        return [value for value in cells if is_ours(value) and callable(value)]
     reader = CodeReader(function, through_tasks=False)
     reader.read()
     return reader.tasks()

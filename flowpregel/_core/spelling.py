@@ -58,7 +58,7 @@ class Spelling:
             return True
         more = args[self.plain :]
         return len(more) <= len(self.defaults) and not any(
-            map(_is_default, more, self.defaults)
+            map(is_default, more, self.defaults)
         )
 
     def without_first(self) -> Spelling:
@@ -125,7 +125,7 @@ def _parameters_to_spell(
     for index, parameter in enumerate(bound.signature.parameters.values()):
         if parameter.name not in bound.arguments:
             continue
-        if not _is_default(bound.arguments[parameter.name], parameter.default):
+        if not is_default(bound.arguments[parameter.name], parameter.default):
             yield index, parameter
 
 
@@ -141,7 +141,7 @@ def spelled_by_node(node: Node, arguments: Arguments) -> Spelled:
     return spelling.of(arguments.args, arguments.kwargs)
 
 
-def _is_default(value: Any, default: Any) -> bool:
+def is_default(value: Any, default: Any) -> bool:
     """Return whether *value* has the content of a parameter's *default*."""
     if value is default:
         return True

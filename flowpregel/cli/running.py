@@ -74,9 +74,10 @@ def run_command(
 ) -> Code:
     """Run a flow, resume its run, or show the run's result.
 
-    MODULE:FLOW is package.module:flow or path/to/file.py:flow. If a run was stopped or
-    killed, the same command resumes it: what had finished is not done again. A graph
-    that is done begins a new run. With --again a new run begins in any case.
+    MODULE:FLOW is package.module:flow or path/to/file.py:flow. If it is a task, the run
+    makes one call of it. If a run was stopped or killed, the same command resumes it:
+    what had finished is not done again. A graph that is done begins a new run. With
+    --again a new run begins in any case.
     """
     value = load_input(flow_input)
     loaded_flow = targets.load_flow(flow)

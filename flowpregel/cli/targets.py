@@ -35,7 +35,8 @@ def load_flow(name: str, folder: str = "") -> Pregel:
     """Import the flow named ``package.module:flow`` or ``path/to/file.py:flow``.
 
     Args:
-        name: The module and the name of the variable, or of the flow's function.
+        name: The module and the name of the variable, of the flow's function, or of a
+            task, for the flow that makes one call of it.
         folder: The folder of the module. If it does not exist, the working directory
             is used.
 
@@ -62,6 +63,9 @@ def load_flow(name: str, folder: str = "") -> Pregel:
         if isinstance(candidate, Pregel)
     }
     full_name = f"{module.__name__}:{attribute}"
+    if hasattr(type(value), "as_flow"):
+        # A task stands for the workflow that makes one call of it.
+        value = value.as_flow(store=None)
     if isinstance(value, Pregel):
         flow: Pregel | None = value
     else:

@@ -211,58 +211,72 @@ class entrypoint(EntrypointOptions):
         parameters = _checked_parameters(
             func, name, has_timeout=self.timeout is not None
         )
-        first = (
-            next(iter(parameters.signature.parameters)) if parameters.is_one else None
-        )
-        input_type, returned, saved = _types_of(func, first)
-        graph: Flow[Any, Any] = Flow(
-            parameters,
-            run_identity_of(func, name, names(self.adopts)),
-            nodes={name: self._body_node(func, parameters)},
-            channels={
-                # The channel is not guarded, because an adopted input replaces the
-                # earlier input.
-                START: EphemeralValue(input_type, guard=False),
-                END: LastValue(returned),
-                PREVIOUS: LastValue(saved),
-            },
-            input_channels=START,
-            output_channels=END,
-            stream_channels=END,
-            stream_mode="updates",
-            checkpointer=self.checkpointer,
-            store=self.store,
-            cache=self.cache,
-            context_schema=self.context_schema,
-            name=name,
-            executor=self.executor,
-            config=self.config,
-        )
-        graph.run_options = self.run_options
-        graph.__doc__ = func.__doc__
-        return graph
+        return flow_of_body(self, func, parameters)
 
-    def _body_node(
-        self, func: Callable[..., Any], parameters: FlowParameters
-    ) -> PregelNode:
-        """Return the node that calls *func*, and writes the result and the value saved
-        for the next run.
-        """
-        writes = [
-            ChannelWriteEntry(END, mapper=_final_value),
-            ChannelWriteEntry(PREVIOUS, mapper=_save_of),
-        ]
-        return PregelNode(
-            channels=START,
-            triggers=[START],
-            mapper=parameters.arguments_of,
-            bound=func,
-            writers=[Channel.write_to(*writes)],
-            retry_policy=self.retry_policy,
-            cache_policy=self.cache_policy,
-            timeout=self.timeout,
-            role="body",
-        )
+
+def flow_of_body(
+    options: EntrypointOptions, func: Callable[..., Any], parameters: FlowParameters
+) -> Any:
+    """Return the workflow of a body.
+
+    Args:
+        options: The options of the workflow.
+        func: The body.
+        parameters: The parameters of the workflow, which convert the arguments of
+            a run to its input, and the input to the arguments of *func*.
+    """
+    name = name_of(func)
+    first = next(iter(parameters.signature.parameters)) if parameters.is_one else None
+    input_type, returned, saved = _types_of(func, first)
+    graph: Flow[..., Any] = Flow(
+        parameters,
+        run_identity_of(func, name, names(options.adopts)),
+        nodes={name: _body_node(options, func, parameters)},
+        channels={
+            # The channel is not guarded, because an adopted input replaces the
+            # earlier input.
+            START: EphemeralValue(input_type, guard=False),
+            END: LastValue(returned),
+            PREVIOUS: LastValue(saved),
+        },
+        input_channels=START,
+        output_channels=END,
+        stream_channels=END,
+        stream_mode="updates",
+        checkpointer=options.checkpointer,
+        store=options.store,
+        cache=options.cache,
+        context_schema=options.context_schema,
+        name=name,
+        executor=options.executor,
+        config=options.config,
+    )
+    graph.run_options = options.run_options
+    graph.__doc__ = func.__doc__
+    return graph
+
+
+def _body_node(
+    options: EntrypointOptions, func: Callable[..., Any], parameters: FlowParameters
+) -> PregelNode:
+    """Return the node that calls *func*, and writes the result and the value saved
+    for the next run.
+    """
+    writes = [
+        ChannelWriteEntry(END, mapper=_final_value),
+        ChannelWriteEntry(PREVIOUS, mapper=_save_of),
+    ]
+    return PregelNode(
+        channels=START,
+        triggers=[START],
+        mapper=parameters.arguments_of,
+        bound=func,
+        writers=[Channel.write_to(*writes)],
+        retry_policy=options.retry_policy,
+        cache_policy=options.cache_policy,
+        timeout=options.timeout,
+        role="body",
+    )
 
 
 def _final_value(returned: Any) -> Any:

@@ -66,7 +66,7 @@ C = TypeVar("C")
 D = TypeVar("D")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-_OPTIONS: Final[Mapping[str, Any]] = {
+RUN_OPTIONS: Final[Mapping[str, Any]] = {
     "id": None,
     "adopt": False,
     "again": False,
@@ -249,7 +249,7 @@ class Flow(Pregel, Generic[P, R]):
         # precedence.
         options = {
             k: v
-            for k, v in _OPTIONS.items()
+            for k, v in RUN_OPTIONS.items()
             if k not in parameters.signature.parameters
         }
         self.parameters = replace(parameters, options=tuple(options))
@@ -466,8 +466,8 @@ class Flow(Pregel, Generic[P, R]):
         """
         presets = dict(self.preset_options)
         for name, value in options.items():
-            if name not in _OPTIONS:
-                message = no_such_option("a run", name, _OPTIONS)
+            if name not in RUN_OPTIONS:
+                message = no_such_option("a run", name, RUN_OPTIONS)
                 raise TypeError(message)
             if value is not None:
                 presets[name] = value
@@ -537,7 +537,7 @@ class Flow(Pregel, Generic[P, R]):
         **fixed_options: Any,
     ) -> GraphRun:
         """Return a new run, with the options that are among the keyword arguments."""
-        options = {**_OPTIONS, **self.run_options, **self._options_in(kwargs)}
+        options = {**RUN_OPTIONS, **self.run_options, **self._options_in(kwargs)}
         run_id = options.pop("id")
         adopt, again = options.pop("adopt"), options.pop("again")
         if run_id == "":

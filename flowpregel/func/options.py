@@ -15,6 +15,11 @@ from flowpregel.executors.by_name import check_executor
 from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import checked_cache_policy, policies_of
 
+DEFAULT_STORE: Final = ".flowpregel"
+"""The default store of `map`, `imap` and ``task.run``: a folder in the working
+directory.
+"""
+
 
 class TaskKeywords(TypedDict, total=False):
     """The keywords of `task`, for type checkers: the fields of `TaskOptions`."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, S
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Semaphore
 from typing import Any, Final, Generic, Literal, TypeVar, Unpack
@@ -24,19 +23,22 @@ from typing import Any, Final, Generic, Literal, TypeVar, Unpack
 from flowpregel._pickling.digest import definition_of, digest_of
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
-from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.context import report_progress
-from flowpregel.errors import ConfigurationError, StoreError, TaskCancelled
+from flowpregel.errors import ConfigurationError, TaskCancelled
 from flowpregel.func import mapping
+from flowpregel.func.default_store import default_store
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import Flow, RunHandle
-from flowpregel.func.options import TaskKeywords, TaskOptions, checked_options
+from flowpregel.func.options import (
+    DEFAULT_STORE,
+    TaskKeywords,
+    TaskOptions,
+    checked_options,
+)
 from flowpregel.func.tasks import TaskFunction
 from flowpregel.pregel.progress import is_notebook
 
 R = TypeVar("R")
-DEFAULT_STORE: Final = ".flowpregel"
-"""The default store of `map` and `imap`: a folder in the working directory."""
 WINDOW: Final = 8 * mapping.WINDOW
 """The maximum number of calls of `map` that are under way."""
 
@@ -340,47 +342,5 @@ def _reported(results: Iterable[R], total: int | None) -> Iterator[R]:
         yield result
 
 
-def default_store(method: str) -> BaseCheckpointSaver:
-    """Open the default store. If it is new, print where it is.
-
-    Args:
-        method: The name of the public function, for messages.
-
-    Raises:
-        StoreError: The store cannot be created or opened.
-    """
-    folder = Path(DEFAULT_STORE).absolute()
-    try:
-        saver = LMDBSaver(folder)
-        if not (folder / ".gitignore").exists():
-            _hide_from_git(folder)
-    except (OSError, StoreError) as error:
-        error.add_note(
-            f"{method}() stores results in {folder}: pass store= with the path of "
-            "another folder, or store=None to store nothing"
-        )
-        raise
-    return saver
-
-
-def _hide_from_git(folder: Path) -> None:
-    """Create a ``.gitignore`` in the default store, and print where the store is.
-
-    The file is created only once, even by two programs at the same time, so the text is
-    printed only once too.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with suppress(FileExistsError):
-        file = os.open(folder / ".gitignore", flags, 0o600)
-        os.write(file, b"*\n")
-        os.close(file)
-        print(_TEXT.format(folder=folder, name=DEFAULT_STORE), file=sys.stderr)
-
-
 _OF_THE_RUN: Final = ("adopt", "again", "on_conflict")
 """The options that are passed on to `Flow.run`."""
-_TEXT: Final = (
-    "flowpregel: results are stored in {folder}. Run the program again to resume, or "
-    "to get the stored results. `flowpregel ls --store {name}` lists the runs. Delete "
-    "the folder to start over, or pass store=None to store nothing."
-)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, update_wrapper
 from itertools import islice
@@ -52,9 +52,10 @@ from flowpregel.executors.misplaced import misplaced_future
 from flowpregel.func import mapping
 from flowpregel.func.closures import NodeSnapshots
 from flowpregel.func.entry import entrypoint
-from flowpregel.func.flow import run_identity_of
+from flowpregel.func.flow import Flow, run_identity_of
 from flowpregel.func.mapping import ItemFuture, MappedCall, ResultStream
 from flowpregel.func.options import (
+    DEFAULT_STORE,
     SINGLE_CALL,
     TaskKeywords,
     TaskOptions,
@@ -62,6 +63,13 @@ from flowpregel.func.options import (
     is_task,
 )
 from flowpregel.func.shared_nodes import SharedNodes
+from flowpregel.func.single_call import (
+    Store,
+    TaskRunMethod,
+    call_parameters_of,
+    flow_of_call,
+    run_of_call,
+)
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -113,6 +121,7 @@ class TaskFunction(Generic[P, R]):
             func, names(options.redact), self.name
         )
         self._bound: tuple[Any, ...] = ()
+        self._unbound: TaskFunction[Any, R] = self
         self._code = KeptDigest(func, _note_digest)
         self._digested: tuple[Any, KeptDigest] | None = None
         """The closure's snapshot for the last call, and the digest of the code."""
@@ -196,10 +205,12 @@ class TaskFunction(Generic[P, R]):
     def _refuse_outside_run(self) -> NoReturn:
         """Raise the error for a call outside of a run."""
         raise RuntimeError(
-            f"task {self.name!r} was called outside of a run: call it from an "
-            "@entrypoint (or a node, or another task) that is invoked, or call the "
-            f"plain function with {self.name}.func(...); an OS thread that you start "
-            "inside a run needs contextvars.copy_context().run"
+            f"task {self.name!r} was called outside of a run: write "
+            f"{self.name}.run(...) to make one call, which an id= records, "
+            f"flowpregel.map({self.name}, items) to make many, or "
+            f"{self.name}.func(...) to call the plain function; or call it in the body "
+            "of an @entrypoint, in a node or in another task; an OS thread that you "
+            "start inside a run needs contextvars.copy_context().run"
         )
 
     def _digest(self, args: Any, kwargs: Any) -> str:
@@ -500,6 +511,72 @@ class TaskFunction(Generic[P, R]):
         redacted = frozenset({1} if self._redacted else ())
         return replace(node, steps=(step,), home=f"{node.home}.map", redacted=redacted)
 
+    @property
+    def run(self) -> TaskRunMethod[P, R]:
+        """Make one call in a run of its own, without a workflow, and return the result.
+
+        With an id, the call is recorded: the same line starts the call, repeats it
+        after a crash, a kill or a failure, and returns the recorded result once the
+        call has ended. Inside a run and without an id, the call is a part of that run.
+
+        Args:
+            args, kwargs: The arguments of the function.
+            id: The name of the call in the store. With None, `run` records nothing,
+                unless a *store* is passed.
+            store: The store of the result: the path of a folder, a URL, or a saver. The
+                default is the folder ``.flowpregel`` in the working directory.
+            options: The other options are those of `Flow.run`: ``adopt``, ``again``,
+                ``on_code_change``, ``on_conflict``, ``stop_after``, ``progress``, ...
+
+        If a parameter of the function has the name of an option, the argument is for
+        the parameter. Use `as_flow` then.
+
+        Raises:
+            TypeError: The function does not take these arguments.
+            ConfigurationError: An *id* is given, but *store* is None.
+            StoreError: The store cannot be created or opened.
+            InputMismatchError: The id was used with other arguments, and *adopt* is not
+                set.
+            FlowMismatchError: The id was used for another function.
+            UnansweredError: The function asks a question.
+            Exception: The exception that the function raised.
+
+        Example:
+            >>> measure.run("a.py", id="a")  # doctest: +SKIP
+            120
+        """
+        parameters = call_parameters_of(self._unbound, self._bound)
+        method: TaskRunMethod[P, R] = run_of_call(self, parameters, "run")
+        return method
+
+    @property
+    def arun(self) -> TaskRunMethod[P, Coroutine[Any, Any, R]]:
+        """`run`, on the running event loop."""
+        parameters = call_parameters_of(self._unbound, self._bound)
+        method: TaskRunMethod[P, Coroutine[Any, Any, R]] = run_of_call(
+            self, parameters, "arun"
+        )
+        return method
+
+    def as_flow(self, store: Store = DEFAULT_STORE) -> Flow[P, R]:
+        """Return the workflow that makes one call of the task, and that `run` runs.
+
+        Use it to start the call without waiting, to answer a question of the function,
+        or for other methods of a workflow.
+
+        Args:
+            store: The store of the results, as for `run`; None stores nothing.
+
+        Raises:
+            StoreError: The store cannot be created or opened.
+
+        Example:
+            >>> handle = measure.as_flow().start("a.py", id="a")  # doctest: +SKIP
+        """
+        parameters = call_parameters_of(self._unbound, self._bound)
+        flow: Any = flow_of_call(self._unbound, parameters, store)
+        return cast("Flow[P, R]", flow)
+
     def call_here(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make one call in this process, outside of a run, and return its result.
 
@@ -584,7 +661,7 @@ class TaskFunction(Generic[P, R]):
         bound.node, bound._closure = self.node, self._closure
         bound._code, bound._shared = self._code, self._shared
         bound._spelling = self._spelling
-        bound._bound = (instance,)
+        bound._bound, bound._unbound = (instance,), self
         bound.func = types.MethodType(self.func, instance)
         return bound
 
@@ -669,11 +746,8 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "starmap": "write {name}.map(firsts, seconds): a list for each parameter",
     "map_async": "write {name}.map(items): it returns the futures at once",
     "imap_unordered": "write {name}.imap(items, ordered=False)",
-    "run": (
-        "write {name}(...).result() in a workflow, or {name}.func(...) outside of one"
-    ),
     "invoke": (
-        "write {name}(...).result() in a workflow, or {name}.func(...) outside of one"
+        "write {name}(...).result() in a workflow, or {name}.run(...) outside of one"
     ),
     "fn": "its plain function is {name}.func",
 }

@@ -99,6 +99,23 @@ class Scale:
         self.times(self, 3)  # type: ignore[arg-type, call-arg]
 
 
+async def singly(scale: Scale) -> None:
+    """Run single calls of tasks."""
+    assert_type(double.run(3), float)
+    assert_type(double.run(3, id="a"), float)
+    assert_type(double.run(3, id="a", store="runs.lmdb", adopt=True), float)
+    assert_type(fetch.run("a", tries=2), bytes)
+    assert_type(await fetch.arun("a", id="a"), bytes)
+    assert_type(await double.arun(3), float)
+    assert_type(scale.times.run(3, id="a"), float)
+    single: Flow[[int], float] = double.as_flow()
+    assert_type(single.run(3), float)
+    assert_type(double.as_flow(None).start(3, id="a"), RunHandle[float])
+    double.run("3")  # type: ignore[call-overload]
+    double.run("3", id="a")  # type: ignore[call-overload]
+    double.run(3, stores="runs.lmdb")  # type: ignore[call-overload]
+
+
 async def plainly() -> None:
     """Call the plain functions."""
     result: float = double.func(3)

@@ -1,0 +1,290 @@
+"""The run of a single call of a task: `TaskFunction.run`, `arun` and `as_flow`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import (
+    Any,
+    Final,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+from flowpregel._core.program import names
+from flowpregel._core.records import Arguments
+from flowpregel._core.spelling import is_default
+from flowpregel._pickling.digest import definition_of
+from flowpregel._tracebacks import UsersFrames
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.errors import ConfigurationError
+from flowpregel.func import signatures as types
+from flowpregel.func.entry import EntrypointOptions, entrypoint, flow_of_body
+from flowpregel.func.flow import RUN_OPTIONS, Flow, RunOptions, run_identity_of
+from flowpregel.func.options import DEFAULT_STORE
+from flowpregel.func.parameters import FlowParameters
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Store: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | None
+_ANY: Final = inspect.signature(lambda *args, **kwargs: None)
+"""The parameters of a function whose signature cannot be read."""
+
+
+class TaskRunOptions(RunOptions, total=False):
+    """The options of a single call but its ``id``, for type checkers."""
+
+    store: Store
+
+
+class TaskRunMethod(Protocol[P, R_co]):
+    """A method that takes the arguments of a task and the options of a run.
+
+    Type checkers check the arguments as for `RunMethod`.
+    """
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Mirror the task's function, whose parameters select an overload."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    @overload
+    def __call__(
+        self: types.Takes0[R],
+        *,
+        id: str | None = ...,
+        **options: Unpack[TaskRunOptions],
+    ) -> R: ...
+    @overload
+    def __call__(
+        self: types.Takes1[A, R],
+        a: A,
+        /,
+        *,
+        id: str | None = ...,
+        **options: Unpack[TaskRunOptions],
+    ) -> R: ...
+    @overload
+    def __call__(
+        self: types.Takes2[A, B, R],
+        a: A,
+        b: B,
+        /,
+        *,
+        id: str | None = ...,
+        **options: Unpack[TaskRunOptions],
+    ) -> R: ...
+    @overload
+    def __call__(
+        self: types.Takes3[A, B, C, R],
+        a: A,
+        b: B,
+        c: C,
+        /,
+        *,
+        id: str | None = ...,
+        **options: Unpack[TaskRunOptions],
+    ) -> R: ...
+    @overload
+    def __call__(
+        self: types.Takes4[A, B, C, D, R],
+        a: A,
+        b: B,
+        c: C,
+        d: D,
+        /,
+        *,
+        id: str | None = ...,
+        **options: Unpack[TaskRunOptions],
+    ) -> R: ...
+    @overload
+    def __call__(
+        self: types.TakesFirst[A, Q, R],
+        a: A,
+        /,
+        *,
+        id: str,
+        **kwargs: Any,
+    ) -> R: ...
+    @overload
+    def __call__(self, *, id: str, **kwargs: Any) -> R_co: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallParameters(FlowParameters):
+    """The parameters of a workflow that makes a single call of a task.
+
+    The input of the workflow is a dict of the call's arguments by the names of the
+    parameters. Arguments that equal their default are left out, so a parameter with a
+    default that is added later does not change the input.
+
+    Args:
+        bindable: The parameters of the task's function that the caller passes,
+            including the instance that a method is bound to.
+        passed: The same parameters as the task gets them: a parameter behind one that
+            the run fills in is passed by keyword.
+        instance: The instance in a tuple; empty if the task is not a bound method.
+    """
+
+    bindable: inspect.Signature = _ANY
+    passed: inspect.Signature = _ANY
+    instance: tuple[Any, ...] = ()
+
+    @property
+    def is_one(self) -> bool:
+        """False, because the input is always a dict."""
+        return False
+
+    def input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the input of a run with these arguments.
+
+        Raises:
+            TypeError: The arguments do not match the signature.
+        """
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}() {error}{self._hint(kwargs)}") from None
+        bound = self.bindable.bind(*self.instance, *args, **kwargs)
+        parameters = [self.bindable.parameters[name] for name in bound.arguments]
+        has_further = any(
+            parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters
+        )
+        run_input = {}
+        for parameter in parameters:
+            argument = bound.arguments[parameter.name]
+            # A positional argument in front of another one cannot be left out.
+            is_placed = parameter.kind is parameter.POSITIONAL_ONLY or (
+                has_further and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            )
+            if is_placed or not is_default(argument, parameter.default):
+                run_input[parameter.name] = argument
+        return run_input
+
+    def arguments_of(self, run_input: Any) -> Any:
+        """Return the arguments of the call for an input, which for `invoke` may also be
+        the only argument.
+        """
+        if not isinstance(run_input, dict):
+            run_input = self.input_of((run_input,), {})
+        bound = inspect.BoundArguments(self.passed, run_input)
+        return Arguments(bound.args, bound.kwargs)
+
+
+def call_parameters_of(task: Any, instance: tuple[Any, ...]) -> CallParameters:
+    """Return the parameters of the workflow that makes a single call of *task*.
+
+    Args:
+        task: The task.
+        instance: The instance in a tuple; empty if the task is not a bound method.
+    """
+    (callee,) = task.node.steps
+    filled_in = {injection.name for injection in callee.injections}
+    function: Any = callee.func or callee.coroutine
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        parameters = [*_ANY.parameters.values()]
+    bindable: list[inspect.Parameter] = []
+    passed: list[inspect.Parameter] = []
+    is_by_name = False
+    for parameter in parameters:
+        if parameter.name in filled_in:
+            is_by_name = True
+            continue
+        bindable.append(parameter)
+        if is_by_name and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            passed.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+        else:
+            passed.append(parameter)
+    return CallParameters(
+        task.name,
+        inspect.Signature(bindable[len(instance) :]),
+        bindable=inspect.Signature(bindable),
+        passed=inspect.Signature(passed),
+        instance=instance,
+    )
+
+
+def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..., Any]:
+    """Return the workflow that makes a single call of *task*.
+
+    Args:
+        task: The task, which is not bound to an instance.
+        parameters: The parameters of the workflow.
+        store: The store of the runs, or None to store nothing.
+    """
+
+    def body(*args: Any, **kwargs: Any) -> Any:
+        result = task(*args, **kwargs).result()
+        return entrypoint.final(value=result, save=None)
+
+    # The code of the body is read as code of the task's module, but its name must not
+    # be the name of another definition there.
+    body.__module__ = definition_of(task.func)[0]
+    body.__qualname__ = f"run {task.name}"
+    body.__name__ = task.name
+    body.__doc__ = task.__doc__
+    if store == DEFAULT_STORE:
+        from flowpregel.func.default_store import default_store  # noqa: PLC0415 - imports the engine of stores
+
+        store = default_store(f"{task.name}.run")
+    flow: Flow[..., Any] = flow_of_body(
+        EntrypointOptions(checkpointer=store), body, parameters
+    )
+    # A run is identified by the function of the task. Its input never has defaults in
+    # it, so a recorded input is not completed.
+    flow.once = run_identity_of(task.func, task.name, names(task.options.adopts))
+    return flow
+
+
+def run_of_call(
+    task: Any,
+    parameters: CallParameters,
+    name: Literal["run", "arun"],
+) -> Any:
+    """Return the method *name* of *task*, with the docstring of the property and the
+    signature of the task.
+    """
+    arguments = parameters.signature.parameters
+
+    def prepared(kwargs: dict[str, Any]) -> Any:
+        """Return the method of the workflow, and take the store out of *kwargs*."""
+        run_id = kwargs.get("id") if "id" not in arguments else None
+        store = None if run_id is None else DEFAULT_STORE
+        if "store" not in arguments:
+            store = kwargs.pop("store", store)
+        if store is None and run_id is not None:
+            raise ConfigurationError(
+                f"{task.name}.{name}(store=None, id={run_id!r}): nothing is stored, so "
+                "leave out the id, or pass the path of a folder, such as 'runs.lmdb'"
+            )
+        return getattr(task.as_flow(store), name)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with UsersFrames():
+            return prepared(kwargs)(*args, **kwargs)
+
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        with UsersFrames():
+            return await prepared(kwargs)(*args, **kwargs)
+
+    method: Any = run if name == "run" else arun
+    method.__doc__ = getattr(type(task), name).__doc__
+    method.__qualname__ = f"{task.name}.{name}"
+    method.__signature__ = parameters.signature_with({**RUN_OPTIONS, "store": None})
+    return method
