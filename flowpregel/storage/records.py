@@ -23,7 +23,6 @@ from hashlib import blake2b
 
 from flowpregel.errors import StoreCorruptError, StoreForeignError
 from flowpregel.storage.errors import extra_module
-from flowpregel.storage.options import StoreOptions
 
 TABLE_NAMES = (
     b"meta",
@@ -100,6 +99,9 @@ class Seal:
             ConfigurationError: A key is empty or has another length than a key has, or
                 the extra that encryption needs is not installed.
         """
+        # A worker imports this module and needs no options of stores.
+        from flowpregel.storage.options import StoreOptions  # noqa: PLC0415
+
         # The options are constructed only because this checks both keys.
         StoreOptions(encryption_key=encryption_key, trust=key)
         is_kept = key is None and self.is_kept

@@ -173,7 +173,7 @@ def test_one_answer_for_several_questions_is_refused(
     app = asking("a", "b").compile(saver, executor="inline")
     drive.invoke(app, {"items": []}, thread_id="1")
 
-    with pytest.raises(UnknownInterruptError, match="2 interrupts wait"):
+    with pytest.raises(UnknownInterruptError, match="2 interrupts are waiting"):
         drive.invoke(app, Command(resume="x"), thread_id="1")
 
 

@@ -411,8 +411,8 @@ def test_an_attribute_of_a_class_that_code_sets_while_it_runs_is_state(
 
 
 UNSEEN = {
-    "What is found while running": "K = {}\ndef work():\n    return globals()['K']\n",
-    "Modules that are imported inside of a function": (
+    "Code that is found while running": "K = {}\ndef work():\n    return globals()['K']\n",
+    "Modules that are imported inside a function": (
         "def work():\n    from . import other\n    return other.K\n"
     ),
     "Other packages": "import json\ndef work():\n    return json.dumps({{}})\n",
