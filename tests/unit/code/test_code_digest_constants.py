@@ -411,7 +411,9 @@ def test_an_attribute_of_a_class_that_code_sets_while_it_runs_is_state(
 
 
 UNSEEN = {
-    "Code that is found while running": "K = {}\ndef work():\n    return globals()['K']\n",
+    "Code that is found while running": (
+        "K = {}\ndef work():\n    return globals()['K']\n"
+    ),
     "Modules that are imported inside a function": (
         "def work():\n    from . import other\n    return other.K\n"
     ),
