@@ -11,9 +11,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from contextlib import suppress
 from typing import Final
 
+from flowpregel import _linux
 from flowpregel.errors import StoreError
 
 LOCAL: Final = frozenset(
@@ -122,12 +122,8 @@ def file_system(folder: str) -> str:
     """
     if sys.platform == "darwin":
         return _name_in(_statfs(folder))
-    with (
-        suppress(OSError),
-        open("/proc/self/mountinfo", errors="surrogateescape") as file,
-    ):
-        if kind := mounted(file.read(), folder):
-            return kind
+    if kind := mounted(_linux.read_proc("self/mountinfo"), folder):
+        return kind
     return _BY_MAGIC.get(_magic_in(_statfs(folder)), "")
 
 

@@ -52,7 +52,7 @@ import weakref
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from flowpregel import _interrupts
+from flowpregel import _interrupts, _linux
 from flowpregel.errors import StoreError
 from flowpregel.storage.errors import of_system
 
@@ -88,7 +88,7 @@ class LockHolder:
         """Return this process."""
         namespace = 0
         with suppress(OSError):
-            namespace = os.stat("/proc/self/ns/pid").st_ino
+            namespace = os.stat(_linux.PID_NAMESPACE).st_ino
         return cls(socket.gethostname(), os.getpid(), namespace)
 
     def __str__(self) -> str:
@@ -105,10 +105,8 @@ class LockHolder:
         """The letter that Linux uses for the state of the process, or an empty text if
         the state is unknown.
         """
-        with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
-            _, _, rest = file.read().rpartition(b")")
-            return rest.split()[0].decode()
-        return ""
+        _, _, rest = _linux.read_proc(f"{self.pid}/stat").rpartition(")")
+        return rest.split()[0] if rest else ""
 
     def has_ended(self) -> bool:
         """Return True if the process is known to have ended.

@@ -205,11 +205,12 @@ if __name__ == "__main__":
     time.sleep(60)
 """
 UNGUARDED = (
+    "from flowpregel import _linux\n"
     "from flowpregel.executors.processes.coordinator import guard\n"
     "from flowpregel.executors.processes.worker import process\n"
 )
 WITHOUT = {
-    "signal": "process.die_with_parent = lambda: None\n",
+    "signal": "_linux.die_with_parent = lambda: None\n",
     "watch": "process.watch_coordinator = lambda coordinator: None\n",
     "guard": "guard.Guard.add = lambda self, pid, mark: None\n",
 }

@@ -13,12 +13,10 @@ from typing import Final
 import pytest
 
 from flowpregel._core.records import RETURN, Returned
+from flowpregel._linux import own_description
 from flowpregel.context import RunInfo, get_store
 from flowpregel.executors.processes.wire import messages, protocol
-from flowpregel.executors.processes.worker.process import (
-    own_description,
-    watch_coordinator,
-)
+from flowpregel.executors.processes.worker.process import watch_coordinator
 from tests.unit.executors.driven_workers import (
     DrivenWorker,
     value,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
+from flowpregel import _linux
 from flowpregel.executors.processes.wire.protocol import RSS_UNIT
 
 _TAIL_LINES: Final = 30
@@ -51,15 +51,8 @@ def memory_sizes(pid: int) -> dict[str, int]:
 
     The dict is empty if the system has no such figures.
     """
-    with suppress(OSError):
-        fields = (
-            line.split()
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-        )
-        return {
-            field[0]: int(field[1]) << 10 for field in fields if field[2:] == ["kB"]
-        }
-    return {}
+    fields = (line.split() for line in _linux.read_proc(f"{pid}/status").splitlines())
+    return {field[0]: int(field[1]) << 10 for field in fields if field[2:] == ["kB"]}
 
 
 def memory_of(pid: int) -> int:
@@ -70,12 +63,9 @@ def memory_of(pid: int) -> int:
     """
     sizes = memory_sizes(pid)
     size = sizes.get("RssAnon:", 0) + sizes.get("RssFile:", 0)
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            size += sum(
-                memory_of(int(child))
-                for child in (thread / "children").read_text().split()
-            )
+    for thread in _linux.list_proc(f"{pid}/task"):
+        children = _linux.read_proc(f"{pid}/task/{thread}/children").split()
+        size += sum(memory_of(int(child)) for child in children)
     return size
 
 
@@ -83,8 +73,13 @@ def forget_peak(pid: int) -> None:
     """Have the kernel measure the peak memory of a process from now on, if the system
     supports that.
     """
-    with suppress(OSError):
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    file = _linux.open_proc(f"{pid}/clear_refs", os.O_WRONLY)
+    if file is not None:
+        try:
+            with suppress(OSError):
+                os.write(file, b"5")
+        finally:
+            os.close(file)
 
 
 def peak_of(pid: int) -> int:
@@ -96,10 +91,10 @@ def peak_of(pid: int) -> int:
 
 def cpu_of(pid: int) -> float:
     """Return the CPU time that a process has used in seconds, or 0 if it is unknown."""
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+    fields = _linux.read_proc(f"{pid}/stat").rpartition(")")[2].split()
+    if not fields:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def count_oom_kills() -> int:
@@ -108,10 +103,9 @@ def count_oom_kills() -> int:
     """
     # The count is missing on some systems. It includes kills because of a cgroup's
     # limit.
-    with suppress(OSError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
+    for line in _linux.read_proc("vmstat").splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
     return 0
 
 

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from operator import methodcaller
 from typing import Any, Final
 
+from flowpregel import _linux
 from flowpregel.executors.processes.coordinator.crash_report import reap
 from flowpregel.executors.processes.coordinator.guard import Guard
 from flowpregel.executors.processes.coordinator.io_loop import Timer
@@ -146,20 +147,16 @@ class ProcessHandle:
         self.kill_reason: str | None = None
         """The reason why the pool killed the process, or None if it was not killed."""
         guard.add(self.pid, tag)
-        self._has_pidfd = hasattr(os, "pidfd_open")
-        if self._has_pidfd:
-            self.exit_fd = os.pidfd_open(self.pid)
-        else:
-            self.exit_fd = int(process.sentinel)
+        self._process_fd = _linux.process_fd(self.pid)
+        self.exit_fd: int = (
+            process.sentinel if self._process_fd is None else self._process_fd
+        )
         """A descriptor that is readable when the process has ended."""
 
     def send_signal(self, number: int) -> bool:
         """Send a signal, and return whether the process still exists."""
         try:
-            if self._has_pidfd:
-                signal.pidfd_send_signal(self.exit_fd, number)
-            else:
-                os.kill(self.pid, number)
+            _linux.send_signal(self.pid, self._process_fd, number)
         except OSError:
             # no mutant: A process exists until its end is noticed: this never happens.
             return False
@@ -191,8 +188,8 @@ class ProcessHandle:
 
     def close(self) -> None:
         """Close the descriptor of the process."""
-        if self._has_pidfd:
-            os.close(self.exit_fd)
+        if self._process_fd is not None:
+            os.close(self._process_fd)
 
 
 def start_process(

@@ -33,6 +33,7 @@ from struct import Struct
 from typing import Any, Final
 from weakref import WeakSet
 
+from flowpregel import _linux
 from flowpregel.executors.processes.wire.serialization import BufferRef
 
 _ID: Final = Struct("<Q")
@@ -62,13 +63,7 @@ def new_shared_file(size: int) -> int:
     """Return the descriptor of an unnamed file of *size* zero bytes that several
     processes can map.
     """
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("flowpregel", os.MFD_CLOEXEC)
-    else:
-        import tempfile  # noqa: PLC0415 - only where there is no memfd
-
-        fd, name = tempfile.mkstemp(prefix="flowpregel-")
-        os.unlink(name)
+    fd = _linux.unnamed_file()
     try:
         os.ftruncate(fd, size)
     except OSError:
@@ -348,7 +343,7 @@ class PrivateMapping(mmap.mmap):
         """Map *size* bytes of *fd*."""
         mapping = super().__new__(cls, fd, size, access=mmap.ACCESS_COPY)
         mapping.fd, mapping.source = fd, source
-        if size <= _POPULATED_UP_TO:
+        if _linux.IS_USED and size <= _POPULATED_UP_TO:
             # All pages are mapped at once, because mapping them one by one takes twice
             # as long. Older kernels do not support this advice, and then the pages are
             # mapped one by one.
@@ -362,12 +357,16 @@ class PrivateMapping(mmap.mmap):
         """
         page = mmap.PAGESIZE
         address = ctypes.addressof(ctypes.c_char.from_buffer(self))
+        pages = _linux.open_proc("self/pagemap")
+        if pages is None:
+            return False
         try:
-            with open("/proc/self/pagemap", "rb", buffering=0) as pages:
-                pages.seek(address // page * 8)
-                kinds = set(pages.read(-(-len(self) // page) * 8)[7::8])
+            entries = os.pread(pages, -(-len(self) // page) * 8, address // page * 8)
         except OSError:
             return False
+        finally:
+            os.close(pages)
+        kinds = set(entries[7::8])
         # In the top byte of a page's entry, bit 7 means present, bit 6 swapped, and bit
         # 5 a page of the file. A page that was written to is no longer a page of the
         # file.

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from typing import Any, Final
 
-_PR_SET_PDEATHSIG: Final = 1
+from flowpregel import _linux
+
 _CHECK_EVERY: Final = 1.0
 
 
@@ -36,8 +35,8 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     # A handler that does nothing is used, because programs that a task starts would
     # inherit SIG_IGN, but do not inherit handlers.
     signal.signal(signal.SIGINT, lambda number, frame: None)
-    die_with_parent()
-    os.register_at_fork(after_in_child=die_with_parent)
+    _linux.die_with_parent()
+    os.register_at_fork(after_in_child=_linux.die_with_parent)
     threading.Thread(
         target=watch_coordinator,
         args=(coordinator,),
@@ -57,24 +56,12 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     part_from_trackers()
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the OS thread that started it ends
-    (Linux).
-    """
-    # no mutant: Otherwise `watch_coordinator` ends the process, a moment later.
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        # no mutant: The kernel ignores the last three arguments of this operation.
-        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-
-
 def watch_coordinator(coordinator: int) -> None:
     """End this process and its process group when the coordinator has ended."""
-    with contextlib.suppress(OSError, AttributeError):  # Some systems have no pidfds.
-        ended = os.pidfd_open(coordinator)
-        # no mutant: Without this wait, the loop below ends, a moment later.
-        if os.getppid() == coordinator:
-            select.select([ended], [], [])
+    ended = _linux.process_fd(coordinator)
+    # no mutant: Without this wait, the loop below ends, a moment later.
+    if ended is not None and os.getppid() == coordinator:
+        select.select([ended], [], [])
     while os.getppid() == coordinator:
         time.sleep(_CHECK_EVERY)
     with contextlib.suppress(OSError):
@@ -85,18 +72,6 @@ def watch_coordinator(coordinator: int) -> None:
 
 
 # ------------------------------------------------ inherited descriptors
-
-
-def own_description(fd: int, mode: int) -> None:
-    """Give *fd*, one end of a pipe, its own file description (Linux).
-
-    If a task then changes the blocking mode of *fd*, the change affects no other
-    process.
-    """
-    with contextlib.suppress(OSError):  # Without /proc the descriptor stays shared.
-        opened = os.open(f"/proc/self/fd/{fd}", mode | os.O_CLOEXEC)
-        os.dup2(opened, fd, inheritable=False)
-        os.close(opened)
 
 
 def part_from_trackers() -> None:
@@ -112,4 +87,4 @@ def part_from_trackers() -> None:
 
     trackers: tuple[Any, ...] = (resource_tracker, loky_tracker)
     for fd in {tracker._resource_tracker._fd for tracker in trackers} - {None}:  # noqa: SLF001
-        own_description(fd, os.O_WRONLY)
+        _linux.own_description(fd, os.O_WRONLY)

@@ -35,6 +35,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from flowpregel import _linux
+
 _NUMBERS: Final = tuple(sorted(map(int, signal.valid_signals())))
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _LIMITS: Final = tuple(
@@ -308,9 +310,8 @@ def _open_limits() -> int | None:
     """Open the text of this process's limits, or return None on a system that does not
     have it. Linux has it.
     """
-    try:
-        opened = os.open("/proc/self/limits", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    opened = _linux.open_proc("self/limits")
+    if opened is None:
         return None
     try:
         return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _FIRST_COPY)

@@ -55,6 +55,7 @@ from functools import partial
 from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING, Any, Final
 
+from flowpregel import _linux
 from flowpregel._core.ids import CallKey
 from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
@@ -81,7 +82,7 @@ from flowpregel.executors.processes.wire.shared_memory import (
 )
 from flowpregel.executors.processes.worker.link import Answer, WorkerLink
 from flowpregel.executors.processes.worker.output import bind_fields, take_over
-from flowpregel.executors.processes.worker.process import become_worker, own_description
+from flowpregel.executors.processes.worker.process import become_worker
 from flowpregel.executors.processes.worker.process_state import ProcessState
 from flowpregel.executors.shared import sent_by_key
 
@@ -122,7 +123,7 @@ class Worker:
     def __init__(self, setup: protocol.WorkerSetup) -> None:
         for fd in (setup.link, setup.fd_socket, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
-        own_description(setup.tokens, os.O_RDONLY | os.O_NONBLOCK)
+        _linux.own_description(setup.tokens, os.O_RDONLY | os.O_NONBLOCK)
         self._link = WorkerLink(socket.socket(fileno=setup.link), setup.magic)
         self._status = protocol.map_status(setup.status)
         self._tokens = Tokens(setup.tokens)

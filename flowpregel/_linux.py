@@ -1,0 +1,121 @@
+"""The parts of Linux that other systems lack, each with a fallback.
+
+A worker pool and a store use these if they can: descriptors of processes, unnamed files
+in memory, the kernel's signal at a parent's end, and the figures in ``/proc``. On macOS
+each function takes the other way: a temporary file, `os.kill`, a check of the parent
+once a second, no figures. ``FLOWPREGEL_PORTABLE=1`` in the environment takes that way
+on Linux too, so that tests can run it.
+
+The guard (`flowpregel.executors.processes.wire.guard_process`) imports nothing, and has
+its own fallbacks.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Final
+
+IS_USED: Final = sys.platform == "linux" and not os.environ.get("FLOWPREGEL_PORTABLE")
+"""True if the ways of Linux are taken."""
+PID_NAMESPACE: Final = "/proc/self/ns/pid" if IS_USED else ""
+"""The file whose inode is the pid namespace of this process, or an empty text, which
+is no file.
+"""
+_PR_SET_PDEATHSIG: Final = 1
+
+
+# ------------------------------------------------ processes
+
+
+def process_fd(pid: int) -> int | None:
+    """Return a descriptor of a process that becomes readable when the process ends, or
+    None if the system has no such descriptors.
+    """
+    if IS_USED and hasattr(os, "pidfd_open"):
+        with suppress(OSError):
+            return os.pidfd_open(pid)
+    return None
+
+
+def send_signal(pid: int, fd: int | None, number: int) -> None:
+    """Send a signal to a process, by its descriptor if it has one.
+
+    Raises:
+        OSError: The process does not exist.
+    """
+    if fd is None:
+        os.kill(pid, number)
+    else:
+        signal.pidfd_send_signal(fd, number)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the OS thread that started it ends.
+
+    Without Linux, this does nothing.
+    """
+    # no mutant: Otherwise `watch_coordinator` ends the process, a moment later.
+    if IS_USED:
+        import ctypes  # noqa: PLC0415 - only a worker needs it
+
+        libc = ctypes.CDLL(None)
+        # no mutant: The kernel ignores the last three arguments of this operation.
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+# ------------------------------------------------ files
+
+
+def unnamed_file() -> int:
+    """Return the descriptor of an empty file without a name, in memory if possible."""
+    if IS_USED and hasattr(os, "memfd_create"):
+        return os.memfd_create("flowpregel", os.MFD_CLOEXEC)
+    import tempfile  # noqa: PLC0415 - 6 ms, and Linux does without it
+
+    fd, name = tempfile.mkstemp(prefix="flowpregel-")
+    os.unlink(name)
+    return fd
+
+
+def own_description(fd: int, mode: int) -> None:
+    """Give *fd*, one end of a pipe, its own file description.
+
+    If a task then changes the blocking mode of *fd*, the change affects no other
+    process. Without Linux, the descriptor stays shared.
+    """
+    opened = open_proc(f"self/fd/{fd}", mode)
+    if opened is not None:
+        os.dup2(opened, fd, inheritable=False)
+        os.close(opened)
+
+
+# ------------------------------------------------ /proc
+
+
+def open_proc(name: str, mode: int = os.O_RDONLY) -> int | None:
+    """Open a file below ``/proc``, and return its descriptor, or None if there is no
+    such file.
+    """
+    if IS_USED:
+        with suppress(OSError):
+            return os.open(f"/proc/{name}", mode | os.O_CLOEXEC)
+    return None
+
+
+def read_proc(name: str) -> str:
+    """Return the text of a file below ``/proc``, or an empty text if there is none."""
+    if IS_USED:
+        with suppress(OSError), open(f"/proc/{name}", errors="surrogateescape") as file:
+            return file.read()
+    return ""
+
+
+def list_proc(name: str) -> list[str]:
+    """Return the names in a folder below ``/proc``, or nothing if there is none."""
+    if IS_USED:
+        with suppress(OSError):
+            return os.listdir(f"/proc/{name}")
+    return []
