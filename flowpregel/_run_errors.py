@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, dataclass_transform
@@ -149,14 +150,30 @@ class UnansweredError(_DetailedError):
 
     thread_id: str
     interrupts: Sequence[Any]
+    flow: str = "flow"
+    """The name of the workflow."""
+    store: str = ""
+    """The path or URL of the store; empty if other processes cannot open it."""
 
     def __str__(self) -> str:
         questions = "; ".join(map(repr, self.interrupts))
-        return (
+        answer = "..."
+        question_option = ""
+        if len(self.interrupts) > 1:
+            ids = (getattr(question, "id", "...") for question in self.interrupts)
+            answer = f"{{{', '.join(f'{name!r}: ...' for name in ids)}}}"
+            question_option = " --id ID"
+        text = (
             f"the run {self.thread_id!r} is waiting for an answer: {questions}. "
-            "Answer with flow.invoke(Command(resume=...), "
-            f"thread_id={self.thread_id!r}), then run it again"
+            f"Answer with {self.flow}.invoke(Command(resume={answer}), "
+            f"thread_id={self.thread_id!r})"
         )
+        if self.store:
+            run_id = shlex.quote(self.thread_id)
+            store = shlex.quote(self.store)
+            command = f"answer {run_id} ANSWER{question_option} --store {store}"
+            text += f", or in a shell with: flowpregel {command}"
+        return f"{text}; then run it again"
 
 
 class ResourcesError(_DetailedError):

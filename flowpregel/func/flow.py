@@ -752,7 +752,12 @@ def _result_of(run: GraphRun) -> Any:
     result = run.engine.result
     assert result is not None
     if result.interrupts:
-        error = UnansweredError(str(run.config.thread_id), result.interrupts)
+        error = UnansweredError(
+            str(run.config.thread_id),
+            result.interrupts,
+            run.definition.name,
+            getattr(run.saver, "location", ""),
+        )
         add_hint(run, error)
         raise error
     return result.values

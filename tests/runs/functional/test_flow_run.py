@@ -377,6 +377,31 @@ def test_a_run_that_waits_for_an_answer_says_so(drive: Any, saver: Any) -> None:
     assert "yes" == run(drive, flow, 1, id="1")
 
 
+def test_an_unanswered_run_shows_each_way_to_answer(store: LMDBSaver) -> None:
+    """The call with the name of the workflow and the ids, and the command."""
+
+    @task(executor="inline")
+    def ask(n: int) -> Any:
+        return interrupt(f"is {n} good?")
+
+    @entrypoint(checkpointer=store)
+    def review(count: int) -> list[Any]:
+        return [future.result() for future in ask.map(range(count))]
+
+    with pytest.raises(UnansweredError) as one:
+        review.run(1, id="a b")
+    with pytest.raises(UnansweredError) as two:
+        review.run(2, id="c")
+
+    command = f"flowpregel answer 'a b' ANSWER --store {store.path}"
+    assert "review.invoke(Command(resume=...), thread_id='a b')" in str(one.value)
+    assert command in str(one.value)
+    first, second = two.value.interrupts
+    answers = f"{{{first.id!r}: ..., {second.id!r}: ...}}"
+    assert f"review.invoke(Command(resume={answers}), thread_id='c')" in str(two.value)
+    assert "answer c ANSWER --id ID --store" in str(two.value)
+
+
 def test_a_workflow_runs_inside_another(drive: Any, saver: Any) -> None:
     """Without an id it is a part of that run; with one, a run of its own."""
     seen = Notes()
