@@ -252,11 +252,9 @@ class NodeTimeoutError(_DetailedError):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.timeout, self.run_timeout = (
-            self.limit,
-            self.limit if self.kind == "run" else None,
-        )
-        self.idle_timeout = self.limit if self.kind == "idle" else None
+        self.timeout: float = self.limit
+        self.run_timeout: float | None = self.limit if self.kind == "run" else None
+        self.idle_timeout: float | None = self.limit if self.kind == "idle" else None
 
 
 class NodeCancelledError(_DetailedError):

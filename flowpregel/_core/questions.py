@@ -58,7 +58,7 @@ class AskedQuestions:
         self._namespace = namespace
         self._code = known.code
         self._answered = answered
-        self.records = list(known.records)
+        self.records: list[QuestionRecord] = list(known.records)
         """The recorded questions, and the new ones of this attempt."""
         for index in range(len(self.records), answered):
             self.records.append(QuestionRecord(interrupt_id(namespace, index)))

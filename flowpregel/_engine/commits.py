@@ -27,7 +27,7 @@ class Committer:
 
     def __init__(self, saver: BaseCheckpointSaver, durability: Durability) -> None:
         self.saver = saver
-        self.blocks = not saver.commits_at_once
+        self.blocks: bool = not saver.commits_at_once
         """True if a commit would block an event loop."""
         self._in_background = durability is Durability.ASYNC and self.blocks
         self.writer: BackgroundWriter | None = None

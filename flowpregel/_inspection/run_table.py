@@ -99,7 +99,8 @@ class RunDrawing:
         text = "\n".join(lines)
         return text.translate(_ASCII) if charset == "ascii" else text
 
-    __repr__ = draw_ascii
+    def __repr__(self) -> str:
+        return self.draw_ascii()
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the tasks as values for ``json.dumps``."""

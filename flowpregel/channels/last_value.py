@@ -57,7 +57,7 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
 
     def __init__(self, typ: Any, key: str = "") -> None:
         super().__init__(typ, key)
-        self.finished = False
+        self.finished: bool = False
 
     def update(self, values: Sequence[Value]) -> bool:
         """Store the last write, which is unavailable until the next `finish`."""

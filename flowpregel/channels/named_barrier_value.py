@@ -127,7 +127,7 @@ class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
 
     def __init__(self, typ: Any, names: Iterable[Name]) -> None:
         super().__init__(typ, names)
-        self.finished = False
+        self.finished: bool = False
 
     def is_available(self) -> bool:
         """Return whether all names were written and `finish` was called since."""

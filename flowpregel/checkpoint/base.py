@@ -244,7 +244,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     def delete_thread(self, thread_id: str) -> None:
         """Delete all records of a thread, in every namespace."""
 
-    adelete_thread = async_form(delete_thread)
+    adelete_thread: Any = async_form(delete_thread)
 
     # -------------------------------------------------------- optional
 

@@ -87,7 +87,7 @@ class DurableSaver(RecordSaver):
         self._store = store
         self.path: str = store.path
         """The name of the store in messages."""
-        self.location = self.path
+        self.location: str = self.path
         """The path of a folder, or a URL, by which the store is opened."""
         self.options = options
         """The options with which the store was opened."""

@@ -211,10 +211,10 @@ class LangGraphMethods:
         """
         return version_after(current)
 
-    aget = async_form(get)
-    aget_tuple = async_form(get_tuple)
-    aput = async_form(put)
-    aput_writes = async_form(put_writes)
+    aget: Any = async_form(get)
+    aget_tuple: Any = async_form(get_tuple)
+    aput: Any = async_form(put)
+    aput_writes: Any = async_form(put_writes)
 
     async def alist(
         self, config: Any, **options: Any

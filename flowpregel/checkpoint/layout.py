@@ -38,9 +38,10 @@ from uuid import UUID
 from flowpregel._core.records import NOTHING_DUE, Address, Version
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.records import TABLE_NAMES, after
-from flowpregel.storage.stores import Store, use_renames_of
+from flowpregel.storage.stores import Store, Transaction, use_renames_of
 
 if TYPE_CHECKING:
+    from flowpregel.storage.codec import ValueCodec
     from flowpregel.storage.tables import Table
 
 Value = TypeVar("Value")
@@ -294,21 +295,26 @@ class Tables:
 
     def __init__(self, store: Store) -> None:
         table = store.table
-        self.read = store.read
-        self.write = store.write
-        self.codec = store.codec
-        self.fields_of = store.codec.fields_of
-        self.record_of = store.codec.record_of
+        self.read: Callable[[Callable[[Transaction], Any]], Any] = store.read
+        self.write: Callable[[Callable[[Transaction], Any]], Any] = store.write
+        self.codec: ValueCodec = store.codec
+        self.fields_of: Callable[[Any], Any] = store.codec.fields_of
+        self.record_of: Callable[[Any], Any] = store.codec.record_of
         use_renames_of(store)
-        self.meta = table(b"meta")
-        self.threads = table(b"threads")
-        self.checkpoints = table(b"checkpoints")
-        self.values = table(b"values")
-        self.deltas = table(b"deltas")
-        self.writes = table(b"writes")
-        self.of_namespace = self.checkpoints, self.values, self.deltas, self.writes
+        self.meta: Table = table(b"meta")
+        self.threads: Table = table(b"threads")
+        self.checkpoints: Table = table(b"checkpoints")
+        self.values: Table = table(b"values")
+        self.deltas: Table = table(b"deltas")
+        self.writes: Table = table(b"writes")
+        self.of_namespace: tuple[Table, ...] = (
+            self.checkpoints,
+            self.values,
+            self.deltas,
+            self.writes,
+        )
         """The tables whose keys begin with the prefix of a namespace."""
-        self.all = [table(name) for name in TABLE_NAMES]
+        self.all: list[Table] = [table(name) for name in TABLE_NAMES]
         self._keyframes: dict[bytes, Keyframe] = {}
         """Keyframes that were read or written, by key."""
 

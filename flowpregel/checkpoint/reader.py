@@ -44,6 +44,8 @@ from flowpregel.checkpoint.layout import (
     WritesRecord,
 )
 from flowpregel.errors import ValueEncodingError
+from flowpregel.storage.codec import ValueCodec
+from flowpregel.storage.stores import Transaction
 
 _PAGE = 8
 """The number of checkpoints of a history that are read in one transaction."""
@@ -117,8 +119,8 @@ class Reader:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.read = tables.read
-        self.codec = tables.codec
+        self.read: Callable[[Callable[[Transaction], Any]], Any] = tables.read
+        self.codec: ValueCodec = tables.codec
 
     def history(
         self,

@@ -225,7 +225,7 @@ class WatchView(ProgressView):
         self._open_calls: dict[str, CallRow] = {}
         """The calls that have records but have not succeeded, by id."""
         self._mark = 0
-        self.started = 0
+        self.started: Any = 0
         """Wall-clock nanoseconds at which the run began or resumed; 0 if unknown."""
 
     def refresh(self) -> RunRow:

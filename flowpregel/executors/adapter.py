@@ -54,7 +54,7 @@ class FuturesExecutor(Executor):
         False
     """
 
-    capabilities = Capabilities(streams=False, calls=False)
+    capabilities: Capabilities = Capabilities(streams=False, calls=False)
 
     def __init__(self, engine: concurrent.futures.Executor) -> None:
         self._engine = engine

@@ -158,7 +158,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         super().__init__()
         self._turn = turn
         self._open_calls = open_calls
-        self.looked_at = False
+        self.looked_at: bool = False
         """True if a caller has requested the outcome of the call."""
         self.returns_errors = False
         """True if `result` returns the exception of a failed call instead of raising

@@ -28,7 +28,9 @@ class CoroutineExecutor(Executor):
             thread is created when the first job arrives.
     """
 
-    capabilities = Capabilities(times_out=True, cancels=True, runs_here=True)
+    capabilities: Capabilities = Capabilities(
+        times_out=True, cancels=True, runs_here=True
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop

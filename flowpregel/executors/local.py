@@ -90,7 +90,7 @@ class LocalRunClient(RunClient):
         starts them.
         """
         self._watch = Stopwatch()
-        self.last_activity = time.monotonic()
+        self.last_activity: float = time.monotonic()
         """The monotonic time of the task's last sign of life."""
         self._all_count = (
             job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
@@ -99,7 +99,7 @@ class LocalRunClient(RunClient):
         self._last_called: tuple[Node, bool] | None = None
         """The node that was called last, and True if its calls go to another process.
         """
-        self.open_calls = OpenCalls()
+        self.open_calls: OpenCalls = OpenCalls()
         self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.name
         if before_first is not None:
             self._backlog = mailbox.backlog
@@ -263,7 +263,7 @@ class ThreadExecutor(Executor):
         name: The prefix of the OS threads' names.
     """
 
-    capabilities = Capabilities(runs_here=True)
+    capabilities: Capabilities = Capabilities(runs_here=True)
 
     def __init__(
         self, max_workers: int | None = None, *, name: str = "flowpregel"
@@ -419,7 +419,7 @@ class InlineExecutor(Executor):
         turn: A function that continues the run while a task waits for its call.
     """
 
-    capabilities = Capabilities(runs_here=True)
+    capabilities: Capabilities = Capabilities(runs_here=True)
 
     def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn

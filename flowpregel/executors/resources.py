@@ -237,7 +237,7 @@ class SharedLimits:
         folder: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.limits = dict(limits or {})
+        self.limits: dict[str, float] = dict(limits or {})
         self.clock = clock
         self._folder = folder
         self._lock = threading.Lock()

@@ -252,7 +252,7 @@ class Flow(Pregel, Generic[P, R]):
             for k, v in RUN_OPTIONS.items()
             if k not in parameters.signature.parameters
         }
-        self.parameters = replace(parameters, options=tuple(options))
+        self.parameters: FlowParameters = replace(parameters, options=tuple(options))
         self.once: RunIdentity = replace(once, completed=self.completed)
         self.preset_options: Mapping[str, Any] = {}
         self._options = options
@@ -604,7 +604,7 @@ class RunHandle(Generic[R]):
     """
 
     def __init__(self, run: GraphRun) -> None:
-        self.id = run.config.thread_id
+        self.id: str | None = run.config.thread_id
         """The id of the run."""
         self._run = run
         self._future: Future[R] = Future()

@@ -453,7 +453,7 @@ class File(os.PathLike[str]):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
 
     def __fspath__(self) -> str:
         return self.path

@@ -115,7 +115,7 @@ class TaskFunction(Generic[P, R]):
         self.func = func
         """The plain function. A call of it is not recorded and needs no run."""
         self.options = options
-        self.name = options.name or name_of(func)
+        self.name: str = options.name or name_of(func)
         """The name of the task in streams and messages."""
         self._redacted = mapping.redacted_positions(
             func, names(options.redact), self.name

@@ -291,8 +291,10 @@ class GraphSpec:
         self.managed: dict[str, type[ManagedValue[Any]]] = {}
         self.context_schema = context_schema
         self.state_schema = state_schema
-        self.input_schema = state_schema if input_schema is None else input_schema
-        self.output_schema = state_schema if output_schema is None else output_schema
+        self.input_schema: Any = state_schema if input_schema is None else input_schema
+        self.output_schema: Any = (
+            state_schema if output_schema is None else output_schema
+        )
         self.defaults: dict[str, Any] = {}
         """The defaults for the fields of `NodeSpec`, by name. The default of
         ``error_handler`` is a function.

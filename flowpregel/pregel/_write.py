@@ -61,7 +61,7 @@ class ChannelWrite:
     __slots__ = ("writes",)
 
     def __init__(self, writes: Sequence[ChannelWriteEntry]) -> None:
-        self.writes = list(writes)
+        self.writes: list[ChannelWriteEntry] = list(writes)
 
     def __call__(
         self,

@@ -95,17 +95,19 @@ class GraphRun:
         self.graph = graph
         self.definition = definition
         self.input = input
-        self.saver = _saver_of(graph)
+        self.saver: BaseCheckpointSaver | None = _saver_of(graph)
         invocation = options_of(definition, keywords, streams=streams)
-        self.config = _config_of(graph, config, keywords)
-        self.labels = {} if self.saver is None else labels_of_graph(graph)
+        self.config: ParsedConfig = _config_of(graph, config, keywords)
+        self.labels: dict[str, str] = (
+            {} if self.saver is None else labels_of_graph(graph)
+        )
         """The metadata with which another program can import the graph."""
-        self.context = context_of(definition.context_schema, invocation.context)
+        self.context: Any = context_of(definition.context_schema, invocation.context)
         self.control: RunControl | None = invocation.control
         self.resume: Literal["auto"] | RunIdentity | None = invocation.resume
         self.on_conflict: OnConflict = invocation.on_conflict
-        self.stop_after = invocation.stop_after
-        self.subgraphs = invocation.subgraphs
+        self.stop_after: float | None = invocation.stop_after
+        self.subgraphs: bool = invocation.subgraphs
         """True if the stream includes the events of nested graphs."""
         self._form = StreamItems(
             definition,
@@ -114,9 +116,9 @@ class GraphRun:
             self.saver,
             streams=streams,
         )
-        self.modes = self._form.modes
+        self.modes: tuple[str, ...] = self._form.modes
         """The stream modes that the user reads; empty if only the output is read."""
-        self.options = self._core_options(invocation)
+        self.options: Options = self._core_options(invocation)
         """The options for the core, without the options that depend on the saver."""
 
     def _core_options(self, invocation: InvocationOptions) -> Options:

@@ -18,7 +18,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import RunNotice
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.invocation import WHOLE_OUTPUT, InvocationOptions
-from flowpregel.pregel.progress import MODES
+from flowpregel.pregel.progress import MODES, ProgressView
 from flowpregel.pregel.snapshot import GraphOutput
 from flowpregel.pregel.stored_results import difference_in
 from flowpregel.pregel.views import view_of
@@ -69,7 +69,9 @@ class StreamItems:
         self._printed = names(invocation.print_mode)
         if invocation.debug:
             self._printed = ("updates", "values")
-        self.view = view_of(definition.name) if invocation.progress else None
+        self.view: ProgressView | None = (
+            view_of(definition.name) if invocation.progress else None
+        )
         """The live view of the run, if it has one."""
 
     def read_modes(self) -> frozenset[str]:

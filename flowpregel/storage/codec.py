@@ -110,7 +110,7 @@ class ValueCodec:
         renamed: Mapping[str, str] | None = None,
     ) -> None:
         self._inner: Codec = inner or PythonCodec()
-        self.renames = Renames(renamed)
+        self.renames: Renames = Renames(renamed)
         self._mark = b"" if inner is None else _CUSTOM
         self.fields_of: Callable[[Any], Any] = getattr(inner, "fields_of", pickle.loads)
         self.record_of: Callable[[Any], Any] = partial(pickle.dumps, protocol=PROTOCOL)

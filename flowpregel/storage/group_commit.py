@@ -57,7 +57,7 @@ class CommitQueue:
         attempt: Callable[[Sequence[Work]], Sequence[Any]],
         locked: Callable[[float], AbstractContextManager[None]],
     ) -> None:
-        self.writer = threading.Lock()
+        self.writer: threading.Lock = threading.Lock()
         """The lock that the writing OS thread of this process holds."""
         self._path = path
         self._attempt = attempt

@@ -41,7 +41,7 @@ class MemoryStore:
     """
 
     def __init__(self, codec: ValueCodec | None = None) -> None:
-        self.codec = codec or ValueCodec(None)
+        self.codec: ValueCodec = codec or ValueCodec(None)
         self._lock = threading.RLock()
         self._tables: dict[bytes, MemoryTable] = {}
 

@@ -73,10 +73,10 @@ class Seal:
         self._base = blake2b(key=base_key, digest_size=SIZE)
         self.key = key
         self.is_kept = is_kept
-        self.id = _name_of_key(key)
+        self.id: str = _name_of_key(key)
         """The name of the key, from which the key cannot be computed."""
-        self.cipher = None
-        self.encryption = NOT_ENCRYPTED
+        self.cipher: None = None
+        self.encryption: str = NOT_ENCRYPTED
         """The name of the key under which records are encrypted, or `NOT_ENCRYPTED`."""
         if encryption_key is not None:
             ciphers = extra_module(_CIPHERS, "encryption", "crypto")

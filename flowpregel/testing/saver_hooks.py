@@ -45,10 +45,10 @@ class Timeline:
 
     def __init__(self, saver: Saver, thread_id: str, namespace: str = "") -> None:
         self.saver = saver
-        self.address = Address(thread_id, namespace)
+        self.address: Address = Address(thread_id, namespace)
         self.versions: dict[str, Version] = {}
         self.head: str | None = None
-        self.step = -1
+        self.step: int = -1
 
     def batch(
         self,

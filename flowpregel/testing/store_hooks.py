@@ -18,7 +18,7 @@ class Clock:
     """A clock that returns seconds, and stands still until a test moves it."""
 
     def __init__(self) -> None:
-        self.now = 1_700_000_000.0
+        self.now: float = 1_700_000_000.0
 
     def __call__(self) -> float:
         return self.now

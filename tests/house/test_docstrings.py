@@ -188,7 +188,7 @@ CHECKS: dict[str, Check] = {
 
 def incomplete(check: Check) -> set[str]:
     """Return the names for which *check* finds something, with what it finds."""
-    names = set()
+    names: set[str] = set()
     for name, (target, owner) in public_targets().items():
         result = check(target, owner)
         if isinstance(result, list):

@@ -47,9 +47,9 @@ class CoordinatorClient:
     ) -> None:
         self.name = name
         self._loop = loop
-        self.epoch = time.monotonic_ns()
+        self.epoch: int = time.monotonic_ns()
         """A number that no earlier client of the same coordinator has had."""
-        self.last_poll = time.monotonic()
+        self.last_poll: float = time.monotonic()
         self.tasks: dict[str, InFlight] = {}
         self.batches: dict[int, tuple[set[str], Future[None]]] = {}
         """The unfinished tasks of each batch, and the future of the batch's end."""
@@ -63,14 +63,14 @@ class CoordinatorClient:
         """The frames to send. Each consists of the batch, the pid, the large buffers,
         and the fields of the frame.
         """
-        self.size = 0
+        self.size: int = 0
         """The size of the frames in the outbox, in bytes."""
         self._acked = 0
         """The number of frames that the coordinator has received."""
         self._poll: Future[Sequence[Any]] | None = None
         self._next_answer_at = 0.0
         """The earliest monotonic time at which frames may be sent again."""
-        self.is_closed = False
+        self.is_closed: bool = False
 
     def key(
         self,

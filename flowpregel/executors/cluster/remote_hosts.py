@@ -222,13 +222,13 @@ class RemoteBatch:
     ) -> None:
         self.id = id
         self.remote_host = host
-        self.tasks = dict(enumerate(tasks))
+        self.tasks: dict[int, InFlight] = dict(enumerate(tasks))
         """The tasks that have not ended, by number."""
         for number, task in self.tasks.items():
             task.execution = Execution(self, number)
         self.pid = 0
-        self.output = WorkerOutput(nothing)
-        self.last_activity = 0.0
+        self.output: WorkerOutput = WorkerOutput(nothing)
+        self.last_activity: float = 0.0
         self.callers: set[int] = set()
         """The numbers of the tasks that have made calls, so that they cannot start
         again on another machine.

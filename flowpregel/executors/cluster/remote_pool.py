@@ -60,7 +60,7 @@ class ClusterExecutor(PoolExecutor):
         pool: The pool of all these machines.
     """
 
-    capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         isolates=True,
         times_out=True,
         cancels=True,
@@ -85,9 +85,9 @@ class RemotePool(TaskPool):
         super().__init__(PoolSettings(size=0, grace=LOST_AFTER), self._buffers)
         self.kind = kind
         self._timeout = timeout
-        self.name = os.urandom(8).hex()
+        self.name: str = os.urandom(8).hex()
         """The name of this coordinator on the machines."""
-        self.hosts = RemoteHosts()
+        self.hosts: RemoteHosts = RemoteHosts()
         self._batch_ids = count(1)
         self._known = self.machines()
         """The machines, or None if the engine is not connected."""
@@ -95,7 +95,7 @@ class RemotePool(TaskPool):
         """The time of the engine's last answer about its machines."""
         self._connected = self._known_at
         """The last time at which the engine had any machine."""
-        self.size = sum((self._known or {}).values())
+        self.size: int = sum((self._known or {}).values())
 
     def start(self) -> None:
         """Start the I/O thread, and the OS thread that finds the engine's machines."""

@@ -84,10 +84,10 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
     # LangGraph looks these methods up on the class, so they are set as attributes of
     # the class.
 
-    adelete_thread = async_form(delete_thread)
-    adelete_for_runs = async_form(delete_for_runs)
-    acopy_thread = async_form(copy_thread)
-    aprune = async_form(prune)
+    adelete_thread: Any = async_form(delete_thread)
+    adelete_for_runs: Any = async_form(delete_for_runs)
+    acopy_thread: Any = async_form(copy_thread)
+    aprune: Any = async_form(prune)
 
 
 class LMDBSaverAdapter(SaverAdapter):

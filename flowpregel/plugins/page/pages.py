@@ -113,8 +113,8 @@ class Pages:
     """
 
     def __init__(self, saver: DurableSaver) -> None:
-        self.path = saver.path
-        self.reader = StoreReader(saver)
+        self.path: str = saver.path
+        self.reader: StoreReader = StoreReader(saver)
 
     def close(self) -> None:
         """Close the reader's view of the store."""

@@ -119,11 +119,13 @@ class Database:
         options: StoreOptions | None = None,
     ) -> None:
         self.url = url
-        self.path = without_password(url)
+        self.path: str = without_password(url)
         """The database, for messages."""
         self.readonly = readonly
         self._options = options or StoreOptions()
-        self.codec = ValueCodec(codec, self._options.compression, self._options.renamed)
+        self.codec: ValueCodec = ValueCodec(
+            codec, self._options.compression, self._options.renamed
+        )
         self._seal = Seal.__new__(Seal)
         """The seal of the store, which gets its keys when the store is opened."""
         self._is_open = False

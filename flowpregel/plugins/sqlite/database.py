@@ -89,11 +89,13 @@ class SQLiteDatabase:
         codec: Codec | None = None,
         options: StoreOptions | None = None,
     ) -> None:
-        self.path = files.path_in(location)
+        self.path: str = files.path_in(location)
         self.readonly = readonly
         self._options = options or StoreOptions()
         self._timeout = self._options.lock_timeout
-        self.codec = ValueCodec(codec, self._options.compression, self._options.renamed)
+        self.codec: ValueCodec = ValueCodec(
+            codec, self._options.compression, self._options.renamed
+        )
         self._pid = os.getpid()
         self._is_open = True
         self._lock = threading.Lock()

@@ -66,7 +66,7 @@ class SQLiteSaver(DurableSaver):
         )
         leases = _leases_of(store, opened_as)
         super().__init__(store, Tables(store), leases, opened_as, retention)
-        self.location = files.url_of(store.path)
+        self.location: str = files.url_of(store.path)
 
     def opened_to_look(self, codec: Codec) -> tuple[SQLiteDatabase, LeaseFiles]:
         store = SQLiteDatabase(

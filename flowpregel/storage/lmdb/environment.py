@@ -38,7 +38,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import lmdb
@@ -91,19 +91,21 @@ class Environment:
     ) -> None:
         self.path = path
         self.readonly = readonly
-        self.users = 0
+        self.users: int = 0
         self.databases: dict[bytes, Any] = {}
         self.shared: dict[str, Any] = {}
         """Objects that the users of the store in this process share."""
-        self.pid = os.getpid()
+        self.pid: int = os.getpid()
         self._map_size = max(map_size, files.SMALLEST_MAP)
         self._registers = lock
         self._data = os.path.join(path, errors.DATA)
         self._lmdb: Any = None
         self._inode = 0
         self._gate = SharedExclusiveLock()
-        self.commits = CommitQueue(path, self._commit, self._locked)
-        self.exclusively = self.commits.exclusively
+        self.commits: CommitQueue = CommitQueue(path, self._commit, self._locked)
+        self.exclusively: Callable[[float], AbstractContextManager[None]] = (
+            self.commits.exclusively
+        )
         self._file_lock: FileLock | None = None
         open_lock_path = os.path.join(path, files.OPEN_LOCK)
         self._open_lock = OpenStoreLock(open_lock_path, self._data)

@@ -72,11 +72,11 @@ class OpenStore:
         timeout: float,
     ) -> None:
         self.environment = environment
-        self.path = environment.path
-        self.sizes = environment.sizes
-        self.change_counter = environment.change_counter
-        self.read = environment.read
-        self.write = partial(environment.commits.write, timeout=timeout)
+        self.path: str = environment.path
+        self.sizes: Callable[[], tuple[int, int]] = environment.sizes
+        self.change_counter: Callable[[], int] = environment.change_counter
+        self.read: Callable[[Callable[[Any], Any]], Any] = environment.read
+        self.write: partial[Any] = partial(environment.commits.write, timeout=timeout)
         self.seal = seal
         self.codec = codec
         self._is_open = True

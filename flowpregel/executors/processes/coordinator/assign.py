@@ -209,7 +209,7 @@ class TaskQueue:
         longest for its turn comes first.
         """
         self._turns = 1
-        self.count = 0
+        self.count: int = 0
         self.counts: dict[Needs | None, int] = {}
         """The number of waiting tasks, by their needs."""
 
@@ -387,7 +387,7 @@ class RemainingResources:
     def __init__(self, workers: Sequence[WorkerLoad], limits: PoolLimits) -> None:
         self.workers = workers
         self.limits = limits
-        self.amounts = dict(limits.amounts)
+        self.amounts: dict[str, float] = dict(limits.amounts)
         self._gpus = [*limits.gpus]
         for worker in workers:
             if worker.held:
@@ -401,12 +401,12 @@ class RemainingResources:
             for index, worker in enumerate(workers):
                 if worker.state is state:
                     self._kinds[index] = worker.kind
-        self.slots = limits.size - states.count(WorkerState.BUSY)
+        self.slots: int = limits.size - states.count(WorkerState.BUSY)
         """The number of further workers that may run tasks now."""
-        self.is_quiet = WorkerState.BUSY not in states
+        self.is_quiet: bool = WorkerState.BUSY not in states
         """True if no worker runs a task."""
         gone = states.count(WorkerState.WAITING) + states.count(WorkerState.STOPPING)
-        self.missing = min(limits.size, limits.keep) - (len(states) - gone)
+        self.missing: int = min(limits.size, limits.keep) - (len(states) - gone)
         """The number of workers that are missing from those that the pool keeps."""
         self.reserved: set[str] = set()
         """The names of the resources that are reserved, because a task waits for them.

@@ -482,7 +482,7 @@ class ProcessExecutor(PoolExecutor):
         ...     graph.compile(executor=pool).invoke(state)
     """
 
-    capabilities = Capabilities(
+    capabilities: Capabilities = Capabilities(
         isolates=True, times_out=True, cancels=True, admits=True
     )
     pool_class: ClassVar[type[Pool]] = Pool

@@ -90,7 +90,8 @@ class IOLoop:
         self._selector = selectors.DefaultSelector()
         self._watched: dict[int, dict[int, Action]] = {}
         self._commands: deque[Action] = deque()
-        self.is_started = self._is_finished = self._is_woken = False
+        self.is_started: bool = False
+        self._is_finished = self._is_woken = False
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)

@@ -125,7 +125,7 @@ class ResourceLedger:
         self._needs: dict[object, Needs] = {}
         self._fitting: set[Needs] = set()
         """The needs that the pool can meet, if it is otherwise idle."""
-        self.clock = time.monotonic
+        self.clock: Callable[[], float] = time.monotonic
         self._measured: set[InFlight] = set()
         """The tasks whose worker's peak memory was reset when they began."""
         self._rates: dict[str, RateWindow] = {}
@@ -134,7 +134,7 @@ class ResourceLedger:
             if name not in OF_THE_MACHINE:
                 folder = Path(settings.limits_folder) / quote(name, safe="")
                 self._shared[name] = CrossProcessLimit(folder, int(count))
-        self.count = 0
+        self.count: int = 0
         """The number of tasks in the pool that have `Needs`."""
 
     def note(self, task: InFlight, tasks: Mapping[JobKey, InFlight]) -> None:

@@ -54,7 +54,7 @@ class SideThread:
         self._actions: SimpleQueue[Action | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self.busy_since = 0.0
+        self.busy_since: float = 0.0
         """The monotonic time at which the current action began, or 0 if there is none.
         """
 
@@ -124,9 +124,9 @@ class Unwritten:
 
     def __init__(self, resume: Action) -> None:
         self.resume = resume
-        self.size = 0
+        self.size: int = 0
         """The size of the output, in bytes."""
-        self.is_full = False
+        self.is_full: bool = False
         """True if the worker is left unread."""
         self.drops = False
         """True if output was dropped, which arrived although the worker was left
@@ -167,7 +167,7 @@ class WorkerOutput:
     """
 
     def __init__(self, resume: Action) -> None:
-        self.unwritten = Unwritten(resume)
+        self.unwritten: Unwritten = Unwritten(resume)
         """The unwritten output."""
         self.tail = ""
         """The last lines that the worker has written to its stderr."""

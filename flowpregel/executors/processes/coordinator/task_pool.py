@@ -89,15 +89,15 @@ class TaskPool(ABC):
     def __init__(self, settings: PoolSettings, arena: Arena) -> None:
         self.settings = settings
         self.arena = arena
-        self.loop = IOLoop(self._dispatch, self._log_error)
-        self.output = OutputThread(self.loop)
-        self.callbacks = SideThread("flowpregel-callbacks")
+        self.loop: IOLoop = IOLoop(self._dispatch, self._log_error)
+        self.output: OutputThread = OutputThread(self.loop)
+        self.callbacks: SideThread = SideThread("flowpregel-callbacks")
         """The thread for the callbacks that users have added to the futures of plain
         calls.
         """
         self._dropping = SideThread("flowpregel-dropping")
         """The thread that drops the inputs of tasks."""
-        self.encoder = encoder.JobEncoder(arena)
+        self.encoder: encoder.JobEncoder = encoder.JobEncoder(arena)
         self.workers: set[Any] = set()
         """The pool's worker processes on this machine."""
         self._tasks: dict[JobKey, InFlight] = {}
@@ -112,7 +112,9 @@ class TaskPool(ABC):
         """
         self._is_closing = False
         """True if the pool is closing, so that its tasks are withdrawn."""
-        self.resources = ResourceLedger(settings, self.loop, self.finish)
+        self.resources: ResourceLedger = ResourceLedger(
+            settings, self.loop, self.finish
+        )
         self._store_threads = RequestThreads()
         self._actions: dict[int, Callable[[InFlight, Frame], object]] = {
             protocol.EMITTED: self._on_emitted,

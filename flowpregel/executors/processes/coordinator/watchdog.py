@@ -26,10 +26,10 @@ class Watchdog:
     """
 
     def __init__(self) -> None:
-        self.is_awake = False
+        self.is_awake: bool = False
         """True if the watchdog checks the I/O thread. If not, the I/O thread wakes it.
         """
-        self.turn_began = 0.0
+        self.turn_began: float = 0.0
         """The monotonic time at which the I/O thread's current turn began, or 0 while
         it waits. The I/O thread sets this.
         """

@@ -76,11 +76,11 @@ class CoordinatorLink:
         """The open pipes, each with the flags for the frames with its bytes."""
         self.paused_for: Mailbox | None = None
         """The run whose reader is so far behind that the link is left unread."""
-        self.awaits_output = False
+        self.awaits_output: bool = False
         """True while the link and the pipes are left unread until the worker's output
         is written.
         """
-        self.stopped_reading = False
+        self.stopped_reading: bool = False
         """True if nothing more is read from the worker."""
 
     # ------------------------------------------------ watched descriptors

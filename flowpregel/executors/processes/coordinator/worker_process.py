@@ -47,6 +47,7 @@ from flowpregel.executors.processes.wire.protocol import (
     STOP_SIGNAL,
     Frame,
     PoolSettings,
+    WorkerKind,
     WorkerSetup,
 )
 from flowpregel.executors.processes.wire.shared_memory import BufferReader
@@ -105,20 +106,22 @@ class WorkerProcess:
         guard: Guard,
         on_end: Callable[[WorkerProcess, int | None, int | None], None],
     ) -> None:
-        self.kind = settings.kind
-        self.state = WorkerState.STARTING
+        self.kind: WorkerKind = settings.kind
+        self.state: WorkerState = WorkerState.STARTING
         self.tasks: dict[int, InFlight] = {}
         """The tasks by number, in the order in which they run."""
-        self.last_activity = time.monotonic()
+        self.last_activity: float = time.monotonic()
         """The monotonic time at which the worker last started, became ready, got tasks
         while it was idle, or ended a task.
         """
-        self.sent = SentToWorker()
+        self.sent: SentToWorker = SentToWorker()
         self.process, self.connections = start_process(settings, guard, self.launch)
-        self.pid = self.process.pid
-        self.reader = BufferReader(self.connections.fd_socket)
-        self.link = CoordinatorLink(self, loop, self.connections, handlers)
-        self.output = WorkerOutput(self.link.resume_output)
+        self.pid: int = self.process.pid
+        self.reader: BufferReader = BufferReader(self.connections.fd_socket)
+        self.link: CoordinatorLink = CoordinatorLink(
+            self, loop, self.connections, handlers
+        )
+        self.output: WorkerOutput = WorkerOutput(self.link.resume_output)
         self.link.watch()
         self.link.watch_pipes()
         loop.watch(self.process.exit_fd, partial(self._on_exit, loop, on_end))

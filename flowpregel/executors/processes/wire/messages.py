@@ -324,7 +324,7 @@ class PackedOutcome:
     def __init__(self, data: bytes, open_ref: Open | None = None, at: int = 0) -> None:
         if data[at] > _CANCELLED:
             raise ValueError(f"no outcome has the tag {data[at]}")
-        self.is_of_cancelled = data[at] == _CANCELLED
+        self.is_of_cancelled: bool = data[at] == _CANCELLED
         """True if the error is a `TaskCancelled`, because the call was cancelled."""
         self._kind = Raised if self.is_of_cancelled else _OUTCOMES[data[at]]
         self._parts, self.is_plain = serialization.read_message(data, open_ref, at + 1)

@@ -38,7 +38,7 @@ class RecentlyUsed(Generic[KeyT, ValueT]):
         self._most_bytes = most_bytes
         self._entries: OrderedDict[KeyT, tuple[ValueT, int]] = OrderedDict()
         self._lock = threading.Lock()
-        self.size = 0
+        self.size: int = 0
         """The size of all entries, in bytes."""
 
     def __len__(self) -> int:

@@ -83,13 +83,15 @@ class Segment:
     """
 
     def __init__(self, size: int) -> None:
-        self.id, self.size, self.fd = next(_segment_ids), size, new_shared_file(size)
+        self.id: int = next(_segment_ids)
+        self.size: int = size
+        self.fd: int = new_shared_file(size)
         weakref.finalize(self, _drop, self.fd, os.getpid()).atexit = False
         if hasattr(os, "posix_fallocate"):
             # All pages are allocated now. If a page could not be allocated later,
             # SIGBUS would end the process.
             os.posix_fallocate(self.fd, 0, size)
-        self.memory = mmap.mmap(self.fd, size)
+        self.memory: mmap.mmap = mmap.mmap(self.fd, size)
         """The whole segment, mapped by its writer."""
 
 
@@ -163,7 +165,7 @@ class Arena:
         self._free: list[Segment] = []
         self._read: dict[int, Any] = {}
         self._lock = threading.Lock()
-        self.is_full = False
+        self.is_full: bool = False
         """True if a buffer did not fit. A caller sets it back to False."""
 
     def allocate(self, size: int, wait: float = 0.0) -> Any:

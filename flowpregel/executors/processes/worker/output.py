@@ -148,7 +148,10 @@ class Streams:
 
     def __init__(self, link: WorkerLink) -> None:
         self._link = link
-        self.forwarders = [StdoutForwarder(link, 1), StdoutForwarder(link, 2)]
+        self.forwarders: list[StdoutForwarder] = [
+            StdoutForwarder(link, 1),
+            StdoutForwarder(link, 2),
+        ]
         """The raw streams that send printed text."""
         self._outputs: list[Any] = [*map(_text_on, self.forwarders)]
         self._input: Any = open(0, closefd=False)  # noqa: SIM115 - as long as the process

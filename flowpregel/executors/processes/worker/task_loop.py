@@ -452,7 +452,7 @@ class WorkerRunClient(RunClient):
         self._link = link
         self._number = number
         self._status = status
-        self.open_calls = OpenCalls()
+        self.open_calls: OpenCalls = OpenCalls()
         self.open_calls.pid = os.getpid()
         self.open_calls.task = "a task in a worker"
 
