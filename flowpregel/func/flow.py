@@ -255,6 +255,8 @@ class Flow(Pregel, Generic[P, R]):
         self.parameters: FlowParameters = replace(parameters, options=tuple(options))
         self.once: RunIdentity = replace(once, completed=self.completed)
         self.preset_options: Mapping[str, Any] = {}
+        self.expression = parameters.name
+        """The text by which a message refers to the workflow in code."""
         self._options = options
         self._signature = parameters.signature_with(options)
 
@@ -755,7 +757,7 @@ def _result_of(run: GraphRun) -> Any:
         error = UnansweredError(
             str(run.config.thread_id),
             result.interrupts,
-            run.definition.name,
+            run.graph.expression,
             getattr(run.saver, "location", ""),
         )
         add_hint(run, error)

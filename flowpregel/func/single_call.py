@@ -249,6 +249,7 @@ def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..
     # A run is identified by the function of the task. Its input never has defaults in
     # it, so a recorded input is not completed.
     flow.once = run_identity_of(task.func, task.name, names(task.options.adopts))
+    flow.expression = f"{task.name}.as_flow(...)"
     return flow
 
 
