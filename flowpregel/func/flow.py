@@ -754,10 +754,11 @@ def _result_of(run: GraphRun) -> Any:
     result = run.engine.result
     assert result is not None
     if result.interrupts:
+        flow: Any = run.graph
         error = UnansweredError(
             str(run.config.thread_id),
             result.interrupts,
-            run.graph.expression,
+            flow.expression,
             getattr(run.saver, "location", ""),
         )
         add_hint(run, error)
