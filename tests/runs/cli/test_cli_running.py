@@ -274,7 +274,7 @@ def test_a_run_keeps_which_flow_it_is_of(cli: Invoke, store: str) -> None:
                 "asking, context"
             ),
         ),
-        (f"{FLOWS}:double", "not a flow"),
+        (f"{FLOWS}:os", "not a flow"),
         (f"{FLOWS}:unfinished_graph", "not compiled"),
     ],
 )

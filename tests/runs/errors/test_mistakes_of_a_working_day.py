@@ -345,7 +345,7 @@ CALLS: dict[str, Mistake] = {
     "sleeps outside of a run": (
         lambda: sleep(1),
         RuntimeError,
-        "call it from an @entrypoint",
+        "in the body of an @entrypoint",
     ),
     "waits for a number": (
         lambda: inside(lambda: signal(3).result(), checkpointer=InMemorySaver()),  # type: ignore[arg-type]
