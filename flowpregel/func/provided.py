@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import select
+import selectors
 import shlex
 import subprocess
 import time
@@ -141,13 +141,14 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
     assert process.stderr is not None
     output = StreamEnd(process.stdout, keep)
     errors = StreamEnd(process.stderr, _KEPT_ERRORS, is_passed_on=True)
-    open_streams = [output, errors]
     scope = current.get()
     stopping = StopSignal(nothing if scope is None else scope.run_client.is_ending)
     was_told = False
     deadline = math.inf
-    with output.pipe, errors.pipe:
-        while open_streams and time.monotonic() < deadline:
+    with output.pipe, errors.pipe, selectors.DefaultSelector() as open_streams:
+        for stream in (output, errors):
+            open_streams.register(stream.pipe, selectors.EVENT_READ, stream)
+        while open_streams.get_map() and time.monotonic() < deadline:
             if process.poll() is not None:
                 deadline = min(deadline, time.monotonic() + _AFTERWARDS)
             if stopping and not was_told:
@@ -159,20 +160,20 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
     return output.text(), errors.text(), was_told
 
 
-def _read_available(open_streams: list[StreamEnd]) -> bool:
+def _read_available(open_streams: selectors.BaseSelector) -> bool:
     """Wait a short time for data of *open_streams*, and read it.
 
-    Streams that have ended are removed from the list.
+    Streams that have ended are removed.
 
     Returns:
         True if a stream had data, or has ended.
     """
-    pipes = [stream.pipe for stream in open_streams]
-    readable, _, _ = select.select(pipes, [], [], _LOOK_EVERY)
-    for stream in open_streams.copy():
-        if stream.pipe in readable and not stream.read():
-            open_streams.remove(stream)
-    return bool(readable)
+    ready = open_streams.select(_LOOK_EVERY)
+    for key, _ in ready:
+        stream: StreamEnd = key.data
+        if not stream.read():
+            open_streams.unregister(stream.pipe)
+    return bool(ready)
 
 
 class StreamEnd:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,33 @@ def test_a_command_is_a_task_with_its_output(tmp_path: Path) -> None:
     assert CommandResult(0, f"{there} 1\n") == ran(
         'echo "$(pwd) $X"', cwd=there, env={"X": "1"}
     )
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Open so many files that those opened in the test have numbers above 1,023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2_048
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        pytest.skip(f"this process may open only {hard} files")
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    with open(os.devnull, "rb") as null:
+        opened = [os.dup(null.fileno())]
+        while opened[-1] < 1_024:
+            opened.append(os.dup(null.fileno()))
+        try:
+            yield
+        finally:
+            for number in opened:
+                os.close(number)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_program_with_many_open_files_reads_what_a_command_writes() -> None:
+    """`select.select` refuses descriptors above 1,023."""
+    assert CommandResult(0, "a\n") == ran("echo a; echo b >&2")
 
 
 def test_a_failure_says_which_command_and_what_it_wrote() -> None:
