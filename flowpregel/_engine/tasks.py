@@ -300,6 +300,7 @@ class TaskStarter:
             key = None if job is None else job.key
             if key != (task_id, event.attempt):
                 refuse(event)
+                return
         (root if job is None else job.owner).inbox.append(event)
         if isinstance(event, Ended):
             self._jobs.pop(task_id, None)
