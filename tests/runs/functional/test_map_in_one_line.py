@@ -4,10 +4,8 @@ again.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,8 @@ from flowpregel.errors import (
     RunNotice,
 )
 from tests.runs.crashes import Once
+from tests.runs.functional.killed_programs import run_program
 from tests.runs.notes import Notes
-from tests.runs.stores import ROOT
 
 PLAIN = {"progress": False, "executor": "threads"}
 
@@ -180,16 +178,7 @@ def test_a_program_that_was_killed_goes_on(tmp_path: Path) -> None:
     """In worker processes, without anything but the one line."""
     (tmp_path / "program.py").write_text(PROGRAM)
 
-    def run(dies_at: int = 0) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "program.py"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "DIES_AT": str(dies_at)},
-        )
-        return done.returncode, done.stdout.strip()
+    run = partial(run_program, tmp_path)
 
     assert (-9, "") == run(dies_at=5)
     assert (0, "204") == run()

@@ -5,8 +5,6 @@ store is `.flowpregel`, and the run has the name of the function.
 from __future__ import annotations
 
 import inspect
-import os
-import subprocess
 import sys
 import threading
 import warnings
@@ -27,8 +25,8 @@ from flowpregel.errors import (
     StoreError,
 )
 from flowpregel.func import entrypoint
+from tests.runs.functional.killed_programs import run_program
 from tests.runs.notes import Notes
-from tests.runs.stores import ROOT
 
 PLAIN: Any = {"progress": False, "executor": "threads"}
 ran = Notes()
@@ -350,16 +348,7 @@ def test_a_script_that_is_killed_twice_goes_on(tmp_path: Path, method: str) -> N
     """Then it gives its result, and the same once more, without another call."""
     (tmp_path / "program.py").write_text(PROGRAM.replace("METHOD", method))
 
-    def run(dies_at: int = 0) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "program.py"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "DIES_AT": str(dies_at)},
-        )
-        return done.returncode, done.stdout.strip()
+    run = partial(run_program, tmp_path)
 
     assert (-9, "") == run(dies_at=3)
     assert (-9, "") == run(dies_at=6)
