@@ -47,8 +47,14 @@ class Cut(Enum):
     """The server has answered, and the answer is dropped."""
     DURING = auto()
     """Both ends are closed once the message has been forwarded."""
+    LATE = auto()
+    """The client's end is closed, and the server gets the message when the test calls
+    `CuttingProxy.deliver`.
+    """
 
 
+AT_ONCE: Final = (Cut.BEFORE, Cut.AFTER, Cut.DURING)
+"""Those of which the server gets nothing later."""
 Decide: TypeAlias = Callable[[], Cut | None]
 
 
@@ -82,6 +88,8 @@ class CuttingProxy:
         self._listener.bind(str(folder / PORT_FILE))
         self._listener.listen(64)
         self._clients: list[socket.socket] = []
+        self._late: list[tuple[socket.socket, bytes]] = []
+        """The messages to deliver late, each with its connection to the server."""
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
@@ -93,8 +101,22 @@ class CuttingProxy:
         for client in [*self._clients]:
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
+        for server, _ in self._late:
+            server.close()
         for thread in self._threads:
             thread.join()
+
+    def deliver(self) -> bytes:
+        """Let the server have the messages that were cut off with `Cut.LATE`, and
+        return its answers.
+        """
+        answers = b""
+        while self._late:
+            server, message = self._late.pop(0)
+            with server:
+                server.sendall(message)
+                answers += _answer(server)
+        return answers
 
     def _accept(self) -> None:
         while True:
@@ -137,6 +159,9 @@ class CuttingProxy:
                     if not self.is_open:
                         return
                     cut = self._decide() if _commits(data, status) else None
+                    if cut is Cut.LATE:
+                        self._late.append((server.dup(), data))
+                        return
                     if cut is not None:
                         _cut_off(server, data, cut)
                         return
@@ -153,12 +178,19 @@ def _cut_off(server: socket.socket, message: bytes, cut: Cut) -> None:
     if cut is Cut.BEFORE:
         return
     server.sendall(message)
+    if cut is Cut.AFTER:
+        _answer(server)
+
+
+def _answer(server: socket.socket) -> bytes:
+    """Return the server's answer to a message, or what there is of it."""
     answer = b""
-    while cut is Cut.AFTER and answer[-6:-1] != _READY:
+    while answer[-6:-1] != _READY:
         part = server.recv(_CHUNK)
         if not part:
-            return
+            break
         answer += part
+    return answer
 
 
 @contextmanager

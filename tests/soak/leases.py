@@ -37,7 +37,7 @@ from typing import Any, Final
 from flowpregel import _fault
 from flowpregel._core.records import Address, Batch, Checkpoint
 from flowpregel.errors import CommitUnknownError, FlowPregelError, ThreadBusyError
-from tests.cutting_proxy import Cut, cutting
+from tests.cutting_proxy import AT_ONCE, Cut, cutting
 from tests.postgres_server import serving, why_not
 
 ROOT: Final = Path(__file__).parents[2]
@@ -419,7 +419,7 @@ def soak_postgres(folder: Path, server: Any, *, seconds: float, seed: int) -> bo
     cuts = random.Random(seed)
 
     def decide() -> Cut | None:
-        return cuts.choice([*Cut]) if cuts.random() < _CUT_SHARE else None
+        return cuts.choice(AT_ONCE) if cuts.random() < _CUT_SHARE else None
 
     with cutting(server, decide) as proxy:
         return LeaseSoak(proxy.url, server.url, folder, seed).run(seconds)

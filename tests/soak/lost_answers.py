@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.cutting_proxy import Cut, cutting
+from tests.cutting_proxy import AT_ONCE, Cut, cutting
 from tests.postgres_server import Server, serving, why_not
 from tests.soak.histories import HistoryClient, histories_in, violations_in
 
@@ -93,7 +93,7 @@ def soak_postgres(folder: Path, server: Server, *, seconds: float, seed: int) ->
     def decide() -> Cut | None:
         if cuts.random() > _CUT_SHARE:
             return None
-        cut = cuts.choice([*Cut])
+        cut = cuts.choice(AT_ONCE)
         rounds.counts[f"commits cut off {cut.name.lower()}"] += 1
         return cut
 

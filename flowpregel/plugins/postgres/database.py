@@ -140,6 +140,10 @@ class Database:
         self._slots: list[LandingSlot] = []
         """The slots that no write uses. The outcome of each slot's newest try is known.
         """
+        self.unknown_outcomes: int = 0
+        """The number of writes that have ended without a known outcome. The server may
+        still execute them.
+        """
 
     def table(self, name: bytes) -> Table:
         """Return the table that has *name*."""
@@ -234,7 +238,9 @@ class Database:
                 raise CommitUnknownError(self.path, str(error)) from error
             raise
         finally:
-            if not slot.is_in_doubt:
+            if slot.is_in_doubt:
+                self.unknown_outcomes += 1
+            else:
                 self._slots.append(slot)
 
     def _settled(

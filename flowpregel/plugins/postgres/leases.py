@@ -30,11 +30,15 @@ requests to stop or to show its state.
 """
 _SHOWING_PERIOD = 0.2
 """Seconds between two updates of the live state of a watched owner."""
+# The fence is chosen under an advisory lock of the place. Otherwise, a run that is held
+# up after it has got its fence could take the lease after a run with a greater fence.
+# The store would then accept the writes of the wrong one of the two.
 _TAKE = """
+    WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(%s))
     INSERT INTO flowpregel.leases AS old
         (place, thread, namespace, owner, fence, expires)
-    VALUES (%s, %s, %s, %s, nextval('flowpregel.fences'),
-            clock_timestamp() + %s * interval '1 second')
+    SELECT %s, %s, %s, %s, nextval('flowpregel.fences'),
+            clock_timestamp() + %s * interval '1 second' FROM turn
     ON CONFLICT (place) DO UPDATE SET
         owner = excluded.owner, fence = excluded.fence,
         expires = excluded.expires, asked = false, shown = NULL
@@ -109,7 +113,9 @@ class LeaseTable:
         names = (address.thread_id, address.namespace)
         encoded = [name.encode("utf-8", "surrogatepass") for name in names]
         owner = json.dumps(asdict(LockHolder.me()))
-        values = (lease_key(address), *encoded, owner, self._ttl, takeover)
+        key = lease_key(address)
+        turn = int.from_bytes(key[:8], "big", signed=True)
+        values = (turn, key, *encoded, owner, self._ttl, takeover)
         rows = self._database.execute_once(_TAKE, *values)
         if not rows:
             return None
@@ -126,10 +132,14 @@ class LeaseTable:
             self._ours[fence] = lease
         return fence, rows[0]["was_anothers"]
 
+    def let_expire(self, fence: int) -> bytes:
+        """Renew a lease no longer, and return its key."""
+        with self._lock:
+            return lease_key(self._ours.pop(fence).address)
+
     def give_back(self, fence: int) -> None:
         """Release a lease, unless another run has taken it over."""
-        with self._lock:
-            key = lease_key(self._ours.pop(fence).address)
+        key = self.let_expire(fence)
         # If the server is unavailable, the lease is not deleted, but expires soon.
         with suppress(StoreError):
             self._database.execute(

@@ -16,6 +16,8 @@ doubt can *settle* the number::
     this number, void           has not, and never will: it is repeated
     a smaller one, or none      is made void, as above: if the statement of the dead
                                 connection still arrives, it is refused
+    a greater one               was settled before: the client has gone on, and this is a
+                                repeated question that arrives late
 
 A transaction that has not ended keeps the row locked, so settling waits for it. Commits
 of other writes do not change the row.
@@ -68,6 +70,7 @@ _SETTLE: Final = """
         number = excluded.number, at = excluded.at,
         is_void = known.is_void OR known.number < excluded.number,
         result = CASE WHEN known.number = excluded.number THEN known.result END
+    WHERE known.number <= excluded.number
     RETURNING is_void, result, xmax::text = '0'
 """
 _ONCE: Final = """
@@ -134,7 +137,10 @@ class LandingSlot:
         if time.clock_gettime(_CLOCK) - self.sent > KEPT_FOR / 2:
             return None
         cursor = connection.execute(_SETTLE, (self.id, self.number))
-        is_void, result, is_new = cursor.fetchone()
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        is_void, result, is_new = row
         if is_new and self.has_landed:
             # The row had been removed too early, because the server's clock has jumped.
             return None

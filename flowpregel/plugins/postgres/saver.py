@@ -4,6 +4,10 @@ One run at a time writes to a thread's namespace. The owner of the lease renews 
 the owner has died, has lost the network or is stopped, the lease expires, and another
 run can get the next lease. The new owner first stores its fence, in a transaction. If
 the old owner resumes, its commits have a smaller fence and are refused.
+
+A lease that its owner has released is free at once, and the next owner stores no fence.
+So an owner releases its lease only if no commit of its own or of an earlier owner can
+still arrive.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from flowpregel.checkpoint.durable import (
     Retention,
     Tables,
 )
-from flowpregel.errors import ConfigurationError, ThreadBusyError
+from flowpregel.errors import ConfigurationError, StoreError, ThreadBusyError
 from flowpregel.plugins.postgres.database import Database
 from flowpregel.plugins.postgres.leases import LeaseTable, OwnLease, lease_key
 from flowpregel.plugins.postgres.tables import KINDS
@@ -87,6 +91,8 @@ class PostgresLeases(LeaseTable):
         """
         lease = Lease()
         takeover = on_conflict == "takeover"
+        unknown_before = self._database.unknown_outcomes
+        is_only_writer = False
         live = LiveState(lease, self._live, lease_key(address))
         request = OwnLease(address, lease.request_stop, live.sealed)
         try:
@@ -105,12 +111,33 @@ class PostgresLeases(LeaseTable):
                 self.held.add((address.thread_id, lease.fence))
                 if was_anothers:
                     fences(address, lease.fence)
+                is_only_writer = True
             yield lease
         finally:
             with defer_interrupts():
                 if lease.fence is not None:
                     self.held.discard((address.thread_id, lease.fence))
-                    self.give_back(lease.fence)
+                    if self._database.unknown_outcomes > unknown_before:
+                        is_only_writer = False
+                    self._end(address, lease.fence, None if is_only_writer else fences)
+
+    def _end(self, address: Address, fence: int, fences: Fences | None) -> None:
+        """Release a lease.
+
+        Args:
+            address: The address of the lease.
+            fence: The fence of the lease.
+            fences: None if no commit of this owner or of an earlier one can arrive any
+                more. Otherwise, the store refuses such commits before the lease is
+                released. If that fails, the lease expires, and its next owner does it.
+        """
+        if fences is not None:
+            try:
+                fences(address, fence + 1)
+            except StoreError:
+                self.let_expire(fence)
+                return
+        self.give_back(fence)
 
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
         """Return the owner of the lease at *address* and the run's live state.

@@ -292,6 +292,29 @@ def test_a_statement_that_arrives_after_all_is_refused(postgres_url: str) -> Non
         assert outcome.has_landed
 
 
+def test_a_late_statement_to_settle_changes_nothing(postgres_url: str) -> None:
+    """Its client has asked again on another connection, and has gone on."""
+    from flowpregel.plugins.postgres import PostgresStore
+    from flowpregel.plugins.postgres.database import connect_to_server
+    from flowpregel.plugins.postgres.once import LandingSlot
+
+    slot = LandingSlot()
+    with (
+        PostgresStore(postgres_url) as store,
+        connect_to_server(postgres_url) as connection,
+    ):
+        store.put(NAMESPACE, "k", {})
+        late = LandingSlot(slot.id, slot.send(), sent=slot.sent)
+        slot.settle(connection)
+        land = "SELECT flowpregel.land(%s::bytea, %s::bigint, 'kept')"
+        connection.execute(land, (slot.id, slot.send()))
+
+        assert late.settle(connection) is None
+        outcome = slot.settle(connection)
+
+    assert outcome == (True, "kept")
+
+
 def test_a_client_in_doubt_for_very_long_is_not_answered(postgres_url: str) -> None:
     """Its row may have been removed; that must not be taken for a commit that has not
     landed.
