@@ -16,8 +16,8 @@ doubt can *settle* the number::
     this number, void           has not, and never will: it is repeated
     a smaller one, or none      is made void, as above: if the statement of the dead
                                 connection still arrives, it is refused
-    a greater one               was settled before: the client has gone on, and this is a
-                                repeated question that arrives late
+    a greater one               was settled before: the client has gone on, and this
+                                is a repeated question that arrives late
 
 A transaction that has not ended keeps the row locked, so settling waits for it. Commits
 of other writes do not change the row.

@@ -14,6 +14,7 @@ import pytest
 
 from flowpregel._core.records import Raised, Returned, Withdrawn
 from flowpregel.errors import NodeTimeoutError, WorkerDiedError
+from flowpregel.executors.base import Backlog
 from flowpregel.executors.processes.coordinator import worker_process
 from flowpregel.executors.processes.wire import protocol, serialization
 from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG
@@ -248,6 +249,29 @@ def test_a_task_that_shows_no_sign_of_life_is_stopped(
     assert (
         silent <= time.monotonic() - signed if is_alive else stopped - began <= silent
     )
+
+
+def test_a_task_that_was_held_back_has_its_whole_idle_time_again(
+    pool_of: PoolMaker,
+) -> None:
+    """Its reader has caught up in the middle of an idle time."""
+    idle = 0.2
+    backlog = Backlog(limit=1)
+    pool, events = pool_of(1, grace=LONG), Events(backlog)
+    job = job_of(timeout=TimeoutPolicy(idle_timeout=idle))
+    pool.start([job], events)
+    worker = pool.worker().ready()
+    order = worker.order()
+    worker.send(protocol.EMITTED, order.number, serialization.pack("chunk").data)
+    assert "chunk" == events.chunk()
+    pool.elapse(1.75 * idle)
+    assert not worker.process.has_stop_signal()
+
+    caught_up = time.monotonic()
+    backlog.clear()
+    pool.until(worker.process.has_stop_signal)
+
+    assert idle <= time.monotonic() - caught_up
 
 
 def test_reading_a_result_may_take_what_is_left_and_the_grace(

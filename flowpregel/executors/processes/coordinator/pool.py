@@ -315,10 +315,10 @@ class Pool(TaskPool):
         if task is None or task.execution.stopping is not None:
             return
         now = time.monotonic()
-        if worker.link.is_paused():
-            # While the link is not read, no sign of life can arrive, so the idle time
-            # starts now.
-            task.execution.alive = now
+        # While the link is not read, no sign of life can arrive. So the idle time
+        # starts when the link is read again.
+        heard = now if worker.link.is_paused() else worker.link.read_since
+        task.execution.alive = max(task.execution.alive, heard)
         limit = task.next_limit()
         if limit.at <= now:
             self._stop(task, limit)

@@ -21,6 +21,7 @@ its own end:
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -80,6 +81,8 @@ class CoordinatorLink:
         """True while the link and the pipes are left unread until the worker's output
         is written.
         """
+        self.read_since: float = 0.0
+        """The end of the last pause, in monotonic seconds."""
         self.stopped_reading: bool = False
         """True if nothing more is read from the worker."""
 
@@ -115,6 +118,7 @@ class CoordinatorLink:
         """Read the link again, if it was left unread for a run."""
         if self.paused_for is not None:
             self.paused_for = None
+            self.read_since = time.monotonic()
             self.watch()
 
     def pause_for_output(self) -> None:
@@ -127,6 +131,7 @@ class CoordinatorLink:
         """Read the link and the pipes again, if they were left unread for output."""
         if self.awaits_output:
             self.awaits_output = False
+            self.read_since = time.monotonic()
             self.watch()
             self.watch_pipes()
 
