@@ -10,6 +10,7 @@ more::
 
 from __future__ import annotations
 
+import random
 import selectors
 import socket
 import tempfile
@@ -53,8 +54,6 @@ class Cut(Enum):
     """
 
 
-AT_ONCE: Final = (Cut.BEFORE, Cut.AFTER, Cut.DURING)
-"""Those of which the server gets nothing later."""
 Decide: TypeAlias = Callable[[], Cut | None]
 
 
@@ -206,3 +205,24 @@ def cutting(
             yield proxy
         finally:
             proxy.close()
+
+
+@contextmanager
+def delivering(proxy: CuttingProxy, seed: int) -> Iterator[None]:
+    """Deliver the messages that arrive late, at random instants within a second, while
+    the context is open.
+    """
+    luck, is_over = random.Random(seed), threading.Event()
+
+    def deliver() -> None:
+        while not is_over.wait(luck.uniform(0.0, 1.0)):
+            with suppress(OSError):
+                proxy.deliver()
+
+    thread = threading.Thread(target=deliver)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

@@ -3,9 +3,9 @@ of threads.
 
 Claimants take the lease of a thread, commit some checkpoints under it, and give it
 back; some take it over from others. Meanwhile processes are killed at random instants,
-or stopped (SIGSTOP) and continued; in PostgreSQL answers to commits are lost as well.
-Under a lease a claimant reads the newest number that a thread has, and commits those
-that follow. A checker finds, after each round:
+or stopped (SIGSTOP) and continued; in PostgreSQL answers to commits are lost, and
+commits arrive late, as well. Under a lease a claimant reads the newest number that a
+thread has, and commits those that follow. A checker finds, after each round:
 
 * a number that was committed twice, or by a lease older than that of the number before:
   two owners have committed at the same time;
@@ -37,7 +37,7 @@ from typing import Any, Final
 from flowpregel import _fault
 from flowpregel._core.records import Address, Batch, Checkpoint
 from flowpregel.errors import CommitUnknownError, FlowPregelError, ThreadBusyError
-from tests.cutting_proxy import AT_ONCE, Cut, cutting
+from tests.cutting_proxy import Cut, cutting, delivering
 from tests.postgres_server import serving, why_not
 
 ROOT: Final = Path(__file__).parents[2]
@@ -419,9 +419,9 @@ def soak_postgres(folder: Path, server: Any, *, seconds: float, seed: int) -> bo
     cuts = random.Random(seed)
 
     def decide() -> Cut | None:
-        return cuts.choice(AT_ONCE) if cuts.random() < _CUT_SHARE else None
+        return cuts.choice([*Cut]) if cuts.random() < _CUT_SHARE else None
 
-    with cutting(server, decide) as proxy:
+    with cutting(server, decide) as proxy, delivering(proxy, seed):
         return LeaseSoak(proxy.url, server.url, folder, seed).run(seconds)
 
 

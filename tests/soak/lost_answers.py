@@ -6,7 +6,8 @@ each round a checker looks for an order in which all of them can have happened, 
 after the other:
 
 * in PostgreSQL the clients are behind a proxy that cuts connections as they commit:
-  before the server gets the commit, after it has answered, or in between;
+  before the server gets the commit, which may also arrive later, after it has
+  answered, or in between;
 * in LMDB they are processes that are killed at random instants.
 
 The exit status is 1 if a history has no such order.
@@ -27,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.cutting_proxy import AT_ONCE, Cut, cutting
+from tests.cutting_proxy import Cut, cutting, delivering
 from tests.postgres_server import Server, serving, why_not
 from tests.soak.histories import HistoryClient, histories_in, violations_in
 
@@ -93,7 +94,7 @@ def soak_postgres(folder: Path, server: Server, *, seconds: float, seed: int) ->
     def decide() -> Cut | None:
         if cuts.random() > _CUT_SHARE:
             return None
-        cut = cuts.choice(AT_ONCE)
+        cut = cuts.choice([*Cut])
         rounds.counts[f"commits cut off {cut.name.lower()}"] += 1
         return cut
 
@@ -110,7 +111,7 @@ def soak_postgres(folder: Path, server: Server, *, seconds: float, seed: int) ->
         for thread in threads:
             thread.join()
 
-    with cutting(server, decide) as proxy:
+    with cutting(server, decide) as proxy, delivering(proxy, seed):
         rounds.run(seconds, clients)
     return rounds.report("PostgreSQL, connections cut as they commit")
 
