@@ -308,7 +308,7 @@ def signal(name: str) -> CallFuture[Any]:
     """
     if not isinstance(name, str):
         raise TypeError(f"signal({name!r}): use a text, the name of the signal")
-    return _received(name)
+    return _receive_signal(name)
 
 
 class _SleepTask(TaskFunction[[float | None, End | None], float]):
@@ -404,7 +404,7 @@ _until = _WaitTask(_wait_until, TaskOptions(name="sleep until", version="1"))
 
 
 @task(name="signal", version="1")
-async def _received(name: str) -> Any:
+async def _receive_signal(name: str) -> Any:
     import asyncio  # noqa: PLC0415 - as above
 
     job = current_scope("signal()").job

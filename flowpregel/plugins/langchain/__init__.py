@@ -15,7 +15,8 @@ except ImportError as error:
     ) from error
 
 from flowpregel.plugins.langchain.agent import AgentState, create_react_agent
-from flowpregel.plugins.langchain.messages import MessagesState, add_messages
+from flowpregel.plugins.langchain.messages import MessagesState
+from flowpregel.plugins.langchain.messages import add_langchain_messages as add_messages
 from flowpregel.plugins.langchain.tools import (
     InjectedState,
     InjectedStore,

@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph import END, CompiledStateGraph, StateGraph
 from flowpregel.managed import RemainingSteps
-from flowpregel.plugins.langchain.messages import add_messages
+from flowpregel.plugins.langchain.messages import add_langchain_messages
 from flowpregel.plugins.langchain.tools import (
     ONE_CALL,
     ToolNode,
@@ -40,7 +40,7 @@ STRUCTURED: Final = "generate_structured_response"
 class AgentState(TypedDict):
     """The state of an agent; derive from it to add keys."""
 
-    messages: Annotated[Sequence[BaseMessage], add_messages]
+    messages: Annotated[Sequence[BaseMessage], add_langchain_messages]
     remaining_steps: NotRequired[RemainingSteps]
     structured_response: NotRequired[Any]
 

@@ -30,12 +30,12 @@ from typing_extensions import TypedDict
 from flowpregel import carry
 from flowpregel.config import get_config
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph import add_messages as merged_messages
+from flowpregel.graph import add_messages
 from flowpregel.plugins import EndedTask, ModelMessage
 from flowpregel.runtime import get_runtime, is_inside_run
 
 
-def add_messages(
+def add_langchain_messages(
     left: Any = None,
     right: Any = None,
     *,
@@ -43,9 +43,10 @@ def add_messages(
 ) -> Any:
     """Return *left* with the messages of *right*: new ones added, known ids replaced.
 
-    It does the same as `flowpregel.graph.add_messages`, but all become LangChain's
-    messages: dicts, ``("user", "hi")`` pairs and plain texts too; the chunks of a
-    stream become whole.
+    The package offers this function as ``add_messages``. It merges as
+    `flowpregel.graph.add_messages` does, but converts every message to a LangChain
+    message: dicts, ``("user", "hi")`` pairs and plain texts too. Chunks of a stream
+    become complete messages.
 
     Args:
         left: The list, or one message.
@@ -58,6 +59,7 @@ def add_messages(
         ValueError: A `RemoveMessage` names an id that is not in the list.
 
     Example:
+        >>> from flowpregel.plugins.langchain import add_messages
         >>> [hi] = add_messages([], ("user", "hi"))
         >>> hi.type, hi.content
         ('human', 'hi')
@@ -67,8 +69,8 @@ def add_messages(
             f"format={format!r}; use 'langchain-openai', or leave it out"
         )
     if left is None and right is None:
-        return partial(add_messages, format=format)
-    merged = merged_messages(_converted(left), _converted(right))
+        return partial(add_langchain_messages, format=format)
+    merged = add_messages(_converted(left), _converted(right))
     if format is None:
         return merged
     openai_messages = langchain.convert_to_openai_messages(merged)
@@ -91,7 +93,7 @@ def _converted(messages: Any) -> list[Any] | None:
 class ChatState(TypedDict):
     """A state with a list of LangChain's messages; derive from it to add keys."""
 
-    messages: Annotated[list[AnyMessage], add_messages]
+    messages: Annotated[list[AnyMessage], add_langchain_messages]
 
 
 MessagesState = ChatState
