@@ -166,7 +166,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         >>> did_you_mean("timeot", ["name", "timeout"])
         ". Did you mean 'timeout'?"
     """
-    from difflib import get_close_matches  # noqa: PLC0415 - only for who has misspelled a name
+    from difflib import get_close_matches  # noqa: PLC0415 - for misspelled names only
 
     close = get_close_matches(name, [*known], n=1)
     return f". Did you mean {close[0]!r}?" if close else ""

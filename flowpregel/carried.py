@@ -145,10 +145,11 @@ def _observed() -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _propagators() -> tuple[Any, ...]:
-    from opentelemetry.baggage.propagation import (  # noqa: PLC0415 - only for who uses it
+    # OpenTelemetry is imported only in programs that use it.
+    from opentelemetry.baggage.propagation import (  # noqa: PLC0415
         W3CBaggagePropagator,
     )
-    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - as above
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
         TraceContextTextMapPropagator,
     )
 
@@ -176,7 +177,7 @@ def brought(carried: Carried) -> Context:
 
 def _attach(headers: Mapping[str, str]) -> None:
     try:
-        import opentelemetry.context as tracing  # noqa: PLC0415 - only where the caller uses it
+        import opentelemetry.context as tracing  # noqa: PLC0415 - if the caller uses it
     except ImportError:
         # A machine of a cluster may lack OpenTelemetry. The headers are not lost,
         # because `_brought` has them.

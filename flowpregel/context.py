@@ -210,7 +210,7 @@ class Scope:
         position = job.run.thread_id, job.step.namespace, job.step.step
         seed = int(text_digest(*position, *job.task.stream, used), 16)
         try:
-            from numpy.random import default_rng  # noqa: PLC0415 - only where it is installed
+            from numpy.random import default_rng  # noqa: PLC0415 - if it is installed
         except ImportError:
             return Random(seed)
         return default_rng(seed)

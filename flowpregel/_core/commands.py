@@ -165,7 +165,7 @@ def _method_of(target: Any, name: str) -> Any:
 def is_coroutine_function(target: Any) -> bool:
     """Return whether calling *target* gives a coroutine."""
     target = target_of_partial(target)
-    call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is inspected
+    call = getattr(target, "__call__", None)  # noqa: B004 - the method is inspected
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
 
 
@@ -173,7 +173,8 @@ def is_generator_function(target: Any) -> bool:
     """Return whether calling *target* gives a generator, sync or async."""
     target = target_of_partial(target)
     if not inspect.isroutine(target) and not isinstance(target, type):
-        target = getattr(type(target), "__call__", target)  # noqa: B004 - it is inspected
+        # The method itself is inspected below.
+        target = getattr(type(target), "__call__", target)  # noqa: B004
     return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
 
 

@@ -423,7 +423,8 @@ class Superstep:
             return
         try:
             cache_keys.claim_result(task, task.node.cache)
-        except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
+        except Exception as error:  # noqa: BLE001
+            # A user's `key_func` raised the error, and the call fails with it.
             self._settle(task, Raised(error))
         else:
             self._lookups.append(task)

@@ -424,7 +424,7 @@ class Engine:
                     effect = run.steps.send(reply)
                 else:
                     effect = run.steps.throw(failure)
-            except BaseException as error:  # noqa: BLE001 - the error is the run's result
+            except BaseException as error:  # noqa: BLE001 - it is the run's result
                 run.end = error
                 break
             if isinstance(effect, Wait):

@@ -511,7 +511,8 @@ class RunExecutors:
         """Return the executor for coroutines of *node*."""
         if self.loop is None and node.role == "leaf" and not node.is_task:
             raise async_in_sync_run(node.name)
-        import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415 - imports asyncio
+        # The module imports asyncio, which sync programs do not need.
+        import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415
 
         return self._once("loop", lambda: on_loops.CoroutineExecutor(self.loop))
 

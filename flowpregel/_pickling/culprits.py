@@ -59,7 +59,7 @@ def why_refused(value: Any, encode: Callable[[Any], object]) -> str | None:
         encode(value)
     except RecursionError:
         return "it is nested too deeply"
-    except BaseException as error:  # noqa: BLE001 - a class may raise anything while it is pickled
+    except BaseException as error:  # noqa: BLE001 - a user's class may raise any error
         return f"{type(error).__name__}: {error}"
     return None
 

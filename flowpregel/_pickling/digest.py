@@ -403,7 +403,7 @@ class _Feeder:
             return
         try:
             parts = _reduced(value)
-        except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
+        except Exception as error:  # noqa: BLE001 - raised by a user's `__reduce__`
             self._refuse(value, error)
             return
         if self._fields is not None:

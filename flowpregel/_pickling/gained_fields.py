@@ -166,7 +166,8 @@ def _without(
     """Return *parts*, the reduction of *value*, without the fields *names*."""
     maker, arguments, *rest = parts
     kind: Any = type(value)
-    if issubclass(kind, tuple) and maker is copyreg.__newobj__:  # type: ignore[attr-defined]
+    newobj = copyreg.__newobj__  # type: ignore[attr-defined]
+    if issubclass(kind, tuple) and maker is newobj:
         return maker, (kind, *_without_last(arguments[1:], kind._fields, names)), *rest
     if not rest:
         return parts

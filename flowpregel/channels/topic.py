@@ -44,7 +44,8 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
     @property
     def UpdateType(self) -> Any:
         """The type of one write."""
-        return Union[self.typ, list[self.typ]]  # type: ignore[name-defined]  # noqa: UP007 - may be text
+        typ: Any = self.typ
+        return Union[typ, list[typ]]  # noqa: UP007 - the type may be a text
 
     def update(self, values: Sequence[Value | list[Value]]) -> bool:
         """Add the writes to the items, or replace the items, and return whether the

@@ -480,7 +480,8 @@ def _output_of_last_run(
     Raises:
         ConfigurationError: There is no such thread, and *wait* is False.
     """
-    from flowpregel._inspection.run_tasks import last_run  # noqa: PLC0415 - keeps --help fast
+    # Imported here to keep `flowpregel --help` fast.
+    from flowpregel._inspection.run_tasks import last_run  # noqa: PLC0415
 
     history = last_run(saver, Address(thread_id))
     if not history:

@@ -272,8 +272,9 @@ def open_saver(
         ConfigurationError: No plug-in has the scheme of the URL, or the plug-in's saver
             lacks methods that the commands need.
     """
-    from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415 - fast --help
-    from flowpregel.storage.options import StoreOptions  # noqa: PLC0415 - fast --help
+    # Imported here to keep `flowpregel --help` fast.
+    from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
+    from flowpregel.storage.options import StoreOptions  # noqa: PLC0415
 
     key_file = os.environ.get(KEY_FILE)
     key = read_key(key_file) if key_file else None

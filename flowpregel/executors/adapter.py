@@ -67,7 +67,7 @@ class FuturesExecutor(Executor):
                 code = job.task.code or codes.code_of(job.task.node)
                 body, _ = pack_job(job, None)
                 future = self._engine.submit(perform_packed, code.data, body, _HERE)
-            except Exception as error:  # noqa: BLE001 - the task's failure, told as such
+            except Exception as error:  # noqa: BLE001 - the task fails with the error
                 mailbox.post(Ended(*job.key, Raised(error)))
                 continue
             self._futures[job.key] = future
@@ -131,7 +131,8 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
             # the run, which could exit them.
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
-    except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
+    except BaseException as error:  # noqa: BLE001
+        # An error that escapes could end the engine's worker.
         return None, messages.pack_outcome(Raised(error), "?")
     return watch.stop("futures"), messages.pack_outcome(outcome, job.task.name)
 

@@ -168,7 +168,7 @@ async def _await_each(steps: Generator[Any, Any, None]) -> None:
 
 def _is_cancelled_from_outside(error: BaseException) -> bool:
     """Return whether *error* cancels the asyncio task that runs the attempt."""
-    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`; loaded here anyway
+    import asyncio  # noqa: PLC0415 - `import flowpregel` does not load it
 
     task = asyncio.current_task()
     return (

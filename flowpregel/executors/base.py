@@ -163,7 +163,9 @@ class Executor(ABC):
         """Send the outcome to the task that made the *call*, or that saves a value."""
         call.reply.settle(outcome)
 
-    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:  # noqa: B027
+    def leave(  # noqa: B027 - an executor without processes has nothing to exit
+        self, contexts: Sequence[bytes], error: BaseException | None
+    ) -> None:
         """Exit the contexts of a run that has ended, in all other processes.
 
         This returns when every process that entered the contexts has exited them or has

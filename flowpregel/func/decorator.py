@@ -38,11 +38,17 @@ class TaskDecorator(Protocol):
     """
 
     @overload
-    def __call__(self, func: types.FirstRuntime[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, func: types.FirstRuntime[P, Co[R]], /
+    ) -> TaskFunction[P, R]: ...
     @overload
-    def __call__(self, func: types.FirstConfig[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, func: types.FirstConfig[P, Co[R]], /
+    ) -> TaskFunction[P, R]: ...
     @overload
-    def __call__(self, func: types.FirstWriter[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, func: types.FirstWriter[P, Co[R]], /
+    ) -> TaskFunction[P, R]: ...
     @overload
     def __call__(self, func: types.Open0[Co[R]], /) -> TaskFunction[..., R]: ...
     @overload
@@ -86,13 +92,21 @@ class TaskDecorator(Protocol):
         self, func: types.Writer2[A, B, Co[R]], /
     ) -> TaskFunction[[A, B], R]: ...
     @overload
-    def __call__(self, func: Callable[P, Co[R]], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-cannot-match, overload-overlap]
+    def __call__(  # type: ignore[overload-cannot-match, overload-overlap]
+        self, func: Callable[P, Co[R]], /
+    ) -> TaskFunction[P, R]: ...
     @overload
-    def __call__(self, func: types.FirstRuntime[P, R], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, func: types.FirstRuntime[P, R], /
+    ) -> TaskFunction[P, R]: ...
     @overload
-    def __call__(self, func: types.FirstConfig[P, R], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, func: types.FirstConfig[P, R], /
+    ) -> TaskFunction[P, R]: ...
     @overload
-    def __call__(self, func: types.FirstWriter[P, R], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, func: types.FirstWriter[P, R], /
+    ) -> TaskFunction[P, R]: ...
     @overload
     def __call__(self, func: types.Open0[R], /) -> TaskFunction[..., R]: ...
     @overload
@@ -130,7 +144,9 @@ class TaskDecorator(Protocol):
     @overload
     def __call__(self, func: types.Writer2[A, B, R], /) -> TaskFunction[[A, B], R]: ...
     @overload
-    def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...  # type: ignore[overload-cannot-match]
+    def __call__(  # type: ignore[overload-cannot-match]
+        self, func: Callable[P, R], /
+    ) -> TaskFunction[P, R]: ...
     @overload
     def __call__(
         self, func: None = None, /, **options: Unpack[TaskKeywords]

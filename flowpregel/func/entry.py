@@ -159,7 +159,9 @@ class entrypoint(EntrypointOptions):
         save: SaveT
 
     @overload
-    def __new__(cls, func: Callable[P, Coroutine[Any, Any, R]], /) -> Flow[P, R]: ...  # type: ignore[misc]
+    def __new__(  # type: ignore[misc]
+        cls, func: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Flow[P, R]: ...
     @overload
     def __new__(cls, func: Callable[P, R], /) -> Flow[P, R]: ...  # type: ignore[misc]
     @overload

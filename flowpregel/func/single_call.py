@@ -240,7 +240,8 @@ def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..
     body.__name__ = task.name
     body.__doc__ = task.__doc__
     if store == DEFAULT_STORE:
-        from flowpregel.func.default_store import default_store  # noqa: PLC0415 - imports the engine of stores
+        # The module imports the engine of stores.
+        from flowpregel.func.default_store import default_store  # noqa: PLC0415
 
         store = default_store(f"{task.name}.run")
     flow: Flow[..., Any] = flow_of_body(

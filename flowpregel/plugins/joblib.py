@@ -85,7 +85,8 @@ def run_batch(batch: JoblibBatch) -> list[Any]:
     return results
 
 
-class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is not typed
+# joblib has no types, so its class is Any to mypy.
+class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
     """A backend of joblib whose batches are calls of a run.
 
     Args:

@@ -315,12 +315,13 @@ class GraphDefinition:
             return cache
         # The imports are kept out of `import flowpregel`, because no worker needs
         # savers and caches.
-        from flowpregel.cache.memory import InMemoryCache  # noqa: PLC0415 - as above
-        from flowpregel.checkpoint.memory import InMemorySaver  # noqa: PLC0415 - as above
+        from flowpregel.cache.memory import InMemoryCache  # noqa: PLC0415
+        from flowpregel.checkpoint.memory import InMemorySaver  # noqa: PLC0415
 
         if isinstance(self.saver, InMemorySaver):
             return _CACHES.setdefault(self.saver, InMemoryCache())
-        from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415 - imports lmdb
+        # This module imports lmdb, too.
+        from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
 
         if not isinstance(self.saver, DurableSaver):
             return None

@@ -40,7 +40,8 @@ def json_schema_of(
         raise ConfigurationError(
             "a JSON Schema needs pydantic, which is not installed: pip install pydantic"
         )
-    from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - as in model_of
+    # pydantic is slow to import and seldom needed.
+    from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415
 
     class Lenient(GenerateJsonSchema):
         def handle_invalid_for_json_schema(
@@ -66,7 +67,9 @@ def model_of(
     """
     try:
         import pydantic  # noqa: PLC0415 - slow to import, and seldom needed
-        import typing_extensions  # noqa: PLC0415 - pydantic brings it; knows its own TypedDict too
+
+        # pydantic installs this package, whose `TypedDict` may be in *typ*.
+        import typing_extensions  # noqa: PLC0415
     except ImportError:
         return typ
     typ = without(_WRAPPERS, typ)

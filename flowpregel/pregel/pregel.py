@@ -469,7 +469,8 @@ class Pregel:
                 of the run's output, instead of raising it.
             keywords: As `invoke` takes them.
         """
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
+        # Imported here because few programs need it.
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
         pairs, limit = configs_of(inputs, config, keywords)
         limit = limit or min(32, max(1, len(pairs)))

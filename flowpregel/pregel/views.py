@@ -27,7 +27,8 @@ def view_of(
     """
     if sys.stderr.isatty() and not is_notebook():
         try:
-            from flowpregel.pregel.live_view import LiveView  # noqa: PLC0415 - needs rich
+            # The module needs rich, which may not be installed.
+            from flowpregel.pregel.live_view import LiveView  # noqa: PLC0415
         except ImportError:
             pass
         else:

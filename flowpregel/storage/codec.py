@@ -208,7 +208,7 @@ class PythonCodec:
         try:
             _Pickler(file, PROTOCOL, buffer_callback=keep_inside).dump(value)
             data = file.getvalue()
-        except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
+        except Exception:  # noqa: BLE001 - a user's class may raise any error
             buffers.clear()
             data = _encode_by_value(value)
         main = _describe_main() if b"__main__" in data else b""

@@ -160,7 +160,8 @@ class CommitQueue:
         fault("store.commit.begin")
         try:
             results = self._attempt([request.work for request in group])
-        except Exception as error:  # noqa: BLE001 - raised in the OS thread of the request
+        except Exception as error:  # noqa: BLE001
+            # The error is raised again in the OS thread that made the request.
             if len(group) == 1:
                 group[0].outcome.set_exception(error)
                 return

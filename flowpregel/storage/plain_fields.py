@@ -75,11 +75,15 @@ class _FieldsReader(pickle.Unpickler):
         return _PlainValue
 
 
-class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes any key
+# The base class is the unpickler written in Python, because the one written in C hashes
+# dict keys of any type, and the hash of a nested tuple can take exponential time.
+class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001
     append: Callable[[Any], None]
     pop_mark: Callable[[], list[Any]]
     stack: list[Any]
-    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # noqa: SLF001 - as above
+    dispatch: ClassVar[dict[int, Any]] = dict(
+        pickle._Unpickler.dispatch  # noqa: SLF001 - as above
+    )
 
     def find_class(
         self,

@@ -24,6 +24,7 @@ from tests.house.measure import PACKAGE, ROOT, is_layout
 
 BROKEN: Final = Path(__file__).with_name("broken.toml")
 FILE_LINES: Final = 450
+LINE_COLUMNS: Final = 88
 FUNCTION_LINES: Final = 40
 TEST_LINES: Final = 60
 COMPLEXITY: Final = 12
@@ -311,6 +312,17 @@ def no_noun(source: Source) -> Iterator[str]:
                 yield f"{source.name}:{node.lineno} parameter {name}"
 
 
+def long_line(source: Source) -> Iterator[str]:
+    """Yield lines of more than 88 columns.
+
+    ruff does not count a trailing ``# noqa`` or ``# type: ignore`` with its reason. The
+    reason of a long line stands on a line of its own above.
+    """
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if len(line) > LINE_COLUMNS:
+            yield f"{source.name}:{number} {len(line)} columns"
+
+
 def skipped_format(source: Source) -> Iterator[str]:
     """Yield comments that keep the formatter away."""
     if "fmt:" not in source.text:
@@ -329,6 +341,7 @@ RULES: Final[dict[str, Callable[[Source], Iterator[str]]]] = {
     "banned_phrase": banned_phrase,
     "banned_message": banned_message,
     "no_noun": no_noun,
+    "long_line": long_line,
     "skipped_format": skipped_format,
 }
 FOR_ALL_FILES: Final = ("large_file", "long_function", "skipped_format")

@@ -110,8 +110,9 @@ def _listener(host: str, port: int) -> socket.socket:
 
 def _guard(host: str, port: int, *, actions: bool) -> RequestGuard:
     """Return the guard of a server that listens on *host* and *port*."""
-    from flowpregel.plugins.page.app import ACTION_PATHS  # noqa: PLC0415 - an extra
-    from flowpregel.plugins.page.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
+    # These modules need the packages of an extra.
+    from flowpregel.plugins.page.app import ACTION_PATHS  # noqa: PLC0415
+    from flowpregel.plugins.page.guard import LOOPBACK, RequestGuard  # noqa: PLC0415
 
     hosts: tuple[str, ...] = LOOPBACK
     if host not in LOOPBACK:
@@ -137,7 +138,8 @@ def report_command(thread: str, output: str, store: str | None) -> None:
     The file needs no server and no network, and runs nothing of the user's. Only you
     may read it: it shows arguments and results.
     """
-    from flowpregel.plugins.page.pages import run_report  # noqa: PLC0415 - keeps --help fast
+    # Imported here to keep `flowpregel --help` fast.
+    from flowpregel.plugins.page.pages import run_report  # noqa: PLC0415
 
     with open_to_read(store) as saver:
         page = run_report(saver, thread).encode()

@@ -202,7 +202,7 @@ def _captures(target: Any) -> Iterator[tuple[str, Any]]:
 def _size_of(value: Any) -> int:
     try:
         return len(dumps(value))
-    except Exception:  # noqa: BLE001 - it is of no interest here why it cannot be pickled
+    except Exception:  # noqa: BLE001 - a user's object may raise any error
         return 0
 
 

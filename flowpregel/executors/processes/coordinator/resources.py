@@ -57,7 +57,9 @@ def amounts_of(
     gpus = _gpus()
     amounts: dict[str, float] = {"cpus": cpus, "memory": _memory(), "gpus": len(gpus)}
     for name, value in (limits or {}).items():
-        amount: Any = bytes_of(value) if name == "memory" else value  # type: ignore[arg-type]
+        amount: Any = value
+        if name == "memory":
+            amount = bytes_of(amount)
         if (
             isinstance(amount, bool)
             or not isinstance(amount, int | float)

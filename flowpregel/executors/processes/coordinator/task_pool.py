@@ -352,7 +352,8 @@ class TaskPool(ABC):
             else:
                 task.code.measured(seconds)
             outcome = messages.PackedOutcome(frame.body, worker.reader.open, at)
-        except Exception as error:  # noqa: BLE001 - no outcome, or its shared memory is gone
+        except Exception as error:  # noqa: BLE001
+            # The frame holds no outcome, or the outcome's shared memory is gone.
             outcome = unreadable_result(name, error)
         if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = task.stopped()
@@ -430,7 +431,8 @@ class TaskPool(ABC):
         try:
             method, args, kwargs = serialization.unpack(frame.body, None, REQUEST.size)
             if method.startswith("_"):
-                raise AttributeError(method)  # noqa: TRY301 - raised in the caller like any other
+                # The worker's call gets this error as it gets an error of the store.
+                raise AttributeError(method)  # noqa: TRY301
             value = getattr(task.job.run.store, method)(*args, **kwargs)
             outcome: Outcome = Returned(((RETURN, value),))
         except BaseException as error:  # noqa: BLE001 - the caller's to see

@@ -78,7 +78,8 @@ class Watchdog:
 
 def _log_stack_of(watched: threading.Thread) -> None:
     """Log the stack of the OS thread *watched*."""
-    frame = sys._current_frames().get(watched.ident or 0)  # noqa: SLF001 - there is no other way
+    # No public function gives the stack of another OS thread.
+    frame = sys._current_frames().get(watched.ident or 0)  # noqa: SLF001
     if frame is None:
         return
     code = frame.f_code

@@ -182,9 +182,10 @@ class CoordinatorLink:
                 self._handlers[frame.kind](self._worker, frame)
         except GarbageError as error:
             problem = f"it sent garbage on its link ({error})"
-        except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
-            # The error must not escape: only this worker is lost, and other runs and
-            # tasks must not fail because of it.
+        except BaseException as error:  # noqa: BLE001
+            # A user's class may raise any error while a message is unpickled. The error
+            # must not escape: only this worker is lost, and other runs and tasks must
+            # not fail because of it.
             problem = unreadable_message(error)
         if problem:
             self._worker.on_link_failed(problem)

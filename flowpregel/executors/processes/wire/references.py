@@ -139,7 +139,7 @@ class References:
         search = _Search()
         try:
             search.run(code)
-        except Exception:  # noqa: BLE001 - a user's object may raise anything when it is asked
+        except Exception:  # noqa: BLE001 - a user's object may raise any error
             return None
         return search.references
 
@@ -278,7 +278,8 @@ class _Search:
     def _visit_function(self, function: types.FunctionType) -> None:
         if found_by_name(function) or wrapper_of(function) is not None:
             return
-        from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415 - loaded by now
+        # cloudpickle has been imported by the time a function is pickled by value.
+        from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415
 
         # The function's dict of attributes is read with the other parts of the
         # function, so the search skips the dict.
@@ -435,9 +436,12 @@ def _is_of_immutable_library(value: Any) -> bool:
 
 
 _VISIT_BY_KIND: Final[dict[type, Callable[[_Search, Any], None]]] = {
-    **dict.fromkeys((list, set), _Search._visit_items),  # noqa: SLF001 - its own table
-    **dict.fromkeys((tuple, frozenset), _Search._visit_tuple),  # noqa: SLF001
-    **dict.fromkeys((staticmethod, classmethod), _Search._visit_wrapped),  # noqa: SLF001
+    list: _Search._visit_items,  # noqa: SLF001 - the table belongs to the class
+    set: _Search._visit_items,  # noqa: SLF001
+    tuple: _Search._visit_tuple,  # noqa: SLF001
+    frozenset: _Search._visit_tuple,  # noqa: SLF001
+    staticmethod: _Search._visit_wrapped,  # noqa: SLF001
+    classmethod: _Search._visit_wrapped,  # noqa: SLF001
     **dict.fromkeys(_NAMED_CALLS, _Search._visit_named_call),  # noqa: SLF001
     dict: _Search._visit_mapping,  # noqa: SLF001
     types.FunctionType: _Search._visit_function,  # noqa: SLF001

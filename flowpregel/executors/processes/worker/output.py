@@ -105,7 +105,8 @@ class LogSender(logging.Handler):
                 "task_id": None if job is None else job.task.id,
             }
             body = pickle.dumps(_fields_of(record) | _fields_of_task(job) | ids)
-        except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
+        except Exception:  # noqa: BLE001
+            # A logging handler prints its own errors on stderr and never raises them.
             self.handleError(record)
             return
         self._link.send(protocol.LOGGED, self._link.task, body)
@@ -154,19 +155,24 @@ class Streams:
         ]
         """The raw streams that send printed text."""
         self._outputs: list[Any] = [*map(_text_on, self.forwarders)]
-        self._input: Any = open(0, closefd=False)  # noqa: SIM115 - as long as the process
+        self._input = _open_stdin()
 
     def current(self) -> tuple[Any, Any, Any]:
         """Return ``stdin``, ``stdout`` and ``stderr``. A stream that a task has closed
         is replaced by a new stream.
         """
         if _is_closed(self._input):
-            self._input = open(0, closefd=False)  # noqa: SIM115 - as long as the process
+            self._input = _open_stdin()
         for index, stream in enumerate(self._outputs):
             if _is_closed(stream):
                 self.forwarders[index] = StdoutForwarder(self._link, index + 1)
                 self._outputs[index] = _text_on(self.forwarders[index])
         return self._input, self._outputs[0], self._outputs[1]
+
+
+def _open_stdin() -> Any:
+    """Return a stream on file descriptor 0, which stays open when the stream closes."""
+    return open(0, closefd=False)
 
 
 def _text_on(printed: Any) -> io.TextIOWrapper:

@@ -81,10 +81,12 @@ def part_from_trackers() -> None:
     Every process of the program writes to these pipes. If a task made a shared one
     non-blocking, it would be non-blocking for the whole program.
     """
-    from multiprocessing import resource_tracker  # noqa: PLC0415 - loaded by loky anyway
+    # loky has imported both modules in a worker; `import flowpregel` must not.
+    from multiprocessing import resource_tracker  # noqa: PLC0415
 
-    from loky.backend import resource_tracker as loky_tracker  # noqa: PLC0415 - loaded anyway
+    from loky.backend import resource_tracker as loky_tracker  # noqa: PLC0415
 
-    trackers: tuple[Any, ...] = (resource_tracker, loky_tracker)
-    for fd in {tracker._resource_tracker._fd for tracker in trackers} - {None}:  # noqa: SLF001
+    modules: tuple[Any, ...] = (resource_tracker, loky_tracker)
+    trackers = [module._resource_tracker for module in modules]  # noqa: SLF001
+    for fd in {tracker._fd for tracker in trackers} - {None}:  # noqa: SLF001
         _linux.own_description(fd, os.O_WRONLY)

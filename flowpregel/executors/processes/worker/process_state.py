@@ -247,7 +247,8 @@ class ProcessState:
     # ------------------------------------------------ parts of the state
 
     def _set_environment(self, before: tuple[bool, dict[bytes, bytes]]) -> None:
-        os.environ = self._environment  # noqa: B003 - a task may have put another in its place
+        # A task may have assigned another object to `os.environ`.
+        os.environ = self._environment  # noqa: B003
         _, variables = before
         current = os.environb
         for name in [*current]:

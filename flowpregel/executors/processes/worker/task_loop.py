@@ -326,7 +326,8 @@ class Worker:
             job = messages.unpack_job(body, node, client.ask, self._reader.open)
         except TaskCancelled:
             raise
-        except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
+        except BaseException as error:  # noqa: BLE001
+            # A user's `__setstate__` may raise any error.
             cause = f"{type(error).__name__}: {error} (in the worker)"
             failure = TaskSerializationError(name, f"the {part}", part, cause)
             failure.__cause__ = error
