@@ -1,5 +1,5 @@
-"""Events in the bytes that workers have sent. The I/O thread posts them, and the OS
-thread of the run unpickles them.
+"""Events whose values are still the bytes that workers have sent. The I/O thread posts
+the events, and the OS thread of the run unpickles the values.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class UnreadEnd(UnreadEvent):
     caught: Collection[str] | None = None
     is_plain: bool = False
     seconds: float = inf
-    """The seconds that reading the end may take."""
+    """The longest time, in seconds, that unpickling the outcome may take."""
     earlier: Sequence[InFlight] = ()
     """Tasks of the same run that ended earlier. Their inputs are dropped with this
     event.
@@ -75,7 +75,7 @@ class UnreadEnd(UnreadEvent):
 
     @property
     def is_failure(self) -> bool:
-        """True if there is no result."""
+        """True if the attempt ended without a result."""
         outcome = self.outcome
         if isinstance(outcome, PackedOutcome | FailedStart):
             return outcome.is_failure

@@ -52,8 +52,8 @@ BATCH_SECONDS: Final = 0.010
 """Seconds for which a batch of tasks keeps a worker busy."""
 LARGEST_BATCH: Final = 1024
 OLDEST_EVERY: Final = 4
-"""The interval, in turns, at which the longest waiting task is served first, where
-priorities differ.
+"""The number of turns after which one turn goes to the task that has waited longest, if
+the tasks have different priorities.
 """
 _ROUNDING: Final = 1e-6
 StopReason: TypeAlias = TimeLimit | Literal["cancel"]
@@ -365,7 +365,7 @@ class Assignment:
     """The next steps of the pool."""
 
     starts: list[WorkerKind] = field(default_factory=list)
-    """The workers to start."""
+    """The kinds of the workers to start, one for each worker."""
     sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
     """The indices of workers, each with the tasks to send to the worker."""
     lacking: set[str] = field(default_factory=set)
@@ -407,7 +407,9 @@ class RemainingResources:
         """True if no worker runs a task."""
         gone = states.count(WorkerState.WAITING) + states.count(WorkerState.STOPPING)
         self.missing: int = min(limits.size, limits.keep) - (len(states) - gone)
-        """The number of workers that are missing from those that the pool keeps."""
+        """The number of workers that must be started, so that the pool has as many as
+        it keeps.
+        """
         self.reserved: set[str] = set()
         """The names of the resources that are reserved, because a task waits for them.
         """

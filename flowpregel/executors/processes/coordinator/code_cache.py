@@ -66,7 +66,8 @@ class Packing:
     """
     code: NodeCode
     references: References | None
-    """The objects that the code refers to, or None if it is packed for each call."""
+    """The objects that the code refers to, or None if the code is packed for each call.
+    """
 
 
 class PackedCodes:

@@ -1,4 +1,6 @@
-"""Reports on the end of a worker process and its cause, and figures about memory."""
+"""Reports of how and why a worker process has ended, and the memory that the process
+used.
+"""
 
 from __future__ import annotations
 

@@ -290,7 +290,9 @@ class Pool(TaskPool):
     def leave(
         self, contexts: Set[bytes], body: bytes, result: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have the workers exit *contexts*, and set *result* to one future an exit."""
+        """Have the workers exit *contexts*, and set *result* to a list of futures, one
+        for each exit that a worker has not confirmed yet.
+        """
         exits: list[Future[Any]] = []
         for worker in self.workers:
             if not worker.sent.contexts & contexts:

@@ -68,7 +68,8 @@ class WorkerConnections:
             self.fd_socket = FdSocket(fd_socket)
             self.stdout, far_stdout = _pipe(near, far)
             self.stderr, far_stderr = _pipe(near, far)
-            # Both processes read from this pipe, and the process that reads a token has
+            # Both processes read from this pipe: the worker to begin a task, and the
+            # coordinator to take a task back. The process that reads a task's token has
             # the task.
             self.tokens, self.tokens_write = _pipe(near, near)
             memory = new_shared_file(protocol.STATUS_SIZE)

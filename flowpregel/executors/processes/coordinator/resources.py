@@ -36,8 +36,8 @@ from flowpregel.policies import Resources, bytes_of
 
 OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
 _MEASURED_FROM: Final = 0.005
-"""The memory of a task is measured if the task runs for more seconds than this:
-measuring opens two files.
+"""Seconds that a task must run before its memory is measured. Measuring opens two
+files, which would slow down short tasks.
 """
 
 
@@ -123,13 +123,17 @@ class ResourceLedger:
         self._loop = loop
         self._finish = finish
         self._timer_due = inf
-        """The time at which a timer is due, because amounts change at that time."""
+        """The monotonic time at which amounts change next and a timer expires, or
+        infinity if no timer is set.
+        """
         self._needs: dict[object, Needs] = {}
         self._fitting: set[Needs] = set()
         """The needs that the pool can meet, if it is otherwise idle."""
         self.clock: Callable[[], float] = time.monotonic
         self._measured: set[InFlight] = set()
-        """The tasks whose worker's peak memory was reset when they began."""
+        """The tasks whose memory is measured: when each began, the kernel began to
+        record a new peak memory for its worker.
+        """
         self._rates: dict[str, RateWindow] = {}
         self._shared: dict[str, CrossProcessLimit] = {}
         for name, count in settings.amounts.items() if settings.limits_folder else ():

@@ -8,10 +8,11 @@
     a task's end -- post_behind -->  post, when it is its turn ->  mailbox
         (a timer) -- if that is stuck --------------------------> mailbox
 
-The unwritten output of a worker is bounded. Beyond the bound the worker is left unread,
-so that its full socket blocks it, and no memory fills up. The end of a task is posted
-after the task's output is written, so that the output is on the screen when the run
-returns. If the output cannot be written, the end is posted without waiting for it.
+The unwritten output of a worker is bounded. Beyond the bound, the coordinator stops
+reading from the worker. Then the worker's socket is full and blocks the worker, and the
+coordinator's memory does not fill up. The end of a task is posted after the task's
+output is written, so that the output is on the screen when the run returns. If the
+output cannot be written, the end is posted without waiting for it.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ class Unwritten:
         self.size: int = 0
         """The size of the output, in bytes."""
         self.is_full: bool = False
-        """True if the worker is left unread."""
+        """True if the output has exceeded its bound, so that nothing is read from the
+        worker.
+        """
         self.drops = False
         """True if output was dropped, which arrived although the worker was left
         unread.
@@ -196,7 +199,8 @@ class OutputThread:
         """Have *write* called for output of *size* bytes, and return whether to stop
         reading the worker.
 
-        If far too much output arrives all the same, it is dropped.
+        Output is dropped if far too much arrives although the worker should not be
+        read.
         """
         if unwritten.size > 2 * _MOST_UNWRITTEN:
             if not unwritten.drops:

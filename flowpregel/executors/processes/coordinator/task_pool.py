@@ -105,7 +105,9 @@ class TaskPool(ABC):
         self._events: defaultdict[Mailbox, list[UnreadEvent]] = defaultdict(list)
         """The events to post at the end of this loop turn."""
         self._behind: list[tuple[Mailbox, UnreadEnd]] = []
-        """The ends of tasks to post when the output of these tasks is written."""
+        """The ends of tasks, each with its mailbox. An end is posted after the task's
+        output is written.
+        """
         self._ended: defaultdict[Mailbox, list[InFlight]] = defaultdict(list)
         """The tasks that have just ended. Another OS thread drops their inputs, because
         that may run a `__del__`.
@@ -200,8 +202,8 @@ class TaskPool(ABC):
             return
         if task.needs is not None:
             self.resources.end(task)
-        # The outcome of a dead worker's task is not plain either: the error message
-        # shows the call's arguments, which must be unpickled for it.
+        # The error of a task whose worker died is read on the run's OS thread, too: its
+        # message shows the call's arguments, which must be unpickled.
         is_plain = not isinstance(
             outcome, Raised | messages.PackedOutcome | FailedStart
         )

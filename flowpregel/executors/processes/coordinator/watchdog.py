@@ -50,8 +50,8 @@ class Watchdog:
         self._awake.set()
 
     def close(self) -> None:
-        """End the watchdog, but do not wait for its OS thread: a log handler, which
-        that thread calls, may block for any time.
+        """End the watchdog without waiting for its OS thread, which may be blocked in a
+        log handler.
         """
         self._ended.set()
         self._awake.set()

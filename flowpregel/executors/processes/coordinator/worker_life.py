@@ -55,7 +55,7 @@ class WorkerEvent(IntEnum):
     READY = auto()
     """The initializer has run."""
     BEGAN = auto()
-    """The worker's first task does not wait for calls. It runs, or is about to begin.
+    """The worker's first task runs or is about to begin, and does not wait for calls.
     """
     CALLED = auto()
     """The running task waits for its calls."""

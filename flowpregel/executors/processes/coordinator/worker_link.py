@@ -76,7 +76,9 @@ class CoordinatorLink:
         self._pipes = {connections.stdout: 0, connections.stderr: STDERR}
         """The open pipes, each with the flags for the frames with its bytes."""
         self.paused_for: Mailbox | None = None
-        """The run whose reader is so far behind that the link is left unread."""
+        """The run for which the link is left unread, because the run has too many
+        unread chunks; None if there is no such run.
+        """
         self.awaits_output: bool = False
         """True while the link and the pipes are left unread until the worker's output
         is written.

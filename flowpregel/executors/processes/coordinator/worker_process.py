@@ -1,4 +1,4 @@
-"""A worker from the pool's point of view, with its state, its link and its tasks.
+"""The pool's record of one worker, with the worker's state, link and tasks.
 
 The constructor starts the process. It runs on the I/O thread, because that thread
 outlives the worker: the kernel sends a child its death signal when the OS *thread* that
@@ -53,7 +53,9 @@ from flowpregel.executors.processes.wire.protocol import (
 from flowpregel.executors.processes.wire.shared_memory import BufferReader
 
 _SLOW_AFTER: Final = 0.020
-"""Seconds without a task's end after which no more tasks are sent ahead of time."""
+"""Seconds without the end of a task after which a worker gets no more tasks ahead of
+time.
+"""
 _PARTING: Final = 0.5
 """Seconds that a worker may survive after its link has closed."""
 _START_TIMEOUT: Final = 120.0

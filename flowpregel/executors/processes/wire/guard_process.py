@@ -60,8 +60,9 @@ def end_processes_with(entries: set[bytes], since: float = 0.0) -> None:
 
 
 def search_processes(entries: set[bytes], since: float) -> tuple[list[int], list[int]]:
-    """Return the pids of other processes that began at *since* or later: those that
-    have one of *entries*, and those that may get one.
+    """Return two lists of pids of other processes that began at *since* or later: the
+    processes that have one of *entries* in their environment, and the programs whose
+    environment is still empty.
 
     A program that is being started has no environment for some microseconds, although
     its parent knows already that the start has succeeded.

@@ -1,4 +1,4 @@
-"""The contents of messages, which are jobs, and the outcomes of tasks and calls."""
+"""The contents of messages: jobs for workers, and the outcomes of tasks and calls."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> byt
 def _pack_items(items: ItemOutcomes | None, task: str) -> ItemOutcomes | None:
     """Return *items* with each result and each error packed as an outcome of its own.
 
-    So a result that cannot be pickled costs only its own item.
+    So if a result cannot be pickled, only its own item fails.
     """
     if items is None:
         return None
@@ -307,8 +307,8 @@ def _pack_error(
 
 
 class PackedOutcome:
-    """An outcome that was not unpickled yet. Only its tag was read, and its large
-    buffers were opened.
+    """An outcome that is still packed. Only its type is known, and its large buffers
+    are open.
 
     Args:
         data: The body of the frame.

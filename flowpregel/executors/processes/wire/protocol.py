@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-# These kinds of frames go down: from the coordinator to the worker.
+# The coordinator sends these kinds of frames to the worker.
 TASKS: Final = 2
 """Tasks to run, in order. The body is a pickled list of (number, digest of the code,
 code, digests of code to drop first, packed job). The code is the pickle of a node's
@@ -47,7 +47,7 @@ LEAVE: Final = 6
 number of the request.
 """
 
-# These kinds of frames go up: from the worker to the coordinator.
+# The worker sends these kinds of frames to the coordinator.
 READY: Final = 32
 """The worker has started, and has run the pool's initializer."""
 ENDED: Final = 33
@@ -90,13 +90,13 @@ UP: Final = frozenset(range(READY, REFUSED + 1))
 
 # These are the flags of frames.
 STOPPED: Final = 2
-"""ENDED: the stop signal reached the task."""
+"""Flag of ENDED: the stop signal reached the task."""
 CAUGHT: Final = 16
-"""ENDED: the task made calls."""
+"""Flag of ENDED: the task made calls."""
 STDERR: Final = 4
-"""PRINTED: the text is for stderr."""
+"""Flag of PRINTED: the text is for stderr."""
 STRUCTURED: Final = 8
-"""LOGGED: the record is structlog's."""
+"""Flag of LOGGED: the record is a structlog event."""
 
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
@@ -146,8 +146,8 @@ class WorkerKind(NamedTuple):
     share.
     """
     gpus: tuple[str, ...] = ()
-    """The GPUs that the worker's tasks see. If it is empty, they see all GPUs of the
-    program.
+    """The names of the GPUs that the worker's tasks see. If the tuple is empty, they
+    see all GPUs of the program.
     """
     is_fresh: bool = False
     """True if the worker runs one task, and then ends."""
@@ -179,13 +179,15 @@ class PoolSettings:
     """The amount of each resource."""
     gpus: tuple[str, ...] = ()
     limits_folder: str = ""
-    """The folder of the programs that share the limits. If it is empty, no other
+    """The folder through which programs share the limits, or an empty text if no other
     program shares them.
     """
     share: int = 0
     """The number of OS threads that numeric libraries may start in a worker."""
     capped: tuple[str, ...] = ()
-    """The environment variables that set this number, without those set by the user."""
+    """The environment variables that set the number of these OS threads, except those
+    that the user has set.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +229,9 @@ STOP_SIGNAL: Final = (
 TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
 
 HEADER: Final = Struct("<IBBHIQ")
-"""magic, kind, flags, spare, number, length of the body."""
+"""The header of a frame: magic number, kind, flags, an unused field, number, and the
+length of the body.
+"""
 READ_SIZE: Final = 1 << 16
 """The number of bytes that one end of a link reads at once."""
 LONGEST: Final = 1 << 36

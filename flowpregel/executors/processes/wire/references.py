@@ -55,7 +55,7 @@ _PICKLING: Final = (
     "__getnewargs__",
     "__getnewargs_ex__",
 )
-"""The methods by which a class determines how its instances are pickled."""
+"""The names of methods with which a class determines how its instances are pickled."""
 _HEAP_TYPE: Final = 1 << 9
 """The flag of a class that was made by a ``class`` statement, not in C."""
 

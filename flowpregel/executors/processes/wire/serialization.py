@@ -93,8 +93,8 @@ def _joined(parts: Iterable[BufferRef | memoryview]) -> Message:
 def _parts_in(
     view: memoryview, at: int, count: int
 ) -> Iterator[BufferRef | memoryview]:
-    """Yield the *count* parts of a message whose references begin at the offset *at*;
-    a part in shared memory is its reference.
+    """Yield the *count* parts of a message whose references begin at the offset *at*; a
+    part in shared memory is yielded as its reference.
     """
     end = at + count * _REF.size
     for ref in map(BufferRef._make, _REF.iter_unpack(view[at:end])):
@@ -136,7 +136,8 @@ def read_message(
         at: The position at which the message begins.
 
     Returns:
-        The parts, and True if unpickling them surely runs no code either.
+        The pickle and the buffers, and True if unpickling the pickle is certain to run
+            no user code.
 
     Raises:
         ValueError: The message refers to shared memory, and *open_ref* is None.

@@ -339,7 +339,9 @@ class PrivateMapping(mmap.mmap):
     fd: int | None
     """The descriptor of the segment, or None if its reader has closed it."""
     source: Any = None
-    """The object whose lifetime keeps the segment from being reused."""
+    """An object that is kept alive, because the segment is reused when the object is
+    deleted.
+    """
 
     def __new__(cls, fd: int, size: int, source: Any = None) -> PrivateMapping:
         """Map *size* bytes of *fd*."""

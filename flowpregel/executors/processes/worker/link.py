@@ -91,7 +91,7 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
     def _answer_in(
         self, packed: messages.PackedOutcome
     ) -> tuple[Any, BaseException | None]:
-        """Return the result of a call and None, or None and the error of the call."""
+        """Return the result and the error of a call, one of which is None."""
         settled = CallFuture[Any]()
         try:
             settled.settle(packed.read())
@@ -177,8 +177,8 @@ class WorkerLink:
                     error.__traceback__ is not None
                     and error.__traceback__.tb_next is not None
                 ):
-                    # The traceback goes deeper, so a signal handler has raised the
-                    # error.
+                    # The traceback has a frame below this call, so the error was raised
+                    # by a signal handler, not by the socket.
                     raise
                 # no mutant: A frame that is kept and sent again would only fail again.
                 self._outbox = deque(maxlen=0)

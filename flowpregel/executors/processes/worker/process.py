@@ -25,7 +25,8 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     Args:
         stdout: The pipe that becomes descriptor 1.
         stderr: The pipe that becomes descriptor 2.
-        coordinator: The pid of the process to end with.
+        coordinator: The pid of the coordinator. This process ends when the coordinator
+            has ended.
     """
     # The worker gets its own process group for two reasons. It gets no Ctrl-C from the
     # terminal, because the coordinator handles Ctrl-C. And the processes that a task
@@ -75,11 +76,12 @@ def watch_coordinator(coordinator: int) -> None:
 
 
 def part_from_trackers() -> None:
-    """Replace the inherited file descriptions of the resource trackers' pipes, and let
-    no child inherit the new ones.
+    """Open the pipes of the resource trackers again, so that this process shares no
+    open file with other processes, and let no child process inherit the new
+    descriptors.
 
-    Every process of the program writes to these pipes. If a task made a shared one
-    non-blocking, it would be non-blocking for the whole program.
+    Every process of the program writes to these pipes. If a task made a shared open
+    file non-blocking, the file would be non-blocking for the whole program.
     """
     # loky has imported both modules in a worker; `import flowpregel` must not.
     from multiprocessing import resource_tracker  # noqa: PLC0415

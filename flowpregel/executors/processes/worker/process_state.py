@@ -64,8 +64,8 @@ _LONGEST_TEXT: Final = 1 << 12
 
 
 class _Now(NamedTuple):
-    """The compared state of a process at one moment. Messages show the names of the
-    fields.
+    """The parts of a process's state that are compared, at one moment. Messages show
+    the names of the fields.
     """
 
     environment: tuple[bool, dict[bytes, bytes]]
@@ -182,7 +182,7 @@ class ProcessState:
                 self._has_lost_handler = True
 
     def restore(self) -> str:
-        """Restore everything else.
+        """Restore the rest of the process state after `settle`.
 
         Returns:
             The names of the parts that cannot be restored, or an empty text.

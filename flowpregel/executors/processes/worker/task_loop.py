@@ -209,7 +209,9 @@ class Worker:
             self._link.send(protocol.REFUSED, frame.number)
 
     def _receive_code(self, digest: bytes, code: bytes, dropped: list[bytes]) -> None:
-        """Store new code, and drop the code that the coordinator drops for it."""
+        """Store new code, and drop the older code that the coordinator has dropped to
+        make room.
+        """
         for old_digest in dropped:
             del self._codes[old_digest]
         name, packed = pickle.loads(code)
@@ -406,7 +408,7 @@ def _imports(frame: Any) -> bool:
 
 
 class Tokens:
-    """The numbers of the tasks that this worker may begin. Each is taken once.
+    """The tokens of the tasks that this worker may begin. Each token is taken once.
 
     Args:
         fd: The reading end of the token pipe, which never blocks.
@@ -469,7 +471,9 @@ class WorkerRunClient(RunClient):
     def call(
         self, node: Node, arguments: Arguments, call_key: CallKey | None, *reply: Any
     ) -> Any:
-        """Make a call, and return its future, which is *reply* if that is passed."""
+        """Make a call, and return the call's future: *reply* if it is passed, or else a
+        new future.
+        """
         self.open_calls.check_process()
         code = pack_node(node, called=True)
         content = (code, arguments, call_key, carried_by(copy_context(), {}))
