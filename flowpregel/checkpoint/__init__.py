@@ -1,1 +1,1 @@
-"""Savers: keep checkpoints and pending writes."""
+"""Savers, which store checkpoints and pending writes."""

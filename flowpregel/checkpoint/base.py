@@ -86,8 +86,9 @@ the positions of writes that the task makes in its next attempt.
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
 Fences: TypeAlias = Callable[[Address, int], int]
-"""A function that returns the fence of an address in the store. If its second argument
-is not 0, that number is stored as the fence first.
+"""A function that returns the fence of an address in the store: a number that grows
+with each lease. If the function's second argument is not 0, that number is stored as
+the fence first.
 """
 FLOW = "flow"
 """The key in the metadata for the flow of a run: the flow's module and name."""

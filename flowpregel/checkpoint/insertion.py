@@ -10,7 +10,7 @@ must be followed, and any checkpoint may be deleted::
     checkpoint  2 channels        ───┘ │
     checkpoint  3 channels        ─────┘
 
-A new keyframe is written when the differences have grown.
+When the differences have become too many, a new keyframe is written.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ LONGEST_INLINE = 128
 larger value is stored once for each version, in the table ``values``.
 """
 FEWEST = 32
-"""The number of channels and nodes from which a keyframe is written. A checkpoint with
-fewer is stored completely, because reading a second record would cost more than it
-saves.
+"""The least number of channels and nodes for which a keyframe is written. A checkpoint
+with fewer channels and nodes is stored completely, because reading a second record
+would cost more than it saves.
 """
 
 
@@ -227,7 +227,7 @@ def _relative_record(
     count = len(places) + len(newly_seen)
     if count * count > 2 * (len(versions) + len(seen)):
         return None
-    # A record can replace and add, and not take away.
+    # A record of differences can add and replace channels, but cannot remove any.
     known = parent.keyframe.channel_versions
     if _is_any_gone(known, versions, places) or _is_any_gone(earlier, seen, newly_seen):
         return None
@@ -245,7 +245,7 @@ def _is_any_gone(
     Args:
         earlier: The entries of a keyframe.
         present: The entries of a checkpoint.
-        differing: All keys of *present* that are not in *earlier*, and others.
+        differing: Keys of *present*. All that are not in *earlier* are among them.
     """
     added = sum(name not in earlier for name in differing)
     return len(present) - added < len(earlier)

@@ -23,7 +23,7 @@ _PUBLIC_NAMES: Mapping[str, str] = {
     "__previous__": "result",
     INTERRUPT: "question",
 }
-"""The names that messages use for the channels of an entrypoint and for questions."""
+"""The names of an entrypoint's channels, and of questions, in messages."""
 
 
 # ---------------------------------------------------------------- values of a batch

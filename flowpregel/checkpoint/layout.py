@@ -50,7 +50,9 @@ Place = bytes | int
 `STORED` or `DELTA`.
 """
 EMPTY, STORED, DELTA = range(3)
-"""There is no value, or the value is in ``values`` or in ``deltas``."""
+"""The locations of a channel's value: there is no value (`EMPTY`), or the value is in
+the table ``values`` (`STORED`) or ``deltas`` (`DELTA`).
+"""
 
 ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
 """The kinds of records beside pending writes. Each kind is a prefix with which no
@@ -188,7 +190,7 @@ class NamespaceRecord(NamedTuple):
     thread_id: str
     namespace: str
     created: int
-    """Wall-clock nanoseconds."""
+    """The time at which the namespace was created, in wall-clock nanoseconds."""
     fence: int = 0
     """The fencing token of the newest lease in the namespace. The commits of older
     leases are refused.
@@ -224,7 +226,7 @@ class CheckpointRecord(NamedTuple):
 
     parent_id: str | None
     at: int
-    """Wall-clock nanoseconds."""
+    """The time of the checkpoint, in wall-clock nanoseconds."""
     step: int
     source: str
     channel_versions: Mapping[str, Version]

@@ -12,8 +12,8 @@ a smaller fence. The order of these steps matters: once the file is unlinked, an
 can acquire the lease, even before the run that takes over.
 
 A takeover may meet a run that has locked the file but has not written its fence yet.
-Neither waits for the other, as one of them may be stopped. Each writes a number, and
-then reads the number of the other::
+Neither run waits for the other, because the other run may be stopped. Each writes a
+number, and then reads the number of the other::
 
     a run that acquires the lease               a run that takes it over
     -----------------------------               ------------------------
@@ -25,14 +25,16 @@ then reads the number of the other::
            acquires the lease again
 
 If the run reads 0, its fence was written before the takeover reads it, and the store
-refuses its commits after the takeover. A takeover that dies may leave the 1 in the file
-of an owner that goes on. The next run that locks this file unlinks it.
+refuses its commits after the takeover. If the process that takes over dies after this
+write, the 1 stays in the file of an owner that continues. The next run that locks this
+file unlinks it.
 
 The file is unlinked by an owner that ends, by a takeover, or by a run that detects one.
-Each first checks that the name still refers to the file that it has open. It holds one
-lock (``leases.lock``) while it checks and unlinks, so no other process can create
-another file in between. If that lock cannot be acquired, because its holder is stopped,
-the file is not unlinked, and an owner that ends marks the file as released (fence 0).
+Each first checks that the name still refers to the file that it has open. The process
+holds one lock (``leases.lock``) while it checks and unlinks, so no other process can
+create another file in between. If that lock cannot be acquired, because its holder is
+stopped, the file is not unlinked, and an owner that ends marks the file as released
+(fence 0).
 
 Any process can ask the owner to stop::
 
@@ -45,10 +47,10 @@ The request is the fence of the lease that must end, so it cannot stop a later r
 stays in the file until the owner reads it, however long the owner is stopped.
 
 Any process can watch the run. The watcher writes into the file the time until which it
-watches. Behind this time, the owner writes the state of the run. The owner does so as
-often as it reads requests, but spends no more than one percent of the time on it. The
-file is locked as long as the owner is alive. If it is not locked, the state in it was
-left by a dead owner and is ignored.
+watches. The owner writes the state of the run next to it. The owner does so as often as
+it reads requests, but spends no more than one percent of the time on it. The file is
+locked as long as the owner is alive. If it is not locked, the state in it was left by a
+dead owner and is ignored.
 """
 
 from __future__ import annotations
@@ -250,7 +252,7 @@ class LeaseFiles:
             ThreadBusyError: Another run holds the lease, and the request is not to wait
                 for it.
             StoreBusyError: A process that was taking the lease over, or that was
-                removing another lease, did not go on in time.
+                removing another lease, did not finish in time.
         """
         dead_fence = 0
         while True:
@@ -336,7 +338,7 @@ class _LeaseRequest:
     on_conflict: OnConflict
     fences: Fences
     replaced: int | None = None
-    """The greatest fence of the leases that were taken over, or None."""
+    """The greatest fence of the leases that this request has taken over, or None."""
     patience: float = field(default_factory=lambda: time.monotonic() + _FORK_LASTS)
     """The time until which the run waits for the lock of a dead owner, in monotonic
     seconds.
@@ -412,8 +414,8 @@ class LiveState:
         """
         with suppress(StoreCorruptError):
             _, text = table.opened(key, data)
-            # Python writes infinite numbers, which JSON does not have, so they are read
-            # as None.
+            # Python's encoder writes infinite numbers, although JSON has none. They are
+            # read as None.
             state: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
             return state
         return None

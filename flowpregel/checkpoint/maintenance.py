@@ -127,7 +127,7 @@ def _channel_records(
     tables: Tables, prefix: bytes
 ) -> Iterator[tuple[CheckpointRecord | Keyframe | None, int]]:
     """Yield the checkpoints and keyframes of a namespace, in their stored form, with
-    their sizes. The record is None for a part of a long keyframe.
+    their sizes. For a part of a keyframe that was split, the record is None.
     """
     for key, size in _sizes(tables, tables.checkpoints, prefix):
         data = tables.read(partial(tables.checkpoints.get, key=key))

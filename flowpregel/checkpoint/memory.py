@@ -38,7 +38,7 @@ MemorySaver = InMemorySaver
 
 
 class MemoryLeases:
-    """The leases of one process. Each new lease gets the next fence."""
+    """The leases of one process. Each new lease gets a fence that is greater by one."""
 
     def __init__(self) -> None:
         self.held: set[tuple[str, int]] = set()

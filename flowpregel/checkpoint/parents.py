@@ -1,6 +1,6 @@
-"""The attempts of the nodes that led to a checkpoint, by its parents.
+"""The attempts of the nodes that led to a checkpoint, found by loading its parents.
 
-For savers that have no records of their own for this.
+This module is for savers that cannot read the attempts from records of their own.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def node_results_by_parents(
     is_edit = False
     while saved is not None:
         checkpoint = saved.checkpoint
-        # An edit started again from where the nodes of the parent had started, so the
-        # parent's tasks are left out.
+        # An edit starts again from the checkpoint from which the nodes of the parent
+        # had started, so the parent's tasks are left out.
         if not is_edit:
             yield from _ends_on(saved, made_by)
         made_by = MadeBy(*checkpoint.metadata.get(MADE_BY, UNKNOWN_CODE))

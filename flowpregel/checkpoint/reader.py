@@ -56,8 +56,8 @@ that it need not be read again.
 _MOST_HELD = 10_000
 """The greatest number of finished calls' records that remain in memory."""
 _FINISHED_CALL = {RETURN, CALLED}
-"""The channels of a finished call's writes. The result of a task that has written to
-these two and to no other channel may stay in the store until it is needed.
+"""The channels of a finished call's writes. If a task has written only to these two
+channels, the task's result may stay in the store until it is needed.
 """
 
 
@@ -93,7 +93,7 @@ class CopiedCheckpoint:
     """The small records of finished calls, by id."""
     marks_unreadable: bool = False
     """True if a value that cannot be decoded is replaced by an `Unreadable`. False if
-    it raises an error.
+    such a value raises an error.
     """
 
 
@@ -186,7 +186,7 @@ class Reader:
             yield from page
             before = page[-1].id
         if is_whole:
-            # The call returns ids that are not needed, but raises an error if a
+            # The ids are not needed here, but reading them raises an error if a
             # checkpoint is missing.
             self.read(partial(self.tables.ids, address=address))
 
@@ -378,8 +378,8 @@ class Reader:
     ) -> DeltaChain:
         """Return the deltas of a channel up to *version*.
 
-        They are read from the store, and added to *chains*, unless a chain in *chains*
-        contains the version.
+        If no chain in *chains* contains the version, the deltas are read from the store
+        and added to *chains*.
         """
         chain = chains.get(channel)
         if chain is not None and version in chain.positions:

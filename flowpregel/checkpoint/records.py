@@ -63,7 +63,9 @@ from flowpregel.errors import (
 )
 
 _LONGEST_SOURCE = 1 << 16
-"""The number of bytes to which the compressed source of a task or a body is cut."""
+"""The greatest size, in bytes, of the stored source code of a task or a body,
+compressed. Longer source code is cut.
+"""
 
 
 class RecordSaver(BaseCheckpointSaver):
@@ -93,7 +95,7 @@ class RecordSaver(BaseCheckpointSaver):
         self._reader = Reader(tables)
         self._kept_arguments, output_limit = limits
         self._sources: set[str] = set()
-        """The digests of the code whose source is known to be in the store."""
+        """The digests of code whose source is already in the store."""
         self._output = output.OutputBuffer(tables, output_limit)
         self._collector: RetentionCollector | None = None
         if retention is not None:
@@ -196,8 +198,8 @@ class RecordSaver(BaseCheckpointSaver):
         self, thread_id: str, name: str, receiver: str
     ) -> tuple[Any] | None:
         request = {"thread_id": thread_id, "name": name, "receiver": receiver}
-        # Runs poll for signals, and most polls find none. So a read comes first, which
-        # needs no write transaction.
+        # A run that waits for a signal polls the store, and most polls find no signal.
+        # So the store is read first, because a read needs no write transaction.
         if self._read(partial(signals.unreceived, self._tables, **request)) is None:
             return None
         data = self._write(partial(signals.receive, self._tables, **request))

@@ -116,8 +116,8 @@ class RetentionCollector:
         prefix = namespace.prefix
         beyond: set[str] = set()
         answered: set[str | None] = set()
-        """The ids of the kept checkpoints' parents. The questions of a checkpoint that
-        has a child were answered.
+        """The ids of the kept checkpoints' parents. A checkpoint in this set has a
+        child, so its questions were answered.
         """
         size = 0
         now = time.time_ns()
@@ -352,10 +352,10 @@ def undo_calls(
          │    └── clean('b')      stays: it answers if the same call is made again
          └── total([1, 2])        stays, like clean('b')
 
-    A task that runs again may make other calls than before. An undone call may differ
-    from its beginning, and the caller of an undone call from that call on. Such a
-    difference does not mean that the code is not deterministic. So the recorded calls
-    that stay lose their positions, and are no longer compared by position.
+    A task that runs again may make other calls than before. In an undone call, all
+    calls may differ; in the caller of an undone call, the calls after it may differ.
+    Such a difference does not show that the code is not deterministic. So the recorded
+    calls that stay lose their positions, and are no longer compared by position.
 
     Args:
         tables: The store's records.
@@ -375,7 +375,8 @@ def undo_calls(
     tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
     chosen = {task.path for task in tasks.values() if task.task_id in calls}
     undone = _with_callers(chosen)
-    # This is, for each caller, the path after which the next run may make other calls.
+    # The dict has, for each caller, the first path among the undone calls. After this
+    # path, the next run may make other calls.
     first = {caller_of(path): path for path in sorted(undone, reverse=True)}
     first.update(dict.fromkeys(chosen, ""))
     for key, task in tasks.items():

@@ -1,4 +1,4 @@
-"""Signals: values that other programs send to a run. Each is received by one call.
+"""Signals: values that other programs send to a run. One call receives each signal.
 
 Signals are stored beside the pending writes of the thread, and are deleted with the
 thread.
@@ -33,7 +33,8 @@ def unreceived(
 ) -> tuple[bytes, bytes] | None:
     """Return the key and value of the signal that *receiver* has received.
 
-    If there is none, the first signal without a receiver is returned, or None.
+    If *receiver* has received no signal, return the first signal without a receiver, or
+    None.
     """
     namespace = tables.namespace(transaction, Address(thread_id))
     if namespace is None:

@@ -40,7 +40,7 @@ class Work:
     path is not stored.
     """
     state: str = "unfinished"
-    """``done``, ``failed``, ``waiting`` or ``unfinished``."""
+    """The state of the task: ``done``, ``failed``, ``waiting`` or ``unfinished``."""
     error: Any = None
     interrupts: tuple[Any, ...] = ()
     result: Any = None
@@ -83,8 +83,8 @@ def work_from(
 ) -> Work:
     """Return a task, given its newest write to each channel."""
     called = writes.get(records.CALLED)
-    # The store may come from elsewhere, so a part that is not text may be of any type
-    # and size.
+    # The store may come from another program, so a part of a call key that is not text
+    # may be a value of any type and size.
     call_key = None
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
         call_key = CallKey(*called[:4])
