@@ -1,1 +1,3 @@
-"""Digests of the meaning of code, which survive each edit that changes no result."""
+"""Digests of the meaning of code. An edit that changes no result, such as a new
+comment, does not change the digest.
+"""

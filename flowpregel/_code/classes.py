@@ -53,8 +53,8 @@ serve as documentation.
 """
 _SKIPPED = frozenset({"_abc_impl", "_is_protocol", "_is_runtime_protocol"})
 _GENERATED_BY = frozenset({"dataclasses", "reprlib", "enum", "collections"})
-"""Modules whose functions, as methods of a class, are derived from its fields or
-members.
+"""The modules that generate methods for classes. If a method of a class comes from one
+of these modules, it follows from the fields or members of the class.
 """
 
 
@@ -109,8 +109,8 @@ def _annotations(class_: type) -> list[Any]:
         annotations = inspect.get_annotations(class_)
     except NameError:
         # In Python 3.14, the annotations are evaluated only here, and a name in them
-        # may not be defined. They are not lost: the fields of the class contain them
-        # too.
+        # may not be defined. The annotations are still part of the content, because the
+        # fields of the class contain them.
         return []
     return [list(item) for item in annotations.items()]
 
@@ -118,7 +118,8 @@ def _annotations(class_: type) -> list[Any]:
 def is_content(class_: type, name: str, value: Any) -> bool:
     """Return whether an attribute is part of the content of a class.
 
-    Attributes that are derived from other parts are not, nor is the docstring.
+    The docstring, and attributes that are derived from other parts, are not part of the
+    content.
 
     Args:
         class_: The class.

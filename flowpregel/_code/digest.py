@@ -33,7 +33,7 @@ class KeptDigest:
 
     Args:
         function: Any object that `code_digest` accepts.
-        note: Called with each digest that is computed.
+        note: A function that is called with each digest that is computed.
     """
 
     def __init__(self, function: Any, note: Callable[[CodeDigest], None]) -> None:

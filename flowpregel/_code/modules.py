@@ -27,7 +27,7 @@ class Module(NamedTuple):
     """The variables of the module."""
     owner: Any
     """The module, or a function in the module, from which the variables can be read
-    again. None if there is neither.
+    again, or None if neither exists.
     """
 
 
@@ -52,8 +52,8 @@ class Modules:
             values.top_package(variables.get("__package__") or ""),
         }
         self._packages = packages - {"", values.LIBRARY} - sys.stdlib_module_names
-        # A notebook has no file, but it imports modules from the working directory, so
-        # any file name in that directory will do.
+        # A notebook has no file, but imports modules from the working directory. So the
+        # path of a file in that directory is used, whether the file exists or not.
         file = os.path.abspath(variables.get("__file__") or "notebook")
         self._folder = os.path.join(os.path.dirname(file), "")
 
@@ -86,8 +86,9 @@ class Modules:
         """Return the names that functions of a module rebind.
 
         Args:
-            prefix: The name of the module and a colon. The result is empty if the name
-                of a closure follows the colon, since closures have their own names.
+            prefix: The name of the module and a colon. If the name of a closure follows
+                the colon, the result is empty, because the variables of closures do not
+                belong to the module.
         """
         name, _, inner = prefix.partition(":")
         if inner:

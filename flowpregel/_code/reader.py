@@ -57,7 +57,8 @@ class Constant(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CodeDigest:
-    """The digest of the meaning of a function, and what it was computed from.
+    """The digest of the meaning of a function, with the parts from which the digest was
+    computed.
 
     Example:
         >>> from flowpregel._code.digest import code_digest
@@ -69,7 +70,7 @@ class CodeDigest:
     """
 
     digest: str
-    """32 hex digits."""
+    """The digest, as 32 hexadecimal digits."""
     parts: Mapping[str, str]
     """The meaning of the function, and of each function, class and constant that it
     refers to, by ``module:name``. If the content of a part could not be read, the
@@ -129,7 +130,9 @@ class CodeReader:
         self._filled: set[str] = set()
         """The names of containers that functions fill."""
         self._rebound: set[str] = set()
-        """The names in `Definition.rebound` of all definitions that were read."""
+        """The outer names that any of the definitions binds, as in
+        `Definition.rebound`.
+        """
         self._classes: list[tuple[Unit, type, Definition]] = []
         """Classes that have been written without the attributes that were set after
         the class body had run.
@@ -139,7 +142,7 @@ class CodeReader:
             self._units.add(0, name, self._root)
 
     def read(self) -> CodeDigest:
-        """Return the digest of the root and of all units that it refers to."""
+        """Return the digest of the root and of all units to which the root refers."""
         units = self._units.order
         # The list grows during the loop, because filling a unit may add units.
         for unit in units:

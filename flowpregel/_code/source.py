@@ -310,7 +310,8 @@ def _parsed(lines: Sequence[str]) -> ast.Module | None:
 
 
 def _class_in(tree: ast.AST, name: str, outer: str = "") -> ast.ClassDef | None:
-    """Return the last class with the qualified *name* in *tree*.
+    """Return the last class with the qualified *name* in *tree*, or None if there is
+    none.
 
     Args:
         tree: A module, or a definition in it.
@@ -355,8 +356,8 @@ def _is_function_of(node: Any, code: CodeType, line: int) -> bool:
 
 
 def _takes(arguments: ast.arguments, code: CodeType) -> bool:
-    """Return whether *code* has these parameters. If not, the file has changed since
-    *code* was compiled.
+    """Return whether *code* has these parameters. If it does not, the file has changed
+    since *code* was compiled.
     """
     names = [
         parameter.arg

@@ -17,7 +17,8 @@ UNSEEN: dict[str, str] = {}
 def note_code(
     code: str, digests: Sequence[CodeDigest], *, has_notices: bool = True
 ) -> None:
-    """Keep the source behind *code*, and the values that its digest does not include.
+    """Keep the source of the code with the digest *code*, and the values that the
+    digest does not include.
 
     Args:
         code: The digest under which the source and the values are kept.

@@ -66,7 +66,8 @@ class _NameScope:
     uses: defaultdict[tuple[str, ...], list[int]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """The positions in the text, by the name and the attributes that are read from it.
+    """The positions in the text at which a name is used, by the name and the attributes
+    that are read from the name's value.
     """
 
     def inside(self, kind: type[ast.AST]) -> _NameScope:
@@ -152,7 +153,9 @@ class _TreeWriter:
                 self._fill(positions, f"%{self._closed}.{number};")
 
     def _owner_of(self, name: str, scope: _NameScope) -> _NameScope:
-        """Return *scope* if it binds the name, or else the outer scope to look in."""
+        """Return *scope* if it binds the name, or else the outer scope that must be
+        searched next.
+        """
         declared = scope.declared.get(name)
         if declared is ast.Global:
             return self.outside
@@ -231,8 +234,8 @@ class _TreeWriter:
     visit_Nonlocal = visit_Global
 
     def visit_ExceptHandler(self, node: Any, scope: _NameScope) -> None:
-        """Write a node, such as an except clause, that binds a name in a field and not
-        in a node for the name.
+        """Write a node, such as an except clause, that binds a name. The name is a
+        plain text in the node, not a child node.
         """
         name_field = "rest" if isinstance(node, ast.MatchMapping) else "name"
         self._bind(getattr(node, name_field), scope)

@@ -25,9 +25,13 @@ class Unit:
     number: int
     """The position of the unit in the order in which units were reached."""
     tokens: list[str] = field(default_factory=list)
-    """The meaning, in parts. Another unit is represented by its number."""
+    """The meaning of the unit, in parts. A link to another unit consists of that unit's
+    number.
+    """
     source: str | None = None
-    """The source. If it is None, the meaning is shown instead; if empty, nothing is."""
+    """The source that is shown to users. If it is None, the meaning is shown. If it is
+    empty, nothing is shown.
+    """
 
 
 class Units:
@@ -41,8 +45,8 @@ class Units:
     def __init__(self, modules: Modules) -> None:
         self.order: list[Unit] = []
         self._by_key: dict[int | str, Unit] = {}
-        """Functions and classes by identity, and constants by name, because equal
-        constants may or may not be one object.
+        """The units by key. The key of a function or class is its id, and the key of a
+        constant is its name, because equal constants may or may not be one object.
         """
         self._modules = modules
         self._unnamed_classes: set[type] = set()
@@ -72,8 +76,8 @@ class Units:
         return self._by_key.get(id(unit.value)) is not unit
 
     def _is_unnamed_class(self, value: Any) -> bool:
-        """Return whether *value* is a class that is not importable, up to
-        `_MOST_CLASSES` classes.
+        """Return whether *value* is a class that is not importable. After
+        `_MOST_CLASSES` such classes, return False for any further class.
         """
         if not isinstance(value, type) or is_importable(value):
             return False

@@ -55,7 +55,7 @@ class ValueWriter:
         self._own_state = own_state
         self._through_tasks = through_tasks
         self._open: set[int] = set()
-        """The ids of the values that contain the one being written."""
+        """The ids of the values that contain the value being written."""
         self._reductions = 0  # no mutant: `begin_unit` sets the number first.
         """The number of objects that were read for the current unit."""
         self.tasks: list[Any] = []

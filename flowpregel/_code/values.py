@@ -32,7 +32,8 @@ ATOMS = frozenset({int, float, complex, str, bytes, bool, type(None), type(...)}
 _PLAIN = (type, types.FunctionType, functools.partial, types.MethodType)
 """Types of callables that wrap no other function."""
 IN_ENVIRONMENT = re.compile(r"\b(site|dist)-packages\b")
-"""A directory that is in the path of every file of an installed package."""
+"""A pattern of the directory that is in the path of every file of an installed package.
+"""
 _SHOWN = frozenset({"datetime", "decimal", "fractions", "uuid", "zoneinfo"})
 """Modules of small values whose `repr` shows their whole content."""
 MOST_ITEMS = 1_000_000
@@ -84,8 +85,8 @@ _WITHOUT_CONTENT = frozenset(
         "loguru",
     }
 )
-"""Modules of locks, threads, events, queues, weak references and loggers. No result
-depends on the content of such a tool.
+"""Modules of locks, threads, events, queues, weak references and loggers. The result of
+a function does not depend on the content of such an object.
 """
 
 
@@ -245,7 +246,7 @@ def wrapped_by(value: Any) -> list[Any]:
 
 
 def content_of(value: Any) -> list[Any] | None:
-    """Return the parts of *value*, or None if its type is not in the tables below.
+    """Return the parts of *value*, or None if no table in this module has its type.
 
     The type itself is not among the parts.
     """

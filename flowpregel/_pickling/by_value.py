@@ -33,16 +33,17 @@ def by_value_pickler() -> Any:
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType):
                 # cloudpickle leaves the file name out since version 3.1.3, so the name
-                # is added here. It is a new str object each time: otherwise the pickle
-                # would depend on whether the value has other references to the same
-                # object.
+                # is added here. Each call adds a new `str` object. With one shared
+                # object, the pickle would depend on whether the value refers to the
+                # same object elsewhere.
                 return code_of_file, (
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
                 )
             if _is_annotate_function(obj):
                 # None is pickled in place of the function. cloudpickle evaluates the
-                # annotations of functions and classes, so only the copy is lost.
+                # annotations of functions and classes, so the annotations themselves
+                # are not lost.
                 return type(None), ()
             _refuse_open_file(obj)
             reduced = super().reducer_override(obj)
@@ -66,7 +67,7 @@ def _is_annotate_function(obj: Any) -> bool:
 
     `functools.update_wrapper` copies this function into the dict of a wrapper that is
     an object, such as a partial. If the annotations are those of a method, the function
-    refers to the namespace of the class, and that of an abstract class cannot be
+    refers to the namespace of the class. The namespace of an abstract class cannot be
     pickled.
     """
     return isinstance(obj, FunctionType) and obj.__name__ == "__annotate__"

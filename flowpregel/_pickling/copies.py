@@ -36,7 +36,7 @@ def snapshot_value(value: Any, description: object) -> Any:
             only in an error.
 
     Raises:
-        ValueEncodingError: Neither can write *value*.
+        ValueEncodingError: Neither pickle nor cloudpickle can write *value*.
 
     Example:
         >>> kept = snapshot_value([1, 2], "an example")
@@ -122,7 +122,8 @@ new objects.
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplayedWrites(Sequence[tuple[Any, ...]]):
-    """The writes of a channel's supersteps, oldest first: a tuple for each.
+    """The writes of a channel's supersteps, oldest first. The writes of each superstep
+    are a tuple.
 
     The states of one history have most writes in common. They share the stored writes,
     and each state decodes the writes that it needs, so that no object is part of two

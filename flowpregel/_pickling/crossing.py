@@ -69,8 +69,8 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
 @cache
 def _by_value_pickler() -> Any:
     class ByValue(by_value_pickler()):  # type: ignore[misc]
-        """cloudpickle, which also knows decorated functions and the coordinator's
-        classes.
+        """A cloudpickle pickler that pickles decorated functions and the coordinator's
+        classes by name.
         """
 
         def reducer_override(self, obj: Any) -> Any:
@@ -84,7 +84,7 @@ def _by_value_pickler() -> Any:
 
 
 def _reference_for(obj: Any) -> tuple[Any, ...] | None:
-    """Return a reduction by which the other process finds its own *obj*, or None if
+    """Return a reduction with which the other process finds *obj* by name, or None if
     *obj* must be pickled by value.
     """
     if isinstance(obj, FunctionType):
@@ -142,8 +142,8 @@ def class_filled(kind: type, state: Any) -> type:
     """Give *kind* the attributes in *state*, and delete its other attributes.
 
     The class may have been sent by value before. cloudpickle then reuses that class,
-    and would leave attributes that a task has set in it, or that the program has
-    deleted since.
+    and would not remove attributes that a task has set, or that the program has deleted
+    in the meantime.
     """
     from cloudpickle.cloudpickle import _class_setstate  # noqa: PLC0415 - loaded by now
 

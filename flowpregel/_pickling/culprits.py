@@ -1,4 +1,5 @@
-"""The search for the part of a value because of which it cannot be stored or sent."""
+"""The search for the part of a value that prevents the value from being stored or sent.
+"""
 
 from __future__ import annotations
 

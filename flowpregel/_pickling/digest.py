@@ -32,11 +32,14 @@ from flowpregel._pickling.moved_classes import earlier_homes
 from flowpregel.errors import ConfigurationError
 
 _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, complex})
-"""Types that `marshal` writes by content; its version 2 knows no references."""
+"""Types that `marshal` writes by content. Version 2 of its format is used, because
+later versions contain references to repeated objects.
+"""
 _MARSHAL = 2
 _SIZE = 16
 _MOST_RUNS = 256
-"""The number of runs that a `SharedSpace` remembers as having read the constants."""
+"""The number of runs for which a `SharedSpace` remembers that the constants were read.
+"""
 _LARGE = 1 << 20
 """The size, in bytes, from which a buffer is hashed separately, with SHA-256."""
 
@@ -216,7 +219,7 @@ class SharedSpace:
 
         Args:
             run: The run that makes the call. Constants are read again once for each
-                run; if this is None, for each call.
+                run. If *run* is None, they are read again for each call.
 
         Raises:
             ConfigurationError: A function refers to a value whose content the digest of
@@ -314,8 +317,8 @@ class _Feeder:
         self._what = description
         self._strict = strict
         self._open: dict[int, int] = {}
-        """The depths, by id, of the value that is being written and of the values that
-        contain it.
+        """The nesting depths, by id, of the value that is being written and of the
+        values that contain it.
         """
         self._meanings: dict[type, str] = {}
         """The digests of classes. They are cached, because a value may contain many
@@ -381,8 +384,8 @@ class _Feeder:
         self.feed((code_digest(value).digest, _carried(value)))
 
     def _feed_object(self, value: Any) -> None:
-        """Add an object to the digest by its pickle: the function that rebuilds it, and
-        the arguments of that.
+        """Add an object to the digest as pickle would reduce it: the function that
+        rebuilds the object, and the arguments of that function.
         """
         kind = type(value)
         if isinstance(value, type):
@@ -410,8 +413,9 @@ class _Feeder:
             parts = self._fields.strip(value, parts)
         self._update(b"o")
         if isinstance(parts, str):
-            # Only the name is in the reduction, but the object may have changed: a
-            # wrapper made by `functools.cache` holds the function. That is written too.
+            # The reduction is only a name, but the object of that name may have
+            # changed. If it is a wrapper, such as one made by `functools.cache`, the
+            # wrapped function is written too.
             inner = getattr(value, "__wrapped__", None)
             self.feed((*definition_of(kind), getattr(value, "__module__", None), parts))
             if isinstance(inner, FunctionType) and not is_ours(value):
@@ -443,8 +447,8 @@ class _Feeder:
         self._feed_meaning(class_, is_value=is_value)
 
     def _home_of(self, target: Any) -> tuple[str, str]:
-        """Return the module and name of a class or function, or its earlier ones if a
-        digest with earlier names is made.
+        """Return the module and name of a class or function, or its earlier module and
+        name if this digest uses earlier names.
         """
         home = definition_of(target)
         if self._fields is None:
@@ -461,8 +465,8 @@ class _Feeder:
 
         For a recorded call, the name of an importable class is enough: an object counts
         as the same after a method of the class was fixed. A shared cache (*strict*)
-        compares the code too, since a result that it does not find is only computed
-        again.
+        compares the code too, since the only cost of a miss is that the result is
+        computed again.
         """
         if is_importable(class_) and (
             is_outside(class_) or not (is_value or self._strict)

@@ -1,4 +1,4 @@
-"""Earlier digests of arguments, from before a class among them gained fields.
+"""The digests that arguments had before a class in them gained fields.
 
 A recorded call has a digest of the arguments. If a data class among them has gained a
 field since, that digest is the digest of the same arguments without the field. But
@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from flowpregel._pickling.moved_classes import Home
 
 MOST_DIGESTS = 32
-"""The most digests that are tried for the arguments of one call."""
+"""The greatest number of digests that are tried for the arguments of one call."""
 Reduced: TypeAlias = str | tuple[Any, ...]
 """The reduction that pickle would make of an object."""
 Defaults: TypeAlias = Mapping[str, Callable[[], Any]]
@@ -121,7 +121,9 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 def _mapping(kind: type, name: str) -> Mapping[str, Any]:
-    """Return the mapping in a class attribute; an empty one if it holds no mapping."""
+    """Return the mapping in a class attribute, or an empty mapping if the attribute has
+    another value.
+    """
     mapping = getattr(kind, name, None)
     return mapping if isinstance(mapping, Mapping) else {}
 
@@ -208,7 +210,8 @@ def _without_last(
     """Return *values* without the values of *names*, if *names* are the last *fields*.
 
     Otherwise return *values* unchanged. Values are matched to fields by position only,
-    so if values in the middle were left out, the rest would describe another object.
+    so without values in the middle, the remaining values would be matched to wrong
+    fields.
     """
     count = len(fields) - len(names)
     is_end = len(values) == len(fields) and names.issuperset(fields[count:])
