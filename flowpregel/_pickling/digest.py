@@ -32,8 +32,8 @@ from flowpregel._pickling.moved_classes import earlier_homes
 from flowpregel.errors import ConfigurationError
 
 _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, complex})
-"""Types that `marshal` writes by content. Version 2 of its format is used, because
-later versions contain references to repeated objects.
+"""Types that `marshal` writes by content. Version 2 of the marshal format is used,
+because later versions contain references to repeated objects.
 """
 _MARSHAL = 2
 _SIZE = 16

@@ -62,7 +62,8 @@ copied only once.
 _INT, _TEXT, _PLAIN, _PARTS, _ZSTD, _CUSTOM = b"i", b"t", b"p", b"m", b"z", b"c"
 _SIZES = struct.Struct(">cHIQ")
 _HEAD = 1_000
-"""The number of bytes at the start of a pickle that are searched for its first class.
+"""The number of bytes at the start of a pickle in which the name of the first class is
+searched.
 """
 RENAMES: ContextVar[Renames | None] = ContextVar("flowpregel_renames", default=None)
 """The renames to apply to the value that is being decoded. They are in a context
@@ -322,8 +323,8 @@ def _reduce_exception(error: BaseException) -> Any:
     class.
 
     Plain pickle calls the class with ``error.args``, which are the arguments that the
-    ``__init__`` passed to its base class. If they are not those that it takes itself,
-    this call fails, but only when the pickle is loaded.
+    ``__init__`` passed to its base class. If the class takes other arguments than its
+    base class, this call fails, but only when the pickle is loaded.
     """
     kind = type(error)
     base = _builtin_base(type(error))
@@ -394,7 +395,7 @@ def _file_of(module: Any) -> str:
 
 
 class MissingClass(Exception):
-    """A value refers to a class or a function that cannot be imported.
+    """The error that a value refers to a class or a function that cannot be imported.
 
     Args:
         name: The full name of the class or function.
@@ -461,7 +462,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _begins_with(head: bytes, module: str) -> bool:
-    """Return whether the first object in a pickle is of *module*.
+    """Return whether the first class or function in a pickle belongs to *module*.
 
     *head* is the beginning of the pickle.
     """
@@ -476,8 +477,8 @@ def _begins_with(head: bytes, module: str) -> bool:
 def _main_module(described: bytes) -> Any:
     """Return the module that was the main module of the program that wrote a value.
 
-    It may be our main module, another module that is imported, or a module that can be
-    imported by its name or its file.
+    That module may be the main module of this process, another module that is already
+    imported, or a module that can be imported by its name or from its file.
     """
     name, _, path = described.decode("utf-8", "surrogatepass").partition("\0")
     for module in (sys.modules["__main__"], *sys.modules.values()):

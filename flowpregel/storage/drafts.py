@@ -12,7 +12,9 @@ from contextlib import contextmanager, suppress
 from glob import escape, glob
 
 ABANDONED = 60.0
-"""Seconds after which the process that made an unlocked draft must have been killed."""
+"""Age, in seconds, from which an unlocked draft may be removed, because the process
+that made it must have been killed.
+"""
 
 
 def sync_path(path: str) -> None:
@@ -35,8 +37,8 @@ def draft_in(
     This also removes the drafts that killed processes have left: those whose lock is
     free and that are at least *abandoned* seconds old.
     """
-    # The list is empty if this user may write to the folder but not list it. Nothing is
-    # removed then.
+    # If this user may write to the folder but not list it, the list is empty, and
+    # nothing is removed.
     for path in glob(escape(os.path.join(parent, prefix)) + "*"):
         with suppress(OSError):
             _remove_abandoned(path, abandoned)

@@ -2,8 +2,8 @@
 
 LMDB and SQLite map files into memory and lock them. On a network file system the
 mappings of two machines differ, locks may have no effect, and acknowledged commits are
-lost. No list of network file systems could be complete, since there are new ones each
-year. So the list here has the local file systems, and any other is refused.
+lost. A list of network file systems would never be complete, so this module lists the
+local file systems, and every other file system is refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LOCAL: Final = frozenset(
         "iso9660",
         "udf",
         "cramfs",
-        # layers of containers over one of these file systems
+        # container layers on top of one of these file systems
         "overlay",
         "aufs",
         "shiftfs",
@@ -89,7 +89,7 @@ _BY_MAGIC: Final = {
     0x5346414F: "afs",
     0x564C: "ncpfs",
 }
-"""The names of file systems by the number that `statfs` of Linux returns."""
+"""The names of file systems, by the number that Linux's `statfs` returns."""
 _DARWIN_NAME: Final = slice(72, 88)
 """The position of the name in the ``struct statfs`` of macOS."""
 _STATFS_SIZE: Final = 4_096

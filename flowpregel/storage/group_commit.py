@@ -132,8 +132,9 @@ class CommitQueue:
     ) -> None:
         """Withdraw a request that has waited for *timeout* seconds.
 
-        If another OS thread is just committing the request, wait for that, and return
-        with the `writer` lock held: the caller needs the outcome.
+        If another OS thread is committing the request at the moment, wait for the end
+        of that commit, because the caller needs the outcome. In this case the `writer`
+        lock is held on return.
 
         Raises:
             StoreBusyError: The request was withdrawn.

@@ -70,7 +70,7 @@ class MemoryStore:
         return self._tables.setdefault(name, MemoryTable(name))
 
     def close(self) -> None:
-        """Do nothing, because the records exist as long as this object."""
+        """Do nothing: the records exist until this object is deleted."""
 
 
 class CopyingCodec(ValueCodec):

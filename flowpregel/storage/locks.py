@@ -1,16 +1,16 @@
 """Locks between processes: files that the kernel unlocks when their holder dies.
 
 A lock between processes must be released when its holder dies, however it dies; a
-waiter needs a deadline; and an error should name the holder. No single mechanism does
-all three:
+waiter needs a deadline; and an error should name the holder. No single mechanism meets
+these three demands:
 
 * A POSIX lock (``fcntl``), which LMDB and SQLite use, belongs to the process. It is
   silently lost when the process opens and closes the locked file a second time, for
   example to copy the folder.
 * A lock by `flock` belongs to the open file. A second open and close does not release
-  it; the kernel does, when the last descriptor is closed. So `FileLock` uses `flock`,
-  and polls: only a signal could end a blocking `flock` at a deadline, and signals
-  belong to the user's program.
+  this lock. The kernel releases it when the last descriptor is closed. So `FileLock`
+  uses `flock`, and polls: only a signal could end a blocking `flock` at a deadline, and
+  signals belong to the user's program.
 * The holder writes its name into the file after it has acquired the lock. Until then
   the file names the previous holder, or none. So the name is used in messages only, and
   never for a decision that must be right.
@@ -191,7 +191,7 @@ class FileLock:
     def __init__(self, path: str) -> None:
         self.path = path
         self._use = threading.Lock()
-        """Guards the descriptor, for one system call at a time."""
+        """A lock that is held during each system call on the descriptor."""
         self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
         # The umask may have removed bits of the mode, so the mode is set again.

@@ -16,7 +16,7 @@ from flowpregel.errors import StoreCorruptError
 
 _FEWEST_LEVELS = 20
 """The number of nested tuples from which a check is necessary. With fewer levels, a
-value with two parts at each level has at most a million parts.
+value that repeats its parts has at most about a million parts.
 """
 _MOST_FIELDS = 2_000_000
 _TUPLE_OPCODES = b"\x85\x86\x87("
@@ -113,7 +113,9 @@ class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001
             target[key] = value
 
     def refuse(self) -> None:
-        """Refuse sets, and dicts of old pickle protocols: no record contains them."""
+        """Raise an error for a set, or a dict of an old pickle protocol, because no
+        record contains these.
+        """
         raise StoreCorruptError(
             "a record contains a set, or a dict of an old pickle protocol"
         )

@@ -102,7 +102,7 @@ class Seal:
         # A worker imports this module and needs no options of stores.
         from flowpregel.storage.options import StoreOptions  # noqa: PLC0415
 
-        # The options are constructed only because this checks both keys.
+        # The options are constructed only because their constructor checks both keys.
         StoreOptions(encryption_key=encryption_key, trust=key)
         is_kept = key is None and self.is_kept
         return Seal(key or self.key, encryption_key, is_kept=is_kept)

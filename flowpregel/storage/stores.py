@@ -8,9 +8,9 @@
        │ work(transaction), called once or more
     Table                                payloads by key, sealed
 
-Three engines implement it: `flowpregel.storage.lmdb`, `flowpregel.plugins.sqlite` and
-`flowpregel.plugins.postgres`; `flowpregel.storage.in_memory` keeps the same records in
-this process.
+Three engines implement this contract: `flowpregel.storage.lmdb`,
+`flowpregel.plugins.sqlite` and `flowpregel.plugins.postgres`;
+`flowpregel.storage.in_memory` keeps the same records in this process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from flowpregel.storage.tables import Table
 
 Transaction: TypeAlias = Any
-"""An object of the engine. `Store` passes it to work, which passes it to tables."""
+"""A transaction object of an engine. `Store` passes it to *work*, which passes it to
+the methods of tables.
+"""
 
 
 class Store(Protocol):

@@ -1,10 +1,10 @@
-"""The one room in which LMDB is handled: its folder, its map and its transactions."""
+"""The LMDB engine: the only package that uses LMDB."""
 
 from flowpregel.errors import ConfigurationError
 
-# Every module that needs LMDB is in this package, or imports one of it. The package is
-# not imported for a store in SQLite or PostgreSQL, so that flowpregel runs where there
-# is no package `lmdb`.
+# Every module that needs LMDB is in this package, or imports a module of this package.
+# The package is not imported for a store in SQLite or PostgreSQL, so that flowpregel
+# runs where there is no package `lmdb`.
 try:
     import lmdb as lmdb
 except ImportError as error:

@@ -57,11 +57,12 @@ from flowpregel.storage.options import StoreOptions
 from flowpregel.storage.records import TABLE_NAMES
 
 _TICK = 50_000_000
-"""The time within which two commits may give the file the same modification time, in
-nanoseconds.
+"""The time, in nanoseconds, within which two commits may leave the file with the same
+modification time.
 """
 _LARGEST_DOUBLED = 1 << 36
-"""The size of a map, in bytes, up to which it doubles. A larger map grows by this size.
+"""The greatest size, in bytes, of a map that doubles when it grows. A larger map grows
+by this number of bytes.
 """
 
 Result = TypeVar("Result")
@@ -268,8 +269,8 @@ class Environment:
             raise
 
     def _open_lmdb(self) -> Any:
-        """Open LMDB's environment, with less address space if the process cannot get
-        all of it.
+        """Open LMDB's environment. If the process cannot get enough address space, open
+        the environment with a smaller map.
         """
         size = self._map_size
         while True:
@@ -290,7 +291,9 @@ class Environment:
             self._lmdb = None
 
     def grow(self) -> None:
-        """Make room: double the map, or add `_LARGEST_DOUBLED` to a larger one."""
+        """Enlarge the map: double it, or add `_LARGEST_DOUBLED` bytes if it is larger
+        than that.
+        """
         _, size = self.sizes()
         self._resize(size + min(size, _LARGEST_DOUBLED))
 

@@ -75,8 +75,8 @@ def exists(folder: str) -> bool:
 
 
 def close_to_others(folder: str) -> None:
-    """Allow only the owner to use *folder* and the files in it. Files of other users
-    are left alone.
+    """Allow only the owner to use *folder* and the files in it. The modes of files of
+    other users are not changed.
     """
     names = os.listdir(folder)
     for path in (folder, *(os.path.join(folder, name) for name in names)):
@@ -222,9 +222,9 @@ def check_files(
 ) -> None:
     """Refuse a store that LMDB would misread, or that would kill the process.
 
-    LMDB opens a truncated file, and the process gets SIGBUS at the first read. It takes
-    an empty file for a new store. If the transaction number in its newer meta page is
-    damaged, it silently returns to the state of the transaction before.
+    LMDB opens a truncated file, and the process gets SIGBUS at the first read. LMDB
+    takes an empty file for a new store. If the transaction number in the newer meta
+    page is damaged, LMDB silently uses the state before the last transaction.
 
     Args:
         folder: The folder of the store.
@@ -253,9 +253,9 @@ def check_files(
             problem = f"is truncated: it has {size} of {needed} bytes"
         raise StoreCorruptError(f"{path} {problem}; restore a backup")
     if is_short and not readonly:
-        # The verifier accepts a large value that is truncated. The file is extended, so
-        # that a reader of such a value gets a checksum error, and is not killed by
-        # SIGBUS.
+        # The checks above accept a large value that is truncated. So the file is
+        # extended: a reader of such a value then gets a checksum error, instead of
+        # being killed by SIGBUS.
         with translate_os_errors(folder):
             os.truncate(path, needed)
 

@@ -200,7 +200,7 @@ def open_store(
             raise StoreBusyError(
                 real, "a process that has it open, so it cannot be sealed again", 0.0
             )
-        # Another process may be about to seal the records again, so this one waits.
+        # Another process may be about to seal the records again, so this process waits.
         time.sleep(_PAUSE)
 
 
@@ -354,7 +354,7 @@ def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
 def _opened(path: str, map_size: int = 0) -> Iterator[tuple[Any, dict[bytes, Any]]]:
     """Open LMDB's file, which no process may have open.
 
-    Without *map_size*, it is opened for reading only.
+    Without *map_size*, the file is opened for reading only.
     """
     readonly = not map_size
     files.check_files(path, readonly=readonly)
@@ -386,8 +386,8 @@ def _seal_again(
             it.
         header: The header of the new file.
         seal: The new keys.
-        old: The old keys, with which the records are checked. If they are unknown
-            (None), the records are not checked.
+        old: The old keys, with which the records are checked. If they are None, because
+            they are unknown, the records are not checked.
 
     Raises:
         StoreForeignError: A record is encrypted under another key than that of *old*.

@@ -25,7 +25,9 @@ _CHUNKED = 1
 _PIECE = 2
 _CHUNKED_MARKS = (b"\1", b"\x11")
 _PIECE_MARKS = (b"\2", b"\x12")
-"""The byte that marks a chunk in its record, plain and encrypted."""
+"""The byte that marks a record as a chunk: first for a plain record, then for an
+encrypted record.
+"""
 
 
 class LMDBTable(Table):
