@@ -1,4 +1,4 @@
-"""The search for the part of a value that prevents the value from being stored or sent."""
+"""The search for the part of a value that cannot be stored or sent."""
 
 from __future__ import annotations
 
