@@ -1,5 +1,5 @@
-"""`joblib_backend`: what joblib runs, scikit-learn's searches among it, as recorded
-calls.
+"""`joblib_backend`, which makes the calls of joblib, such as those of scikit-learn's
+searches, recorded calls of a run.
 
 ::
 
@@ -38,7 +38,8 @@ _BOOKKEEPING: Final = ("callback_ctx", "caller")
 
 
 class JoblibBatch:
-    """Calls that are one for joblib, known by what they call, and with what.
+    """A batch of joblib, which is one recorded call. It is identified by its functions
+    and their arguments.
 
     Args:
         calls: The calls.
@@ -49,25 +50,24 @@ class JoblibBatch:
 
     @property
     def name(self) -> str:
-        """The name of the function that it calls first."""
+        """The name of the function that the batch calls first."""
         function: Any = _without_noise(self.calls[0])[0]
         while isinstance(function, partial) and not hasattr(function, "__name__"):
             function = function.func
         return getattr(function, "__name__", type(function).__name__)
 
     def __flowpregel_digest__(self) -> str:
-        """Return a digest of the functions, their code among it, and of the
-        arguments.
-        """
+        """Return a digest of the functions, with their code, and of the arguments."""
         calls = [_without_noise(call) for call in self.calls]
         return digest_of(calls)
 
 
 def _without_noise(call: JoblibCall) -> JoblibCall:
-    """Return *call* without the parts that scikit-learn changes every time.
+    """Return *call* without the parts that differ each time scikit-learn makes the same
+    call.
 
-    scikit-learn wraps the function with the current warning filters, and passes the
-    time and random numbers that the callbacks keep.
+    scikit-learn wraps the function together with the current warning filters, and
+    passes callbacks that contain the time and random numbers.
     """
     function, args, kwargs = call
     if not type(function).__module__.startswith("sklearn."):
@@ -104,9 +104,13 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
         self._id = id
         self._is_ready = threading.Event()
         self._ended: Future[None] = Future()
-        """The end of the run: done, or failed with an error."""
+        """A future that is done when the run has ended, and has the error of a failed
+        run.
+        """
         self._closed: Future[None] | None = None
-        """Done when the body may end."""
+        """A future that is done when the body of the run may end, or None before the
+        run starts.
+        """
         self._context: Context | None = None
         """The context of the body, in which calls are made."""
         # Callbacks run on an OS thread of their own, and not on the run's OS thread: a
@@ -129,7 +133,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
             self._ended.result()
 
     def close(self, error: BaseException | None) -> None:
-        """End the run; with an *error* it fails, and can be run again."""
+        """End the run. With an *error*, the run fails, and can be resumed later."""
         assert self._closed is not None
         # If the run has failed, its calls have failed too, and the future is already
         # settled.
@@ -194,8 +198,8 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
         return future
 
     def retrieve_result_callback(self, out: TaskFuture[list[Any]]) -> list[Any]:
-        """Return what the calls of a batch returned, or raise what one of them
-        raised.
+        """Return the results of a batch's calls, or raise the error of the first call
+        that failed.
         """
         return out.result()
 

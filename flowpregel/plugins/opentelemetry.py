@@ -56,7 +56,7 @@ def uninstrument() -> None:
 
 
 class SpanRecorder:
-    """The recorder of spans and metrics; `instrument` documents the arguments."""
+    """A recorder of spans and metrics. `instrument` documents the arguments."""
 
     def __init__(
         self,
@@ -72,7 +72,9 @@ class SpanRecorder:
             self._counts[kind] = meter.create_counter(f"{name}s")
             self._seconds[kind] = meter.create_histogram(f"{name}.duration", "s")
         self.graphs: dict[tuple[Any, str], Any] = {}
-        """The contexts of calls that start a graph, by run and namespace."""
+        """The contexts of calls that run a nested graph, by the run and the namespace
+        of that graph.
+        """
 
     def begin(
         self,
@@ -106,7 +108,9 @@ class SpanRecorder:
         error: BaseException | None = None,
         seconds: float | None = None,
     ) -> None:
-        """End a span, and measure it; without *seconds*, from its start."""
+        """End a span, and record its duration: *seconds*, or else the time since the
+        span began.
+        """
         span = opened.span
         if error is not None:
             outcome = "failed"
@@ -133,7 +137,7 @@ class OpenSpan:
     name: str
     span: Any
     inside: Any
-    """The context of spans inside it."""
+    """The context for spans inside this span."""
     began: float = field(default_factory=time.monotonic)
 
 
@@ -183,7 +187,9 @@ class RunSpans(RunTracer):
             self._recorder.graphs[self._run_id, call.graph_namespace] = opened.inside
 
     def _step_span(self, number: str) -> OpenSpan:
-        """Return the span of a superstep; end the one before it if that is new."""
+        """Return the span of a superstep. If the superstep is new, end the span of the
+        superstep before it.
+        """
         if self._step is None or self._step.name != number:
             self._end_step()
             self._step = self._recorder.begin(

@@ -116,7 +116,7 @@ def run_remote_batch(
     keys: list[int],
     *buffers: Any,
 ) -> None:
-    """Run a batch in the pool of this machine: the task that Dask sees."""
+    """Run a batch in the pool of this machine. Dask runs this function as one task."""
     host = pool_host(get_worker().state.nthreads, coordinator)
     end_of_batch = host.run(
         coordinator,

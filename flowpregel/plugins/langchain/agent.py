@@ -125,7 +125,9 @@ def _add_model(
     pre_model_hook: Any,
     post_model_hook: Any,
 ) -> str:
-    """Add the nodes of the model and its hooks; return the name of the last one."""
+    """Add the nodes of the model and its hooks, and return the name of the last of
+    these nodes.
+    """
     input_schema = state_schema
     if pre_model_hook is not None:
         input_schema = _with_model_input(state_schema)
@@ -150,7 +152,9 @@ def _add_tools(
 
 
 def _split_tools(tools: Any) -> tuple[ToolNode, list[Any]]:
-    """Return the node of the tools that run here, and those that the provider runs."""
+    """Return the node for the tools that run in the graph, and the tools that the
+    model's provider runs.
+    """
     if isinstance(tools, ToolNode):
         return tools, []
     local_tools = []
@@ -168,8 +172,8 @@ class _AskModel:
     """The node that calls the model.
 
     Args:
-        chain: A Runnable that makes the answer from the state.
-        author: The name that the answers bear.
+        chain: A Runnable that returns the model's answer, given the state.
+        author: The name that is set in the answers.
         direct: The tools whose answers end the run.
     """
 
@@ -233,7 +237,9 @@ class _Routes:
         return [self.tools, self.entry, self.end]
 
     def after_model(self, state: Any) -> str | list[Send]:
-        """Call the tools that were requested and have not answered yet, or end."""
+        """Return the next nodes after the model: the tools that were requested and have
+        not answered yet, or the end.
+        """
         messages = part_of(state, "messages")
         calls = _unanswered(_recent(messages))
         if not calls or self.tools is None:
@@ -249,14 +255,18 @@ class _Routes:
         return sends
 
     def after_tools(self, state: Any) -> str:
-        """Call the model again, unless a tool's answer ends the run."""
+        """Return the next node after the tools: the model, or the end if a tool's
+        answer ends the run.
+        """
         messages = _recent(part_of(state, "messages"))
         names = {call["name"] for call in _calls_in(messages)}
         return END if names & self.direct else self.entry
 
 
 def _recent(messages: Sequence[Any]) -> Sequence[Any]:
-    """Return the messages since the model's last answer: among them ids are unique."""
+    """Return the messages since the model's last answer. Within these messages, the ids
+    of tool calls are unique.
+    """
     start = len(messages)
     for position in range(len(messages) - 1, -1, -1):
         if isinstance(messages[position], AIMessage):
@@ -273,7 +283,7 @@ def _calls_in(messages: Sequence[Any]) -> list[Any]:
 
 
 def _unanswered(messages: Sequence[Any]) -> list[Any]:
-    """Return the calls among *messages* that none of them answers."""
+    """Return the tool calls in *messages* that no message in *messages* answers."""
     answered = {getattr(message, "tool_call_id", None) for message in messages}
     return [call for call in _calls_in(messages) if call["id"] not in answered]
 
@@ -282,7 +292,7 @@ def _model_input(state: Any) -> Any:
     """Return *state* with the model's input as its messages.
 
     Raises:
-        ConfigurationError: A call among them was never answered.
+        ConfigurationError: A tool call in the messages was never answered.
     """
     messages = part_of(state, "llm_input_messages") or part_of(state, "messages")
     missing = _unanswered(messages)
@@ -305,7 +315,7 @@ def _init_model(name: str) -> Any:
 
 
 def _prompt_of(prompt: Any) -> Step:
-    """Return a Runnable that makes the model's input from the state."""
+    """Return a Runnable that returns the model's input, given the state."""
     if isinstance(prompt, Runnable):
         return prompt
     if prompt is not None and not isinstance(prompt, str | SystemMessage):
@@ -327,7 +337,7 @@ def _model_chain(
     prompt: Any,
     tools: Sequence[Any],
 ) -> Step:
-    """Return a Runnable that makes the model's answer from the state."""
+    """Return a Runnable that returns the model's answer, given the state."""
     start = _prompt_of(prompt)
     if isinstance(model, Runnable):
         # The tools are bound only here, because a function that chooses a model binds
@@ -340,7 +350,7 @@ def _chain(
     model: Any,
     build: Callable[[Any], Step],
 ) -> Step:
-    """Return the Runnable that *build* makes of a model.
+    """Return the Runnable that *build* returns for a model.
 
     If *model* is a function that chooses a model, *build* is called at each call.
     """
@@ -384,7 +394,7 @@ def _structured(
     model: Any,
     response_format: Any,
 ) -> Step:
-    """Return the node that requests the last answer in a form."""
+    """Return the node that asks the model for the last answer in a given format."""
     prompt = None
     schema = response_format
     if isinstance(response_format, tuple):
@@ -403,7 +413,9 @@ def _structured(
 
 
 def _with_model_input(schema: Any) -> Any:
-    """Return *schema* with the key for the messages of a node before the model."""
+    """Return *schema* with an additional key, for the messages that a node before the
+    model prepares as the model's input.
+    """
     hints = get_type_hints(schema, include_extras=True)
     hints["llm_input_messages"] = list[Any]
     make = cast(Any, TypedDict)

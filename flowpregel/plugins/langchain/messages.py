@@ -1,6 +1,7 @@
 """LangChain's messages: a list of them in a state, and the stream mode ``messages``.
 
-The stream mode has the output of models in nodes, and the messages that nodes write::
+The stream mode yields the output of models that nodes call, and the messages that nodes
+write::
 
     model --ModelListener--> Said --the task's stream--> MessageStream
                                                            ^      |
@@ -78,7 +79,9 @@ def add_langchain_messages(
 
 
 def _converted(messages: Any) -> list[Any] | None:
-    """Return dicts, pairs and texts as LangChain messages, and the rest unchanged."""
+    """Return *messages* as a list in which dicts, pairs and texts are converted to
+    LangChain messages. Other messages are not changed.
+    """
     if messages is None:
         return None
     converted: list[Any] = []
@@ -97,7 +100,7 @@ class ChatState(TypedDict):
 
 
 MessagesState = ChatState
-"""The name of `ChatState` in LangGraph's programs."""
+"""The name that programs written for LangGraph use for `ChatState`."""
 
 
 class ModelListener(BaseCallbackHandler):
@@ -107,7 +110,9 @@ class ModelListener(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self._open: dict[UUID, Any] = {}
-        """The stream's writer and the metadata, by the run id of a model's call."""
+        """The stream's writer and the metadata of each call of a model, by the run id
+        that LangChain gives the call.
+        """
 
     def __reduce__(self) -> Any:
         return ModelListener, ()
@@ -117,7 +122,9 @@ class ModelListener(BaseCallbackHandler):
         run_id: UUID,
         output: Any,
     ) -> Any:
-        """Return *output*; LangChain streams to callbacks that have these methods."""
+        """Return *output* unchanged. LangChain streams a model's output only to
+        callbacks that have this method.
+        """
         return output
 
     tap_output_aiter = tap_output_iter
@@ -168,7 +175,9 @@ class ModelListener(BaseCallbackHandler):
         run_id: UUID,
         **_: Any,
     ) -> None:
-        """Emit the model's whole output, which counts if it was not streamed."""
+        """Emit the model's whole output. The stream yields it only if its parts were
+        not streamed.
+        """
         emit, metadata = self._open.pop(run_id, (None, {}))
         if emit is None:
             return
@@ -184,17 +193,20 @@ class ModelListener(BaseCallbackHandler):
         run_id: UUID,
         **_: Any,
     ) -> None:
-        """Stop listening."""
+        """Stop listening to a model whose call has failed."""
         self._open.pop(run_id, None)
 
 
 listener: ContextVar[Any] = carry(ContextVar("listener", default=None))
-"""The callback that LangChain adds to each model that is called where it is set."""
+"""A context variable with the callback that LangChain adds to each call of a model in
+this context.
+"""
 register_configure_hook(listener, inheritable=True)
 
 
 class MessageStream:
-    """The items of mode ``messages``: those that the tasks of one run emit and write.
+    """The items of the stream mode ``messages``, from the messages that the tasks of
+    one run emit and write.
 
     Args:
         metadata: The run's metadata.
@@ -239,7 +251,7 @@ class MessageStream:
                     yield message, metadata
 
     def _add(self, message: BaseMessage) -> bool:
-        """Note that *message* was seen, by its id; return whether it is new."""
+        """Record the id of *message*, and return whether the message is new."""
         _with_id(message)
         if message.id in self._seen:
             return False
@@ -248,7 +260,9 @@ class MessageStream:
 
 
 def _with_id(message: BaseMessage) -> BaseMessage:
-    """Return *message*, with a new id if it has none; the state gets the same id."""
+    """Return *message*. If it has no id, give it a new one, so that the message in the
+    state has the same id.
+    """
     message.id = message.id or str(uuid4())
     return message
 
@@ -262,7 +276,9 @@ def _messages_in(fields: Iterable[Any]) -> Iterator[BaseMessage]:
 
 
 def _fields(value: Any) -> Iterable[Any]:
-    """Return the fields of a state; any other value is the only field."""
+    """Return the fields of a state. A value that is not a state counts as a single
+    field.
+    """
     if isinstance(value, BaseMessage | list | tuple):
         return [value]
     if isinstance(value, dict):

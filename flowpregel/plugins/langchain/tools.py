@@ -1,4 +1,6 @@
-"""`ToolNode`: calls the tools that a model requests, with parameters from the run."""
+"""`ToolNode`, which calls the tools that a model requests, and passes parameters from
+the run to them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ Handling = (
 MISSING: Final = object()
 """The marker for a value that the run does not have."""
 ONE_CALL: Final = "tool_call_with_context"
-"""The ``__type`` of an agent's message to its tools: one call, and the state."""
+"""The ``__type`` of a tool node's input that consists of one tool call and the state.
+"""
 
 
 class InjectedState(InjectedToolArg):
@@ -161,8 +164,8 @@ class ToolNode(Runnable[Any, Any]):
         if has_answers():
             answers = [await coroutine for coroutine in coroutines]
             return self._output(answers, input)
-        # All tools are awaited even if one of them fails, because none may outlive the
-        # node.
+        # All tools are awaited even if one of them fails, because no tool may run
+        # longer than the node.
         answers = await asyncio.gather(*coroutines, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -249,8 +252,8 @@ class ToolNode(Runnable[Any, Any]):
             # order.
             number_interrupts_apart()
         markers = self._markers.get(call["name"], {})
-        # Arguments for injected parameters are dropped, because a model must not pass
-        # off a value of its own as the run's.
+        # Arguments for injected parameters are dropped, because a model must not
+        # replace a value of the run by one of its own.
         arguments = {
             key: value for key, value in call["args"].items() if key not in markers
         }
@@ -299,7 +302,9 @@ class ToolNode(Runnable[Any, Any]):
         response: Any,
         call: ToolCall,
     ) -> list[Any]:
-        """Return the parts of *response*, with the tool's name in answers to *call*."""
+        """Return the parts of *response*. In the answers to *call*, the name of the
+        tool is set.
+        """
         parts = response if isinstance(response, list) else [response]
         for part in parts:
             update = part.update if isinstance(part, Command) else ()
@@ -318,8 +323,8 @@ class ToolNode(Runnable[Any, Any]):
         """Return the answer to the model about *error*.
 
         Raises:
-            Exception: The error is not handled, or it is about an answer to a question
-                of the tool that does not fit.
+            Exception: The node does not handle the error, or the error means that an
+                answer to a question of the tool has the wrong form.
         """
         handling = self._handling
         text = repr(error)
@@ -347,7 +352,9 @@ class ToolNode(Runnable[Any, Any]):
         error: ValidationError,
         call: ToolCall,
     ) -> str:
-        """Return the faults of the model's arguments; the run's are not the model's."""
+        """Return the faults in the arguments that the model passed. Faults in arguments
+        from the run are left out.
+        """
         injected = self._markers[call["name"]]
         faults = []
         for fault in error.errors():
@@ -375,7 +382,9 @@ class ToolNode(Runnable[Any, Any]):
         parts: Sequence[Any],
         is_bare: bool,
     ) -> list[Any]:
-        """Return messages and commands as updates, with merged sends to the parent."""
+        """Return messages and commands as updates. Commands that only send to the
+        parent graph are merged into one.
+        """
         output: list[Any] = []
         sends: list[Send] = []
         for part in parts:
@@ -425,7 +434,9 @@ def part_of(
 
 
 def without_run_id(config: RunnableConfig) -> RunnableConfig:
-    """Return *config* for nested calls: LangChain uses ``run_id`` for one call."""
+    """Return *config* without ``run_id``, for nested calls, because LangChain accepts a
+    run id for one call only.
+    """
     nested = {key: value for key, value in config.items() if key != "run_id"}
     return cast(RunnableConfig, nested)
 

@@ -1,8 +1,8 @@
-"""Savers across the border: LangGraph's in flowpregel, and ours in LangGraph.
+"""Adapters between savers of LangGraph and flowpregel, in both directions.
 
-`as_saver` is for LangGraph's savers in flowpregel; `SaverAdapter` and `LMDBSaver` are
-for ours in LangGraph. To import this package you need no LangGraph; to use
-`SaverAdapter` or `LMDBSaver` you do.
+`as_saver` lets flowpregel use a saver of LangGraph. `SaverAdapter` and `LMDBSaver` let
+LangGraph use a saver of flowpregel. You can import this package without LangGraph, but
+`SaverAdapter` and `LMDBSaver` need it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LangGraph's checkpointers as our savers: ``as_saver(SqliteSaver(...))``.
+"""LangGraph's checkpointers as savers of flowpregel: ``as_saver(SqliteSaver(...))``.
 
 This module imports LangGraph only when one of LangGraph's savers is used.
 """
@@ -64,10 +64,12 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
 
 
 def adapt(candidate: Any) -> BaseCheckpointSaver | None:
-    """Return a LangGraph saver as one of ours, or None if it is no such saver.
+    """Return a saver of flowpregel that uses a LangGraph saver, or None if *candidate*
+    is not a LangGraph saver.
 
     Raises:
-        ConfigurationError: It has some of the methods of a LangGraph saver, not all.
+        ConfigurationError: *candidate* has some methods of a LangGraph saver, but not
+            all of them.
     """
     if not any(callable(getattr(candidate, name, None)) for name in _REQUIRED):
         return None
@@ -109,7 +111,7 @@ class ForeignSaver(BaseCheckpointSaver):
 
     @property
     def _loop(self) -> Any:
-        """The event loop on which an async saver runs; None for a sync saver."""
+        """The event loop on which an async saver runs, or None for a sync saver."""
         return getattr(self.saver, "loop", None)
 
     @property
@@ -125,7 +127,9 @@ class ForeignSaver(BaseCheckpointSaver):
         name: str,
         *args: Any,
     ) -> Any:
-        """Call a method of the saver, in the form of the most derived class."""
+        """Call a method of the saver in its sync or async form. If both exist, the form
+        that the most derived class defines is called.
+        """
         for owner in type(self.saver).__mro__:
             if name in vars(owner):
                 break
@@ -222,15 +226,15 @@ class ForeignSaver(BaseCheckpointSaver):
                 # The saver has only one slot for each position, and the result of the
                 # task needs it. So a saved value is not stored.
                 return
-            # The saver has no slot for questions either, which are matched by their
-            # order instead.
+            # The saver has no slot for questions, so a question is not stored, and
+            # answers are matched to questions by their order.
             if channel != base.ASKED:
                 writes.append((channel, self._convert(value)))
         ran = task.ran
         has_code = ran is not None and bool(ran.code or ran.used)
         if ran is not None and has_code and self._convert is _to_foreign:
-            # This write comes after the others, in a position of its own, and is read
-            # back together with them.
+            # This write follows the task's other writes at an extra position, and is
+            # read back together with them.
             writes.append((base.ATTEMPT, tuple(ran._replace(failed=()))))
         config = shapes.langgraph_config(address, task.checkpoint_id)
         self._call(
@@ -343,7 +347,7 @@ def _saved_of(
     item: Any,
     newest_id: str | None,
 ) -> Saved:
-    """Return LangGraph's tuple as our record.
+    """Return a checkpoint tuple of LangGraph as a `Saved` record.
 
     Args:
         item: LangGraph's tuple.
@@ -385,7 +389,9 @@ def _wait_for(
     coroutine: Coroutine[Any, Any, Any],
     loop: Any,
 ) -> Any:
-    """Return the result of a saver's async method; it may not run on its *loop*."""
+    """Wait for an async method of a saver, and return the result. This must not be
+    called on the saver's own event loop.
+    """
     if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_running():
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
     return asyncio.run(coroutine)
@@ -396,7 +402,9 @@ def _unchanged(value: Any) -> Any:
 
 
 def _to_foreign(value: Any) -> Any:
-    """Return *value* with our records, also in a sequence, as LangGraph's."""
+    """Return *value*, with our records converted to LangGraph's. Records in a sequence
+    are converted too.
+    """
     if not isinstance(value, Interrupt | Overwrite | Send):
         return _with_items(value, _to_foreign)
     # The import cannot fail, because a user of LangGraph's savers has LangGraph
@@ -418,7 +426,9 @@ def _to_foreign(value: Any) -> Any:
 
 
 def _from_foreign(value: Any) -> Any:
-    """Return *value* with LangGraph's records, also in a sequence, as ours."""
+    """Return *value*, with LangGraph's records converted to ours. Records in a sequence
+    are converted too.
+    """
     kind = type(value)
     # The class is recognized by its name, because LangGraph's savers do not need the
     # module that defines the records.
@@ -439,7 +449,7 @@ def _from_foreign(value: Any) -> Any:
 
 
 def _timeout_of(policy: Any) -> TimeoutPolicy | None:
-    """Return LangGraph's timeout policy as ours."""
+    """Return a timeout policy of LangGraph as a `TimeoutPolicy` of flowpregel."""
     if not policy:
         return None
     fields = {}
@@ -454,7 +464,7 @@ def _with_items(
 ) -> Any:
     """Return *value* with its items converted.
 
-    It may be a sequence, or the result of a graph that has interrupted.
+    *value* may be a sequence, or the result of a graph that was interrupted.
     """
     kind = type(value)
     if kind in (list, tuple):

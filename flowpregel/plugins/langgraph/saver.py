@@ -1,4 +1,4 @@
-"""Our savers as LangGraph's checkpointers.
+"""Savers of flowpregel as LangGraph's checkpointers.
 
 Write ``graph.compile(checkpointer=SaverAdapter(LMDBSaver(path)))``. This module imports
 LangGraph, which has to be installed.

@@ -1,4 +1,4 @@
-"""The page: runs in a browser, live from a server or as one file.
+"""The page, which shows runs in a browser: live, from a server, or as one file.
 
 ::
 

@@ -1,7 +1,8 @@
-"""The page's server: its files, its data as JSON, the news of a run, and the buttons.
+"""The page's server, which serves the page's files, its data as JSON, the changes of a
+run, and the buttons.
 
-Each button starts the command, as a process of its own. So no code of the user's runs
-in the server, and a run that a button started outlives it.
+Each button starts the command, as a process of its own. So no user code runs in the
+server, and a run that a button has started continues when the server ends.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ if TYPE_CHECKING:
 
 Words: TypeAlias = list[str]
 _MOST_COMMANDS = 50
-"""The most commands that are remembered: the ones that were started last."""
+"""The number of commands that are remembered. The oldest commands are forgotten first.
+"""
 _OUTPUT_SIZE = 4_000
-"""Bytes of a command's output that are shown, from its end."""
+"""The number of bytes that are shown of the end of a command's output."""
 _QUERIES = ("run", "calls", "call", "logs", "steps", "step")
 """The methods of `Pages` that have a path of the same name."""
 _PERIOD = 0.2
 """Seconds between two reads of the store for an open page."""
 _MOST_SENT = 64 << 10
-"""The most bytes of a request's body."""
+"""The limit on the size of a request's body, in bytes."""
 
 
 def _answer_words(
@@ -67,8 +69,9 @@ _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
     "redo": lambda call: ([], [call]),
     "fork": lambda checkpoint, name: ([f"--at={checkpoint}"], [name]),
 }
-"""Functions, by the command's name, that make the options of a command, and its
-arguments after the thread."""
+"""Functions that return a command's options, and its arguments after the thread, by the
+name of the command.
+"""
 ACTIONS = tuple(_COMMANDS)
 ACTION_PATHS = tuple(f"/api/actions/{name}" for name in ACTIONS)
 
@@ -83,7 +86,7 @@ class StartedCommand:
     """The command line, as a shell takes it."""
     process: subprocess.Popen[bytes]
     output: int
-    """The descriptor of a file without a name."""
+    """The descriptor of an unnamed file with the command's output."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the exit code, if the command has ended, and the last output."""
@@ -101,7 +104,7 @@ class StartedCommand:
 
 
 class Actions:
-    """Starts commands on a store, and tracks how they end.
+    """A starter of commands on a store, which records how the commands end.
 
     Args:
         store: The store's folder.
@@ -168,7 +171,9 @@ class Actions:
         del self._started[:-_MOST_COMMANDS]
 
     def commands(self, thread: str) -> list[dict[str, Any]]:
-        """Return the states of a thread's commands, the last started one first."""
+        """Return the states of a thread's commands. The command that was started last
+        comes first.
+        """
         return [
             command.to_json()
             for command in reversed(self._started)
@@ -198,12 +203,14 @@ def server_of(
     actions: Actions | None,
     guard: RequestGuard,
 ) -> uvicorn.Server:
-    """Return the server: its `run` takes the sockets to serve on, until Ctrl-C.
+    """Return the server of the page. Its method `run` takes the sockets that the server
+    listens on, and returns after Ctrl-C.
 
     Args:
         pages: The data of the page.
-        actions: Starts the commands of the buttons; None: there are no buttons.
-        guard: Checks each request first.
+        actions: The starter of the buttons' commands, or None for a page without
+            buttons.
+        guard: The guard that checks each request first.
     """
     app = Starlette(
         routes=_routes(pages, actions),
@@ -231,7 +238,7 @@ def _routes(pages: Pages, actions: Actions | None) -> list[BaseRoute]:
         return FileResponse(STATIC / "index.html")
 
     def follow(request: Request) -> Response:
-        """Return a stream of the news of a run."""
+        """Return a stream of a run's changes."""
         news = _news(pages, actions, request)
         return StreamingResponse(news, media_type="text/event-stream")
 
@@ -288,13 +295,13 @@ def _query_endpoint(
 
 
 def _on_error(_: Request, error: Exception) -> Response:
-    """Return the response for an error of ours."""
+    """Return the response for an error that flowpregel has raised."""
     status = 404 if isinstance(error, ConfigurationError) else 500
     return _json_response({"error": str(error)}, status)
 
 
 async def _start_action(actions: Actions, request: Request) -> Response:
-    """Start a command, by the JSON that a button sends."""
+    """Start the command that the JSON of a button's request describes."""
     size = int(request.headers.get("content-length", _MOST_SENT + 1))
     if size > _MOST_SENT:
         return _json_response({"error": "the request is too large"}, 413)

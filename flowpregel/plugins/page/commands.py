@@ -98,7 +98,7 @@ ui_command.params.append(TRUST_OPTION)
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 stands for a free one."""
+    """Return a listening socket. Port 0 means any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)

@@ -1,9 +1,10 @@
 """The guard of the page's server, which refuses requests from elsewhere.
 
 Any program in the same browser can send requests to a server on this machine, and any
-site can have a name that leads to the server (DNS rebinding). So each request has to
-name a host of ours, to come from a page of ours, and to hold the secret in the address
-that the server printed when it started.
+site can have a name that leads to the server (DNS rebinding). So the server accepts a
+request only if it names one of the server's own hosts, comes from a page of the server,
+and contains the secret. The secret is part of the address that the server prints when
+it starts.
 """
 
 from __future__ import annotations
@@ -47,13 +48,14 @@ def _new_token() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestGuard:
-    """Refuses requests that do not come from the page itself.
+    """A guard that refuses requests that do not come from the page itself.
 
     Args:
         hosts: The names under which browsers reach the server.
-        writes: The paths that accept POST; all others are only read.
-        cookie: The name of the cookie with the secret: one for each server, since a
-            browser sends the cookies of one port to all ports of a host.
+        writes: The paths that accept POST requests. All other paths accept only
+            requests that read.
+        cookie: The name of the cookie with the secret. Each server needs a different
+            name, since a browser sends a cookie to all ports of a host.
         token: The secret.
     """
 
@@ -63,7 +65,9 @@ class RequestGuard:
     token: str = field(default_factory=_new_token, repr=False)
 
     def refusal(self, request: Request) -> Response | None:
-        """Return the response that refuses a request, whatever its secret, or None."""
+        """Return the response that refuses a request, or None if the request may be
+        accepted. The secret is not checked here.
+        """
         host = request.headers.get("host", "")
         is_post = request.method == "POST"
         if _host_name(host) not in self.hosts:
@@ -97,8 +101,8 @@ class RequestGuard:
                 await app(scope, receive, send)
                 return
             request = Request(scope)
-            # Either is enough, because the page removes the token from its address, and
-            # then only has the cookie.
+            # The token or the cookie is enough, because the page removes the token from
+            # its address, and then has only the cookie.
             has_token = self.accepts(request.query_params.get("token"))
             refusal = self.refusal(request)
             if refusal is None and not has_token and not self._has_cookie(request):
@@ -109,7 +113,9 @@ class RequestGuard:
             sets_cookie = has_token and refusal is None
 
             async def send_with_headers(message: Message) -> None:
-                """Send a part of the response, with our headers at its start."""
+                """Send a part of the response. The server's own headers are added to
+                the first part.
+                """
                 if message["type"] == "http.response.start":
                     self._add_headers(message, with_cookie=sets_cookie)
                 await send(message)
@@ -148,7 +154,7 @@ def _error_response(status: int, reason: str) -> Response:
 
 
 def _host_name(host: str) -> str | None:
-    """Return the name in a Host header, without the port; None: there is none."""
+    """Return the name in a Host header without the port, or None if there is none."""
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:

@@ -1,6 +1,6 @@
-"""The data of the page: as JSON for its server, or within one file.
+"""The data of the page, as JSON for the page's server, or inside one HTML file.
 
-Nothing of the user's is imported or unpickled.
+No user module is imported, and no user value is unpickled.
 """
 
 from __future__ import annotations
@@ -46,13 +46,18 @@ MODULES = (
     "runs",
     "main",
 )
-"""The page's modules, each after those that it imports."""
+"""The page's modules, in an order in which each module follows the modules that it
+imports.
+"""
 MOST_CALLS = 20_000
-"""The most calls in a report: the ones that failed or wait come first."""
+"""The limit on the calls in a report. Calls that failed or wait are taken first."""
 MOST_DETAILS = 1_000
-"""The most calls with arguments, results and output in a report."""
+"""The limit on the calls in a report that are shown with arguments, results and output.
+"""
 MOST_STEPS = 200
-"""The most supersteps with values in a report: the newest ones."""
+"""The limit on the supersteps in a report that are shown with values. The newest
+supersteps are taken.
+"""
 _URGENCY = ("failed", "waiting", "unfinished", "done")
 _LIMITS = PreviewLimits(
     depth=8,
@@ -75,7 +80,8 @@ def json_text(value: Json) -> str:
 
 
 def tagged(preview: Any) -> Json:
-    """Return a preview of `to_json` as JSON that tells texts, objects and dicts apart.
+    """Return a preview, made by `to_json`, as JSON in which texts, objects and dicts
+    can be told apart.
 
     Example:
         >>> tagged({"a": [1, ReprText("… 3 more")]})
@@ -104,12 +110,12 @@ def calls_to_json(changes: CallChanges) -> dict[str, Json]:
 
 
 class Pages:
-    """Answers the queries of the page about a store.
+    """The answers to the page's queries about a store.
 
     The page passes the parameters of these methods by name.
 
     Args:
-        saver: The open store, of which the page opens a view of its own.
+        saver: The saver of the open store. The page opens a separate view of the store.
     """
 
     def __init__(self, saver: DurableSaver) -> None:
@@ -121,7 +127,7 @@ class Pages:
         self.reader.close()
 
     def runs(self) -> Json:
-        """Return the list of runs, the one that changed last first."""
+        """Return the list of runs. The run that changed last comes first."""
         return {
             "store": self.path,
             "runs": [row._asdict() for row in self.reader.runs()],
@@ -183,7 +189,7 @@ class Pages:
         return self.reader.output(thread, call, at)
 
     def steps(self, thread: str, most: int | str = 200) -> Json:
-        """Return the newest checkpoints of a thread, the newest first."""
+        """Return the newest checkpoints of a thread, in order from new to old."""
         steps: list[Json] = []
         for row in self.reader.steps(thread, int(most)):
             step = row._asdict()
@@ -254,7 +260,7 @@ def run_report(saver: DurableSaver, thread: str) -> str:
 
 
 def notebook_report(saver: Any, thread: str | None) -> str | None:
-    """Return the page of a run in a sandboxed frame; None: the run is not stored."""
+    """Return a run's page in a sandboxed frame, or None if the run is not stored."""
     if thread is None or not isinstance(saver, DurableSaver):
         return None
     # If nothing of the run is stored yet, there is no page.
@@ -279,7 +285,9 @@ def _script() -> str:
 
 
 def _hash_source(text: str) -> str:
-    """Return the source by which a content policy allows an element with this text."""
+    """Return the source expression with which a content security policy allows an
+    element with this text.
+    """
     digest = hashlib.sha256(text.encode()).digest()
     encoded = base64.b64encode(digest).decode()
     return f"'sha256-{encoded}'"

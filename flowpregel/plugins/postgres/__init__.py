@@ -1,6 +1,6 @@
 """Saver, long-term store and cache in PostgreSQL (the extra ``postgres``).
 
-Only the modules of this package use psycopg. The order to read them in: `database`,
+Only the modules of this package use psycopg. Read them in this order: `database`,
 `transactions`, `tables`, `leases`; then `saver`, `store` and `cache`.
 """
 

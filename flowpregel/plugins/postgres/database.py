@@ -80,11 +80,13 @@ _LONGEST_PAUSE = 0.5
 _NO_ROOM = ("53100", "53200", "54000")
 _NO_RIGHTS = ("25006", "42501")
 _REPEATED = ("40001", "40P01")
-"""Errors after which a transaction must be tried again: a serialization failure and a
-deadlock.
+"""The codes of errors after which a transaction must be tried again: a serialization
+failure and a deadlock.
 """
 _CUT = ("08", "57P", "25P03", "25P02", "53300")
-"""The prefixes of the errors of a server that is shutting down, starting or full."""
+"""The prefixes of the error codes of a server that is shutting down, is starting, or
+has no free connection.
+"""
 _MARK = (
     "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM "
     "pg_snapshot_xip(now)) FROM pg_current_snapshot() AS now"
@@ -102,8 +104,8 @@ class Database:
 
     Args:
         url: The URL of the database, as psycopg takes it.
-        readonly: Only read; the store must exist.
-        codec: The encoder of values; None stands for `PythonCodec`.
+        readonly: True to open an existing store for reading only.
+        codec: The codec of values, or None for `PythonCodec`.
         options: The options of the store.
 
     Raises:
@@ -120,14 +122,14 @@ class Database:
     ) -> None:
         self.url = url
         self.path: str = without_password(url)
-        """The database, for messages."""
+        """The URL of the database without its password, for messages."""
         self.readonly = readonly
         self._options = options or StoreOptions()
         self.codec: ValueCodec = ValueCodec(
             codec, self._options.compression, self._options.renamed
         )
         self._seal = Seal.__new__(Seal)
-        """The seal of the store, which gets its keys when the store is opened."""
+        """The seal of the store. Its keys are set when the store is opened."""
         self._is_open = False
         self._is_opening = False
         self._pid = os.getpid()
@@ -222,7 +224,8 @@ class Database:
         return rows
 
     def _once(self, attempt: Attempt) -> Any:
-        """Repeat *attempt* until it has taken effect exactly once; return the result.
+        """Repeat *attempt* until it has taken effect exactly once, and return the
+        result.
 
         If the server's answer was lost, the result is read from the slot's row, in
         which the statement has stored it.
@@ -350,8 +353,8 @@ class Database:
 
         Raises:
             StoreForeignError: The store is sealed or encrypted under another key.
-            StoreError: The server refused, or there is no store and none may be
-                created.
+            StoreError: The server refused the statement, or there is no store and this
+                process may not create one.
         """
         record = self._header()
         if record is None and self.readonly:

@@ -71,12 +71,13 @@ class OwnLease(NamedTuple):
     """A lease that this process owns or requests."""
 
     address: Address
-    """The address that the lease is for; a claim of a cache has no thread."""
+    """The address for which the lease is. The address of a cache's claim has no thread.
+    """
     stop: Callable[[], object] = lambda: None
-    """A function to call, from another OS thread, when the owner must stop."""
+    """A function that is called, on another OS thread, when the owner must stop."""
     shows: Callable[[], bytes | None] = lambda: None
-    """A function that returns the owner's live state, or None if it has not changed;
-    called from another OS thread.
+    """A function that returns the owner's live state, or None if the state has not
+    changed. It is called on another OS thread.
     """
 
 
@@ -99,11 +100,11 @@ class LeaseTable:
     def take(
         self, lease: OwnLease, *, takeover: bool = False
     ) -> tuple[int, bool] | None:
-        """Take a lease and renew it from now on.
+        """Take a lease, and renew it regularly from now on.
 
         Args:
             lease: The lease to take.
-            takeover: Take the lease even if another run owns it.
+            takeover: True to take the lease even if another run owns it.
 
         Returns:
             The fence, and True if the earlier owner had not released the lease; or None
@@ -149,7 +150,7 @@ class LeaseTable:
             )
 
     def owner(self, address: Address) -> LockHolder | None:
-        """Return the owner of the lease of *address*, or None if it is free."""
+        """Return the owner of the lease of *address*, or None if the lease is free."""
         return _owner_from_rows(
             self._database.execute(_OWNER.format("NULL"), lease_key(address))
         )
@@ -164,7 +165,9 @@ class LeaseTable:
     def shown(
         self, address: Address, seconds: float
     ) -> tuple[LockHolder | None, bytes | None]:
-        """Return the owner of a lease and its live state; watch it for *seconds*."""
+        """Return the owner of a lease and the owner's live state, and watch the owner
+        for *seconds*.
+        """
         key = lease_key(address)
         # A user who may only read cannot request the state, but sees it as long as
         # another process watches.

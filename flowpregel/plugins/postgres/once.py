@@ -1,7 +1,7 @@
 """Writes that take effect ("land") exactly once, even if a commit's answer is lost.
 
 If a connection dies after COMMIT was sent, the client does not know whether the commit
-has landed. The database does::
+has landed. The database has a record of that::
 
     flowpregel.landed    slot ► number, is_void, result
 
@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 KEPT_FOR: Final = 24 * 3600.0
-"""Seconds after its last use when the row of a slot is removed."""
+"""Seconds for which the row of a slot is kept after its last use."""
 FORGET: Final = f"""
     DELETE FROM flowpregel.landed WHERE slot IN (
         SELECT slot FROM flowpregel.landed
@@ -100,7 +100,9 @@ class LandingSlot:
     has_landed: bool = False
     """True if a try of this slot is known to have landed, so that its row exists."""
     sent: float | None = None
-    """The time at which the newest try was sent; None once its outcome is known."""
+    """The time at which the newest try was sent, or None once the outcome of that try
+    is known.
+    """
 
     @property
     def is_in_doubt(self) -> bool:

@@ -87,7 +87,8 @@ class PostgresLeases(LeaseTable):
         """Hold the right to write at *address*.
 
         Raises:
-            ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
+            ThreadBusyError: Another run holds this right, and *on_conflict* is
+                ``"raise"``.
         """
         lease = Lease()
         takeover = on_conflict == "takeover"

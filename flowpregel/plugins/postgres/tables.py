@@ -36,7 +36,9 @@ KINDS = {
     b"live": b"l",
 }
 _LARGEST = 1_000_000_000
-"""The most bytes of a payload. PostgreSQL's own limit is a little higher."""
+"""The limit on the size of a payload, in bytes. PostgreSQL's own limit is a little
+higher.
+"""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
 # The statement takes an advisory lock, because two processes that create the store at
 # once would conflict in the server's catalogs.
@@ -97,7 +99,7 @@ MAKE = (
 
 
 class PostgresTable(Table):
-    """A kind of records; every method takes the transaction to use.
+    """A kind of record, as a table. Each method takes the transaction that it uses.
 
     Args:
         name: The kind.

@@ -36,7 +36,9 @@ SCOPE_SIZE = 17
 """The number of bytes that the keys of a thread's namespaces have in common."""
 _MOST_SCOPES = 1_000
 _MOST_BYTES = 1 << 20
-"""The most bytes of records to remember for a scope; also of keys, at 16 bytes each."""
+"""The limit on the size, in bytes, of the records that are remembered for a scope. The
+same limit holds for the remembered keys, each of which counts as 16 bytes.
+"""
 _LARGEST = 1 << 16
 _AHEAD = 64
 """The number of deltas to read when a single delta is requested, because its reader
@@ -68,15 +70,19 @@ class ConflictError(Exception):
 
 @dataclass(slots=True)
 class KnownScope:
-    """The memory of a scope, which is valid while the scope has *revision*."""
+    """The records and keys that this process remembers of a scope. They are valid while
+    the scope has *revision*.
+    """
 
     revision: bytes
     records: dict[bytes, bytes] = field(default_factory=dict)
     size: int = 0
     empty: dict[bytes, list[Range]] = field(default_factory=dict)
-    """The ranges that were empty, by the label given to `expect_empty`."""
+    """The ranges of keys that were empty, by the label that was passed to
+    `expect_empty`.
+    """
     since: set[bytes] = field(default_factory=set)
-    """The keys that were put into these ranges since."""
+    """The keys that were put into these ranges afterwards."""
 
     def is_absent(self, key: bytes) -> bool:
         """Return True if it is known that there is no record at *key*."""
@@ -88,7 +94,8 @@ class KnownScope:
         """Remember records and empty ranges.
 
         Args:
-            records: The records by key, newest last; None for a deleted record.
+            records: The records by key, with the newest last. The value is None for a
+                deleted record.
             empty: The empty ranges, by label.
         """
         self.empty.update(empty)
@@ -164,8 +171,9 @@ class Transaction:
         Args:
             low: The first key.
             high: The key after the last one.
-            limit: The most rows.
-            order: ``ASC``; with ``DESC`` the greatest keys come first.
+            limit: The greatest number of rows.
+            order: ``ASC`` to return the smallest keys first, or ``DESC`` to return the
+                greatest keys first.
             columns: The columns of the rows.
         """
         return self.ask(_PAGE.format(columns, order, limit or "ALL"), low, high)
@@ -208,11 +216,11 @@ class WriteTransaction(Transaction):
         self._revisions: dict[bytes, bytes] = {}
         """The revisions of the scopes that this transaction uses."""
         self._known: KnownScope | None = None
-        """The remembered scope. None once the transaction uses several scopes, since a
-        record does not show to which scope it belongs.
+        """The remembered scope, or None once the transaction uses several scopes, since
+        a record does not show to which scope it belongs.
         """
         self._changed: dict[bytes, bytes | None] = {}
-        """The records to send; None stands for a deletion."""
+        """The records to send, by key. None deletes the record."""
         self._sent: dict[bytes, bytes | None] = {}
         self._has_sent = False
         self._empty: dict[bytes, list[Range]] = {}
@@ -306,11 +314,11 @@ class WriteTransaction(Transaction):
         revisions: dict[bytes, bytes],
         ranges: Sequence[Range],
     ) -> list[bool]:
-        """Send the changes; return for each range whether it was empty before.
+        """Send the changes, and return for each range whether it was empty before.
 
         Args:
             token: The new revision of the scopes.
-            number: The slot's number for this commit; 0 if the transaction continues
+            number: The slot's number for this commit, or 0 if the transaction continues
                 after this statement.
             revisions: The revisions that the scopes must have, by scope.
             ranges: The ranges of keys to check.

@@ -1,8 +1,8 @@
 """Saver, long-term store and cache in a SQLite database, with no package to install.
 
-The order to read the modules in: `files` (URL, files beside the database, creation),
+Read the modules in this order: `files` (URL, files beside the database, creation),
 `connections`, `tables`, `keys`, `database`; then `saver`, `store`, `cache` and
-`plugin`. It is the example of the page *Write a store of your own*.
+`plugin`. This package is the example on the page *Write a store of your own*.
 """
 
 from flowpregel.plugins.sqlite.cache import SQLiteCache

@@ -24,7 +24,9 @@ from flowpregel.errors import (
 from flowpregel.storage import HEADER, TABLE_NAMES, is_disk_full
 
 APPLICATION_ID = 0x666C6F77
-"""The application id of a store, ``flow``, which also the command ``file`` shows."""
+"""The application id of a store's database, which spells ``flow``. The command ``file``
+shows it.
+"""
 _SETTINGS = """
     PRAGMA synchronous = FULL;
     PRAGMA fullfsync = ON;
@@ -53,8 +55,9 @@ def connect(
     Args:
         path: The file.
         timeout: Seconds to wait for locks of other programs.
-        readonly: Only read.
-        immutable: Acquire no locks; no process may write to the database then.
+        readonly: True to open the database for reading only.
+        immutable: True to acquire no locks. In this case, no process may write to the
+            database.
     """
     mode = "ro" if readonly else "rw"
     uri = f"file:{quote(path)}?mode={mode}"
@@ -69,8 +72,8 @@ def connect(
         check_same_thread=False,
         cached_statements=_MOST_STATEMENTS,
     )
-    # Texts are returned as bytes. If a record was replaced by a text, its checksum
-    # refuses it, and not an error of decoding.
+    # Texts are returned as bytes. If a record was replaced by a text, the checksum of
+    # the record fails, instead of the decoding of the text.
     connection.text_factory = bytes
     try:
         connection.executescript(_SETTINGS)

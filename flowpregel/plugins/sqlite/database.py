@@ -59,8 +59,8 @@ from flowpregel.storage import (
 
 _MOST_IDLE = 4
 _TICK = 50_000_000
-"""The time within which two commits may give the file the same modification time, in
-nanoseconds.
+"""The time, in nanoseconds, within which two commits may leave the file with the same
+modification time.
 """
 _PAUSE = 0.02
 """Seconds before the next attempt to open a store that must be sealed again first."""
@@ -70,9 +70,10 @@ class SQLiteDatabase:
     """A store in a SQLite database, for any OS thread and several processes.
 
     Args:
-        location: The URL or the path of the file; it is created if it does not exist.
-        readonly: Only read; the file must exist.
-        codec: The codec of values; None is `PythonCodec`.
+        location: The URL or the path of the file. The file is created if it does not
+            exist.
+        readonly: True to open an existing file for reading only.
+        codec: The codec of values, or None for `PythonCodec`.
         options: Rarely needed options.
 
     Raises:
@@ -254,7 +255,8 @@ class SQLiteDatabase:
             make_ballast(files.locks_of(self.path))
         deadline = time.monotonic() + self._timeout
         while not self._accepts_header():
-            # Every user of the store, this one included, must close it first.
+            # All connections to the store must be closed first, including those of this
+            # process.
             self._close_connections()
             try:
                 keys.seal_as_ours(self.path, self._options)
@@ -313,8 +315,8 @@ class SQLiteDatabase:
                 connection.close()
 
     def _first_connection(self) -> bytes:
-        """Open the connection that writes, or the first that reads if the store is only
-        read; return the header.
+        """Open the connection that writes, or the first connection that reads if the
+        store is only read. Return the header.
         """
         connection = self._new_connection()
         if self.readonly:

@@ -1,18 +1,19 @@
-"""Other keys for a SQLite store, which no program may have open then.
+"""The change of the keys of a SQLite store. No program may have the store open during
+the change.
 
 ::
 
     old records ──► draft, a new database ──► one transaction, which replaces every page
 
 Every process that has the store open has the keys in memory. So the keys are changed
-under SQLite's exclusive lock, which is refused while a program has the file open, and
-for which all that open the file wait.
+under SQLite's exclusive lock, which cannot be acquired while a program has the file
+open. Programs that open the file wait until the lock is released.
 
 The old records must not remain readable in free pages. So all records are sealed again
 in a draft, which has no free pages, and SQLite's own backup copies the draft's pages
-over those of the store. This is one transaction: a crash leaves all of the old pages or
-all of the new ones. The file itself stays in its place. A renamed file would be wrong:
-SQLite would apply a log that belongs to the old file to the new one.
+over those of the store. The copy is one transaction, so a crash leaves either all old
+pages or all new pages. The draft is not renamed over the file, because SQLite would
+then apply the log of the old file to the new file.
 
 After the commit, the new pages are in the log, and the old pages are still in the file.
 So the log is copied into the file at once. If a crash prevents that, SQLite does it
@@ -70,8 +71,8 @@ def accepted_header(
 
 @contextmanager
 def sole_connection(path: str) -> Iterator[sqlite3.Connection]:
-    """Open the only connection to the database at *path*. Others that open the database
-    wait until the context ends.
+    """Open the only connection to the database at *path*. Programs that open the
+    database wait until the context ends.
 
     Raises:
         StoreBusyError: The database is open, in this process or in another.
@@ -144,8 +145,8 @@ def reseal(
         StoreForeignError: A record is encrypted under another key than that of *old*.
         StoreCorruptError: A record or a page is damaged.
         StoreFullError: There is not enough space.
-        StoreError: The database has something that is not part of a store; or the old
-            records could not be overwritten.
+        StoreError: The database has a table, view or trigger that is not part of a
+            store, or the old records could not be overwritten.
     """
     _refuse_other_tables(connection, path)
     connections.refuse_damaged_pages(connection, path)
@@ -228,7 +229,8 @@ def _overwrite_old_pages(connection: sqlite3.Connection, path: str) -> None:
     """Copy the log into the file, and empty it.
 
     Raises:
-        StoreError: This failed, so the old records may still be in the file.
+        StoreError: The log could not be copied, so the old records may still be in the
+            file.
     """
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

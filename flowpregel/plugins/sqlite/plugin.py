@@ -14,7 +14,7 @@ from flowpregel.plugins.sqlite.store import SQLiteStore
 from flowpregel.storage import Codec, StoreOptions
 
 _LEAST_DISK = 256 << 20
-"""Bytes of free disk space that a database should have."""
+"""The free disk space, in bytes, that a database should have."""
 
 
 class SQLitePlugin(StorePlugin):

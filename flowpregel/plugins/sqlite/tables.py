@@ -11,7 +11,8 @@ from flowpregel.errors import ValueEncodingError
 from flowpregel.storage import Seal, Table, after
 
 _LARGEST = 999_000_000
-"""The most bytes of a record. SQLite's own limit is a little higher."""
+"""The limit on the size of a record, in bytes. SQLite's own limit is a little higher.
+"""
 
 
 class SQLiteTable(Table):
