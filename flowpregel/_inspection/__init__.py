@@ -1,1 +1,1 @@
-"""Readers of runs, for a watcher: they import and run nothing of the user's."""
+"""Readers of stored runs, which neither import nor run any user code."""

@@ -67,7 +67,8 @@ class TaskEntry(NamedTuple):
     checksum: bytes
     """The checksum of the task's record."""
     state: CallState | None
-    """The state, or None for an internal task, or for one whose writes were undone."""
+    """The state, or None for an internal task, or for a task whose writes were undone.
+    """
 
 
 class TaskTable:

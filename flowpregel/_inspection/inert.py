@@ -274,8 +274,8 @@ def _set_items(target: Any, items: Sequence[Any]) -> Any:
 
 
 class OpaqueObject:
-    """A placeholder for an object whose class, or for a result whose function, is not
-    looked up.
+    """A placeholder for an object whose class is not looked up, or for the result of a
+    function that is not looked up.
 
     Args:
         args: The arguments of the call that created the object.
@@ -436,7 +436,9 @@ def _array_item(dtype: Any, data: bytes) -> Any:
 
 
 class _Zone(datetime.tzinfo):
-    """A time zone with nothing but a key: creating the real zone would read a file."""
+    """A placeholder for a time zone, which has only the zone's key. Creating the real
+    zone would read a file.
+    """
 
     def __init__(self, key: str, *_: Any) -> None:
         self.key = key

@@ -146,7 +146,9 @@ def _constructor_text(
 
 
 def clipped(text: str, size: int) -> str:
-    """Return the first *size* characters of *text*, and the number of the rest."""
+    """Return the first *size* characters of *text*, followed by the number of omitted
+    characters.
+    """
     if len(text) <= size:
         return text
     omitted = len(text) - size
@@ -200,7 +202,9 @@ class _Preview:
         return preview
 
     def _is_too_deep(self, value: Any, depth: int) -> bool:
-        """Return whether *value* is nested too deep or, in a full view, in itself."""
+        """Return whether *value* is nested too deeply or, in a full view, contains
+        itself.
+        """
         if depth >= self._limits.depth:
             return True
         return self._is_full and id(value) in self._open_containers

@@ -40,9 +40,11 @@ class TaskRecord:
     seconds: float | None = None
     """The duration of the last attempt, or None if it is unknown."""
     status: TaskStatus = "done"
-    """The outcome. An *open* task has not ended; a *waiting* task needs an answer."""
+    """The outcome of the task. An *open* task has not ended. A *waiting* task needs an
+    answer.
+    """
     detail: str = ""
-    """The error, or the question."""
+    """The error of the task, or the question for which the task waits."""
     attempt: int = 1
     """The number of the last attempt, or 0 if another run shared its result."""
     id: str = ""
@@ -50,13 +52,15 @@ class TaskRecord:
     began: int | None = None
     """Wall-clock nanoseconds at which the last attempt began, if known."""
     executor: str = ""
-    """The executor, such as ``"processes"``; empty if it is unknown."""
+    """The executor, such as ``"processes"``, or an empty text if it is unknown."""
     pid: int = 0
     """The id of the process that ran the task, or 0 if it is unknown."""
     is_call: bool = False
     """True if the body of another task made the call."""
     call: str = ""
-    """The call with short arguments, such as ``parse('c.txt')``; empty if unknown."""
+    """The call with short arguments, such as ``parse('c.txt')``, or an empty text if it
+    is unknown.
+    """
     inner: tuple[TaskRecord, ...] = ()
     """The calls that the task made and, if the task is a graph, the graph's tasks."""
 

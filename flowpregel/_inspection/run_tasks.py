@@ -253,7 +253,9 @@ class _SuperstepReader:
         node: str,
         caller: Work | None,
     ) -> list[TaskRecord]:
-        """Return the tasks of the nested graph, if a task is one."""
+        """Return the tasks of the nested graph that a task ran, or no tasks if the task
+        is not a graph.
+        """
         graph: InspectedGraph | None = None
         if caller is None:
             graph = self._graph_of(work)
@@ -273,8 +275,8 @@ class _SuperstepReader:
         return reader.tasks(history, self._depth - 1, f"{node}:")
 
     def _graph_of(self, work: Work) -> InspectedGraph | None:
-        """Return the graph that the node of a task is, or None if the node is a
-        function or unknown.
+        """Return the graph that is the node of a task, or None if the node is a
+        function or is unknown.
         """
         if self._graph is None:
             return None
