@@ -1,4 +1,6 @@
-"""Durable, parallel workflows from plain functions: no server, one folder on disk."""
+"""Durable, parallel workflows from plain functions, with no server and one folder on
+disk.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ imported::
     [project.entry-points."flowpregel.stores"]
     mine = "mine.plugin:MineStores"
 
-The metadata are read when a plug-in is first needed, once for each group: a program
-that uses neither a URL nor a command of a plug-in does not read them. flowpregel's own
+The metadata is read when a plug-in is first needed, once for each group. A program that
+uses no URL and no command of a plug-in does not read the metadata. flowpregel's own
 plug-ins are declared in the same way.
 """
 
@@ -27,21 +27,24 @@ STORES: Final = "flowpregel.stores"
 """The group of stores. A name is the scheme of URLs; a value is a `StorePlugin`."""
 EXECUTORS: Final = "flowpregel.executors"
 """The group of executors. A name is a scheme of URLs, or the executor's whole name; a
-value is a function of what follows ``://`` that returns an executor.
+value is a function that returns an executor, given the part of the URL after ``://``.
 """
 COMMANDS: Final = "flowpregel.commands"
-"""The group of commands. A name is the command's; a value is a `click.Command`."""
+"""The group of commands. A name is the name of the command; a value is a
+`click.Command`.
+"""
 SAVERS: Final = "flowpregel.savers"
 """The group of adapters for checkpointers of other libraries. A value is a function
 that returns a flowpregel saver, or None for an object of another library.
 """
 STREAMS: Final = "flowpregel.streams"
 """The group of stream modes that need an extra. A name is the mode; a value is a
-function of a run's metadata that returns what makes the items.
+function that takes a run's metadata and returns an object that produces the items of
+the stream.
 """
 NOTEBOOKS: Final = "flowpregel.notebooks"
-"""The group of views of a run in a notebook. A value is a function of a saver and a
-thread id that returns HTML, or None if it cannot show that run.
+"""The group of views of a run in a notebook. A value is a function that takes a saver
+and a thread id, and returns HTML, or None if it cannot show the run.
 """
 _OWN: Final = "flowpregel"
 """The distribution of the plug-ins that come with flowpregel."""

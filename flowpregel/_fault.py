@@ -1,7 +1,7 @@
 """Fault points, at which a test can make the program die, stop, fail or wait.
 
-The calls of `fault` stay in the code at every step that matters. They do nothing unless
-one of these environment variables is set:
+The library calls `fault` at each step after which a crash must do no harm. The calls do
+nothing unless one of these environment variables is set:
 
 ``FLOWPREGEL_FAULT_TRACE=file``
     Appends a line for each point that is passed: ``name<TAB>pid<TAB>n<TAB>about``.
@@ -38,7 +38,8 @@ class InjectedFault(Exception):
 
 
 class Points:
-    """Counts the points that this process passes, and acts at one of them.
+    """A counter of the fault points that this process passes, which acts at one of
+    them.
 
     Args:
         trace: The file to append to, if any.

@@ -98,8 +98,8 @@ class _Hold:
         self._outside: list[Any] = []
         """The handlers of all signals before the last replacement."""
         self._inside: list[Any] = []
-        """The same handlers after the replacement, by this object where it replaces
-        one.
+        """The handlers of all signals after the last replacement. Where this object
+        replaces a handler, the list has this object.
         """
         self._found: list[tuple[int, Handler]] = []
         """The signals and handlers that this object replaces."""
@@ -216,8 +216,8 @@ _END: Final = object()
 """The marker for the end of an iterator."""
 _hold: Final = _Hold()
 hold_of_main: _Hold | None = None
-"""The hold while it holds back handlers, which only the main thread runs. None at other
-times.
+"""The `_Hold` of this process while it holds back handlers, which run only on the main
+thread. None at other times.
 """
 
 
@@ -292,8 +292,8 @@ class defer_interrupts:
 
 
 class held_on_loop:
-    """Holds back signal handlers between two steps of a run on the main thread's event
-    loop.
+    """A context manager that holds back signal handlers between two steps of a run on
+    the main thread's event loop.
 
     Signals are kept regardless of the running coroutine, because a handler must not
     raise in the event loop's code either. Each signal wakes the run, which calls
@@ -386,7 +386,7 @@ def is_from_handler(error: BaseException | None) -> bool:
 def wakeup_on_signal(wait: Callable[[], Value], wake: Callable[[], None]) -> Value:
     """Return ``wait()``, which *wake* ends if a signal arrives or is already kept.
 
-    In the first case *wake* is called in a signal handler.
+    If a signal arrives during the wait, *wake* is called in a signal handler.
     """
     if (hold := _own()) is None:
         return wait()

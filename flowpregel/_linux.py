@@ -2,9 +2,9 @@
 
 A worker pool and a store use these if they can: descriptors of processes, unnamed files
 in memory, the kernel's signal at a parent's end, and the figures in ``/proc``. On macOS
-each function takes the other way: a temporary file, `os.kill`, a check of the parent
-once a second, no figures. ``FLOWPREGEL_PORTABLE=1`` in the environment takes that way
-on Linux too, so that tests can run it.
+each function uses its fallback: a temporary file, `os.kill`, a check of the parent once
+a second, or no figures. With ``FLOWPREGEL_PORTABLE=1`` in the environment, the
+fallbacks are used on Linux too, so that tests can run them.
 
 The guard (`flowpregel.executors.processes.wire.guard_process`) imports nothing, and has
 its own fallbacks.
@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Final
 
 IS_USED: Final = sys.platform == "linux" and not os.environ.get("FLOWPREGEL_PORTABLE")
-"""True if the ways of Linux are taken."""
+"""True if the functions of Linux are used, and not the fallbacks."""
 PID_NAMESPACE: Final = "/proc/self/ns/pid" if IS_USED else ""
 """The file whose inode is the pid namespace of this process, or an empty text, which
 is no file.
@@ -70,7 +70,9 @@ def die_with_parent() -> None:
 
 
 def unnamed_file() -> int:
-    """Return the descriptor of an empty file without a name, in memory if possible."""
+    """Return the descriptor of an empty, unnamed file, which is in memory if the system
+    supports that.
+    """
     if IS_USED and hasattr(os, "memfd_create"):
         return os.memfd_create("flowpregel", os.MFD_CLOEXEC)
     import tempfile  # noqa: PLC0415 - 6 ms, and Linux does without it

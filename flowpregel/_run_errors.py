@@ -100,7 +100,7 @@ class InputMismatchError(_DetailedError):
 
     thread_id: str
     why: str
-    """The difference."""
+    """A text that describes the difference."""
     adopts: bool = False
     """True if the run may be resumed with the new input."""
 
@@ -153,7 +153,8 @@ class UnansweredError(_DetailedError):
     flow: str = "flow"
     """The name of the workflow."""
     store: str = ""
-    """The path or URL of the store; empty if other processes cannot open it."""
+    """The path or URL of the store, or an empty text if other processes cannot open it.
+    """
 
     def __str__(self) -> str:
         questions = "; ".join(map(repr, self.interrupts))

@@ -114,7 +114,9 @@ class StorePlugin(ABC):
 
 
 class FolderStores(StorePlugin):
-    """The stores in folders, which LMDB keeps: a location is a path."""
+    """The stores in folders, which use LMDB. A location is the path of a
+    folder.
+    """
 
     example = "runs.lmdb"
     classes = ("LMDBSaver", "LMDBStore", "LMDBCache")

@@ -1,5 +1,5 @@
-"""Text from elsewhere, without what a terminal, a page or a drawing would obey; calls
-as text.
+"""Functions that convert values and calls to text, and that make text from other
+programs harmless for a terminal, a page or a drawing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ _SIZED = frozenset({list, tuple, dict, set, frozenset, bytearray})
 _LONGEST_TEXT = 100
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 _LONGEST_INT = 128
-"""Bits of an int that is written out: longer ones take long to write."""
+"""The greatest number of bits of an int that is written out, because writing a longer
+int takes long.
+"""
 
 
 def printable(text: str) -> str:
@@ -42,7 +44,8 @@ def described(
     kwargs: Mapping[str, Any],
     redacted: Collection[int | str] = (),
 ) -> str:
-    """Return a call as text of bounded length; no code of the arguments' classes runs.
+    """Return a call as text of bounded length. No code of the arguments' classes is
+    run.
 
     Args:
         name: The name of the called function.
@@ -67,8 +70,8 @@ def described(
 
 
 def outlined(value: Any) -> str:
-    """Return a value, such as a question, as text of bounded length; none of its own
-    code runs.
+    """Return a value, such as a question, as text of bounded length. No code of the
+    value's class is run.
 
     Example:
         >>> outlined({"approve?": ["a", "b"], "amount": 3})

@@ -14,21 +14,21 @@ from flowpregel.errors import FlowPregelError, GraphBubbleUp
 
 _OURS: Final = "flowpregel."
 _LONGEST: Final = 10_000
-"""Characters of a text with a traceback."""
+"""The greatest length of a text with a traceback, in characters."""
 _LIBRARY: Final = os.path.dirname(os.__file__)
 _BETWEEN: Final = ("concurrent.futures._base", "asyncio.tasks")
 """Modules whose frames are between the user's frames and the library's."""
 
 
 class WorkerTraceback(Exception):
-    """The traceback of an error, as text, where it was raised: the cause of what a task
-    raised.
+    """The traceback that an error had in the worker, as text. It is set as the cause of
+    the error.
     """
 
 
 class UsersFrames:
-    """Removes the library's frames from the traceback of an exception that is raised in
-    the ``with`` block.
+    """A context manager that removes the library's frames from the traceback of an
+    exception that is raised in the ``with`` block.
 
     Frames are removed if the user's code is in the traceback, if the exception stops
     the run without a fault (`is_stop`), or if it is an error of flowpregel, which is
@@ -46,7 +46,9 @@ class UsersFrames:
 
 
 def leave_out_ours(error: BaseException) -> None:
-    """Do what `UsersFrames` does, to *error* and to the exceptions that led to it."""
+    """Remove the library's frames from *error* and from the exceptions that led to it,
+    as `UsersFrames` does.
+    """
     # The library's frames are kept, for a developer who debugs the library.
     if os.environ.get("FLOWPREGEL_TRACEBACK"):
         return
@@ -80,7 +82,8 @@ def _without_ours(first: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the library's frames, and without the frames of
     Python's standard library that the library called.
 
-    A stop can hit any frame, and mostly hits a lock that the library waits for.
+    Ctrl-C or a cancellation can interrupt any frame, and usually interrupts a wait of
+    the library in the standard library.
     """
     entries, below_ours = list[TracebackType](), False
     for entry in _links(first):
@@ -91,7 +94,7 @@ def _without_ours(first: TracebackType | None) -> TracebackType | None:
 
 
 def _traceback_of(entries: Sequence[TracebackType]) -> TracebackType | None:
-    """Return one traceback of *entries*, or None if there are none."""
+    """Return one traceback with *entries*, or None if there are no entries."""
     rest = None
     for entry in reversed(entries):
         entry.tb_next, rest = rest, entry
@@ -99,8 +102,8 @@ def _traceback_of(entries: Sequence[TracebackType]) -> TracebackType | None:
 
 
 def whole_text(error: BaseException) -> str:
-    """Return *error* with its traceback as Python writes it, or the end of that if it
-    is long.
+    """Return *error* and its traceback as text, as Python writes them. Of a long text,
+    only the end is returned.
     """
     leave_out_ours(error)
     text = "".join(traceback.format_exception(error))
@@ -111,7 +114,9 @@ def whole_text(error: BaseException) -> str:
 
 
 def callers_level() -> int:
-    """Return the ``stacklevel`` with which the caller warns of the user's line."""
+    """Return the ``stacklevel`` with which a warning of the caller refers to the user's
+    line of code.
+    """
     frame, level = inspect.currentframe(), 0
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
         frame, level = frame.f_back, level + 1
@@ -119,8 +124,8 @@ def callers_level() -> int:
 
 
 def linked(error: BaseException) -> Iterator[BaseException]:
-    """Yield *error*, the exceptions that led to it, and those in exception groups, each
-    once.
+    """Yield *error*, the exceptions that led to it, and the exceptions in exception
+    groups, each once.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

@@ -30,7 +30,9 @@ If no module is known, None and the name that the variable was created with.
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
 _MAIN: Final = "__main__"
 _OBSERVED: Final = ("opentelemetry.trace", "structlog.contextvars")
-"""The modules without which a context can have neither a span nor log fields."""
+"""The modules of OpenTelemetry and structlog. If neither is imported, a context has no
+span and no log fields.
+"""
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 

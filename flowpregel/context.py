@@ -19,7 +19,8 @@ from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 
 PROGRESS_EVERY: Final = 0.05
-"""Seconds after a progress report in which a report with the same message is dropped.
+"""Seconds after a progress report during which reports with the same message are
+dropped.
 """
 NOTHING_REPORTED: Final = (float("-inf"), None)
 
@@ -48,10 +49,10 @@ class RunInfo:
     process can open the store.
     """
     executor: Any = None
-    """The executor of nodes that name no executor; not set in a worker."""
+    """The executor of nodes that name no executor. It is not set in a worker."""
     ending: list[str] = field(default_factory=list)
-    """The reason for which the run was asked to end; empty if it was not asked. Used
-    only in the coordinator.
+    """The reason for which the run was asked to end. The list is empty if the run was
+    not asked. It is used only in the coordinator.
     """
 
     def keep_output(self, job: Job, text: str) -> None:
@@ -94,7 +95,9 @@ class Job:
     executor: Any = None
     """The `Executor` that got the job, in the process that submitted it."""
     owner: Any = None
-    """The active run that the task belongs to, in the same process; opaque here."""
+    """The active run that the task belongs to, if it is in the same process. This
+    module does not use its attributes.
+    """
     priority: int = 0
     """The priority among the waiting jobs of the run. The highest starts first."""
 
@@ -130,7 +133,8 @@ class Scope:
     questions: AskedQuestions | None = None
     """The questions (interrupts) of the attempt, once it has asked one."""
     question: GraphInterrupt | None = None
-    """The raised interrupt that has no answer yet. The task's code may have caught it.
+    """The raised interrupt that has no answer yet. The task's code may have caught the
+    interrupt.
     """
     refused: Interrupted | None = None
     """The interrupt whose answer did not fit the response schema. The task's code may
@@ -155,7 +159,7 @@ class Scope:
 
         Args:
             names: Channel names, which the node must have declared in its ``reads``.
-            fresh: Whether to apply the task's own writes (and no others) first.
+            fresh: True to apply the task's own writes, and no other writes, first.
         """
         values: dict[str, Any] = {}
         own_writes: dict[str, list[Any]] = {}

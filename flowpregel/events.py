@@ -1,4 +1,4 @@
-"""The types of the items that `stream` yields: the modes, and the payload of each."""
+"""The stream modes, and the types of the items that `stream` yields in each mode."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 All: TypeAlias = Literal["*"]
-"""All nodes, in options that take node names."""
+"""The value ``"*"``, which means all nodes in an option that takes node names."""
 
 StreamMode: TypeAlias = Literal[
     "values",

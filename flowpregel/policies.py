@@ -170,8 +170,8 @@ class TimeLimit(NamedTuple):
     """A limit that a `TimeoutPolicy` sets to an attempt."""
 
     at: float
-    """The time at which the attempt reaches the limit, in seconds on the clock that the
-    executor uses; infinity for no limit.
+    """The time at which the attempt reaches the limit, in seconds on the executor's
+    clock, or infinity if there is no limit.
     """
     kind: Literal["run", "idle"]
     seconds: float

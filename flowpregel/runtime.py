@@ -49,7 +49,9 @@ pauses: ContextVar[bool] = ContextVar("pauses", default=False)
 """True if a run that would wait for a time or a signal must stop instead."""
 SLEEPS_UNTIL: Final = "sleeps_until"
 AWAITS_SIGNAL: Final = "waits_for_signal"
-"""The keys of the mapping that such a run has as its interrupt's value."""
+"""The keys of the mapping that is the interrupt's value in a run that stops instead of
+waiting.
+"""
 
 
 class RunControl:
@@ -177,7 +179,7 @@ class AttemptFiles:
 
     task_id: str
     folder: Path | None = None
-    """The scratch folder of the attempt, once it has one."""
+    """The scratch folder of the attempt, or None until the folder is created."""
     outputs: dict[Path, Path] = field(default_factory=dict)
     """The temporary output files of the attempt, each with the path that it is moved
     to.

@@ -1,6 +1,6 @@
 """Traces of runs, for authors of a plug-in for a tracing system.
 
-`flowpregel.plugins.opentelemetry` is one.
+`flowpregel.plugins.opentelemetry` is such a plug-in.
 """
 
 from flowpregel._core.tracing import (

@@ -1,4 +1,4 @@
-"""Readers of runs for dashboards: they import and run nothing of the user's."""
+"""Readers of runs for dashboards, which neither import nor run any user code."""
 
 from flowpregel._inspection.preview import PreviewLimits, RecordView, ReprText, to_json
 from flowpregel._inspection.reader import StoreReader

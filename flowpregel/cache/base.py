@@ -13,9 +13,12 @@ __all__ = ["BaseCache", "FullKey", "Namespace"]
 
 Namespace: TypeAlias = tuple[str, ...]
 FullKey: TypeAlias = tuple[Namespace, str]
-"""(namespace, key): a task's function and the digest of the input."""
+"""The namespace and the key of a result: the task's function, and the digest of the
+input.
+"""
 Entries: TypeAlias = Mapping[FullKey, tuple[Any, float | None]]
-"""Values, each with its time to live in seconds (None: without end)."""
+"""Values, each with the time to live in seconds, or None if the value does not expire.
+"""
 Answer = TypeVar("Answer")
 
 
@@ -85,7 +88,7 @@ class BaseCache(ProcessBound, ABC):
         if self.answers_at_once:
             return function()
         # asyncio is imported only here, because its import takes 44 ms. If the caller
-        # has an event loop, it is loaded already.
+        # runs on an event loop, asyncio has already been imported.
         import asyncio  # noqa: PLC0415
 
         return await asyncio.to_thread(function)

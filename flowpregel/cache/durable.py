@@ -1,4 +1,4 @@
-"""The cache of results over any engine, for those who write one.
+"""The base class of caches on any engine, for authors of an engine.
 
 A subclass implements `_open`, which returns a `flowpregel.storage.Store`, and `claim`,
 for which there is `flowpregel.storage.ClaimFiles`.

@@ -1,4 +1,5 @@
-"""Results as records in a table of bounded size; and the cache with a table in memory.
+"""The results of a cache, as records in a table of bounded size, and the cache whose
+table is in memory.
 
 In the database ``cache``::
 
@@ -176,7 +177,7 @@ class RecordCache(StoreUser, BaseCache):
         transaction: Any,
         namespace: Namespace,
     ) -> int:
-        """Delete the values of a namespace; return their number."""
+        """Delete the values of a namespace, and return their number."""
         count = 0
         prefix = b"v" + labels_digest(namespace)
         for key in self._table.keys(transaction, prefix):
@@ -194,7 +195,9 @@ class RecordCache(StoreUser, BaseCache):
         used: Sequence[bytes],
         last_use: int,
     ) -> int:
-        """Store the uses of values since the last write; return the newest number."""
+        """Store the uses of values since the last write, and return the number of the
+        newest use.
+        """
         for digest in used:
             record = self._pop(transaction, digest)
             if record is not None:
@@ -231,7 +234,7 @@ class RecordCache(StoreUser, BaseCache):
         transaction: Any,
         digest: bytes,
     ) -> bytes | None:
-        """Delete a record and return it, if there is one."""
+        """Delete a record and return it, or return None if there is no record."""
         record = self._table.get(transaction, b"v" + digest)
         if record is not None:
             use = record[:8]

@@ -186,12 +186,14 @@ class GuardedChannel(HoldingChannel[Value, Value]):
 
     Args:
         typ: The type of the value.
-        guard: Whether two writes in one superstep are an error; otherwise the
-            last one wins.
+        guard: True if two writes in one superstep are an error. False if the last write
+            replaces the earlier writes.
     """
 
     instead: ClassVar[str] = "use {}(typ, guard=False) to keep the last"
-    """The advice of the error for several writes; ``{}`` is the name of the class."""
+    """The advice in the error for several writes, where ``{}`` is replaced by the name
+    of the class.
+    """
 
     def __init__(self, typ: Any, guard: bool = True) -> None:
         super().__init__(typ)

@@ -238,7 +238,9 @@ class _SharedContext(Generic[Value]):
     entering: Any = None
     """The future for the value of an async context."""
     on_loop: Any = None
-    """A function that runs a coroutine on the event loop that entered the context."""
+    """A function that runs a coroutine on the event loop on which the context was
+    entered.
+    """
     entered_by: int = 0
     """The identifier of that event loop's OS thread."""
 

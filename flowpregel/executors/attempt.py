@@ -264,7 +264,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
 
 
 def _write(scope: Scope, output: Any) -> Generator[Any, Any, None]:
-    """Call the node's writers with the node's *output*; yield each awaitable."""
+    """Call the node's writers with the node's *output*, and yield each awaitable."""
     for writer in scope.job.task.node.writers:
         writes = writer(output, scope)
         if hasattr(writes, "__await__"):
@@ -288,8 +288,8 @@ def _private_input(job: Job) -> Any:
 
 
 def _is_for_graph_of(task: Task, command: Any) -> bool:
-    """Return whether *command*, which a graph that the node of *task* called sends to
-    its parent, is for the graph of the node, which gets the command in the node's name.
+    """Return whether *command* is for the graph that the node of *task* belongs to. The
+    command was sent to its parent by a graph that the node called.
     """
     if task.kind is Kind.CALL or task.node.role == "body":
         return False

@@ -27,10 +27,13 @@ from flowpregel.executors.resources import SharedLimits
 from flowpregel.executors.unread import UnreadEvent
 
 BACKLOG: Final = 8 << 20
-"""The bytes of unread chunks of a run above which its tasks are paused."""
+"""The size, in bytes, of a run's unread chunks above which the run's tasks are paused.
+"""
 
 JobKey: TypeAlias = tuple[str, int]
-"""(task id, attempt): the key of one attempt of one task, unique in a program."""
+"""The id of a task and the number of an attempt, which together are unique in a
+program.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +64,16 @@ class Capabilities:
 
 @dataclass(slots=True, eq=False)
 class Backlog:
-    """Back-pressure: the bytes of the posted events that a run has not handled yet.
+    """The size, in bytes, of the posted events that a run has not handled yet, for
+    back-pressure.
 
     An executor that can make a task wait adds the size of the events that it posts, and
-    pauses the task when the limit is exceeded. Thread-safe.
+    pauses the task when the limit is exceeded. Any OS thread may use this object.
     """
 
     size: int = 0
     limit: int = BACKLOG
-    """The bytes above which tasks are paused."""
+    """The number of bytes above which tasks are paused."""
     _held: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -105,7 +109,7 @@ HOST: Final = os.uname().nodename
 
 
 class Mailbox(Protocol):
-    """The receiver of the events of a run. Safe from any OS thread."""
+    """The receiver of the events of a run. Any OS thread may use it."""
 
     @property
     def backlog(self) -> Backlog | None:

@@ -101,7 +101,7 @@ class OpenCalls(set["CallFuture[Any]"]):
     before_first: Callable[[], None] = staticmethod(nothing)
     """A function that is called before the attempt makes its first call."""
     pid = 0
-    """The pid of the process in which the attempt runs; 0 if unknown."""
+    """The pid of the process in which the attempt runs, or 0 if it is unknown."""
     task = ""
     """The name of the task."""
     home: asyncio.Task[Any] | None = None
@@ -165,16 +165,16 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         it.
         """
         self._is_awaited = self._was_cancelled = False
-        """True if a caller waits without a timeout; True if the call is recorded as
-        cancelled.
+        """Two flags. `_is_awaited` is True if a caller waits without a timeout.
+        `_was_cancelled` is True if the call is recorded as cancelled.
         """
         self._is_aside = False
         """True if the future is awaited by a coroutine that the body started, not by
         the body itself.
         """
         self._told_after: int | None = None
-        """The number of the body's calls at the time when such a coroutine got the
-        outcome.
+        """The number of calls that the body had made when a coroutine that the body
+        started got the outcome.
         """
         if open_calls is not None:
             if not open_calls.count:
@@ -241,8 +241,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             match outcome:
                 case records.Returned(writes):
                     if self._open_calls is not None:
-                        # The scope needs the result no longer: only code that
-                        # references the future does.
+                        # The scope no longer needs the result, so the result lives only
+                        # as long as code refers to the future.
                         self._open_calls.discard(self)
                     value: Any = dict(writes).get(records.RETURN)
                     self.set_result(value)

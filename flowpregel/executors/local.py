@@ -119,7 +119,9 @@ class LocalRunClient(RunClient):
     def call(
         self, node: Node, arguments: Arguments, call_key: CallKey | None, *reply: Any
     ) -> Any:
-        """Make a call, and return its future, which is *reply* if that is passed."""
+        """Make a call, and return the call's future: *reply* if it is passed, or else a
+        new future.
+        """
         job = self._job
         if self._all_count:
             self.beat()
@@ -154,8 +156,9 @@ class LocalRunClient(RunClient):
         return future
 
     def _may_wait(self, reply: Sequence[CallFuture[Any]]) -> bool:
-        """Return whether a call may block this OS thread, which is not the run's or an
-        event loop's. A call with a *reply* is made on the OS thread of another call.
+        """Return whether a call may block this OS thread. It may not block the run's OS
+        thread or the OS thread of an event loop. A call with a *reply* is made on the
+        OS thread of another call.
         """
         return not reply and self._turn is None and not on_event_loop()
 
@@ -278,8 +281,8 @@ class ThreadExecutor(Executor):
         abandoned attempt may still run at the same time as the next attempt.
         """
         self._parents: set[Job] = set()
-        """The jobs that have made a call. They may be waiting for it, so they do not
-        count towards the limit.
+        """The jobs that have made a call. They may be waiting for the call's result, so
+        they do not count towards the limit.
         """
         self._closing = False
 
@@ -426,7 +429,9 @@ class InlineExecutor(Executor):
         self.waiting: Waiting = deque()
         """The jobs that wait for this OS thread."""
         self._running: list[JobKey] = []
-        """The jobs that have begun. All but the last wait for calls that they made."""
+        """The jobs that have begun. All jobs but the last wait for calls that they have
+        made.
+        """
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Keep *jobs* until the run waits."""
@@ -452,8 +457,8 @@ class InlineExecutor(Executor):
         job fails.
 
         Raises:
-            BaseException: A signal handler raised it while a job ran, such as
-                `KeyboardInterrupt`.
+            BaseException: A signal handler raised this error, such as
+                `KeyboardInterrupt`, while a job ran.
         """
         until = time.monotonic() + _SLICE
         while self.waiting:

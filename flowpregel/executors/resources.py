@@ -78,8 +78,8 @@ class Limit:
         """
 
     def next_change_at(self, now: float) -> float:
-        """Return the time at which to try again for a slot; infinity if only a task of
-        this program can free one.
+        """Return the time at which to try again for a slot, or infinity if only a task
+        of this program can free a slot.
         """
         return inf
 
@@ -431,7 +431,7 @@ class SharedLimits:
         return None
 
     def after_fork(self) -> None:
-        """Forget the parent process's slots, which the parent keeps."""
+        """Forget the slots of the parent process, which still holds them."""
         self._lock = threading.Lock()
         self._holders = {name: set() for name in self.limits}
         self._runs.clear()

@@ -111,7 +111,7 @@ class CapturedArguments(Arguments):
         return sum(memoryview(part).nbytes for part in self._parts)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Pickle as plain arguments."""
+        """Return a reduction that pickles this object as plain arguments."""
         return _loaded, tuple(map(PickleBuffer, self._parts))
 
 
@@ -329,7 +329,7 @@ def sent_by_key() -> Iterator[None]:
 
 def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[Any]:
     """Return the handle with this key if this process created it, or else a copy of the
-    other process's handle.
+    handle from the process that created it.
     """
     if (handle := _made_here.get(key)) is not None:
         return handle
@@ -362,7 +362,9 @@ _lock = threading.RLock()
 
 
 def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
-    """Return this process's resource. If there is none yet, create it."""
+    """Return the resource of this process that *make* creates. If the resource does not
+    exist yet, create it.
+    """
     # The resource is stored by the function's name, because a worker gets a new copy of
     # *make* with each task.
     key = make.__module__, make.__qualname__

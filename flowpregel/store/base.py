@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 NamespacePath: TypeAlias = tuple[str, ...]
-"""A namespace, or a pattern of one in which ``"*"`` is any label."""
+"""A namespace, or a pattern of namespaces in which ``"*"`` matches any label."""
 
 
 class NotProvided(Enum):
@@ -91,8 +91,8 @@ class SearchItem(Item):
 
     def dict(self) -> dict[str, Any]:
         """Return the item in the form of JSON, with its score."""
-        # `super()` without arguments does not work here: in a class with slots, it
-        # finds the class before it got its slots.
+        # `super()` without arguments does not work here, because a dataclass with slots
+        # is a new class, and `super()` would refer to the class without slots.
         return {**Item.dict(self), "score": self.score}
 
 
@@ -122,7 +122,8 @@ class PutOp(NamedTuple):
     namespace: tuple[str, ...]
     key: str
     value: dict[str, Any] | None
-    # LangGraph uses this name, so it is kept although it hides a method of tuples.
+    # LangGraph uses this name, so this class uses it too, although it hides a method of
+    # tuples.
     index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment]
     """The paths that are indexed; None: the store's paths; False: none."""
     ttl: float | None = None
@@ -175,7 +176,7 @@ def _async_form(
         if self.answers_at_once:
             return function(*args, **kwargs)
         # asyncio is imported only here, because its import takes 44 ms. If the caller
-        # has an event loop, it is loaded already.
+        # runs on an event loop, asyncio has already been imported.
         import asyncio  # noqa: PLC0415
 
         return await asyncio.to_thread(function, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The long-term store over any engine, for those who write one.
+"""The base class of long-term stores on any engine, for authors of an engine.
 
 A subclass implements `_open`, which returns a `flowpregel.storage.Store`.
 """

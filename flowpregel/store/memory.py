@@ -1,4 +1,5 @@
-"""Items as records in a table of any kind; and the store with a table in memory.
+"""The items of a long-term store, as records in a table of any engine, and the store
+whose table is in memory.
 
 In the database ``store``::
 
@@ -6,8 +7,8 @@ In the database ``store``::
     "e" + end (8, nanoseconds) + the same (48)           ► nothing: the item ends then
     "n"                                                  ► the number of items ever put
 
-A key has digests of labels and keys, so that they may be any texts. Items below one
-first label are neighbours, and a search reads just these.
+A record's key contains digests, so labels and keys may be any texts. Items with the
+same first label are next to each other, so a search reads only these items.
 """
 
 from __future__ import annotations
@@ -55,32 +56,32 @@ __all__ = ["InMemoryStore", "IndexConfig"]
 _MOST_ENDED = 1_000
 """The greatest number of ended items that one batch deletes."""
 _SECONDS = 60
-"""Seconds of a minute, the unit of times to live."""
+"""The number of seconds in a minute, which is the unit of times to live."""
 
 ItemKey: TypeAlias = tuple[tuple[str, ...], str]
-"""(namespace, key)."""
+"""The namespace and the key of an item."""
 
 
 class StoredItem(NamedTuple):
     """The record of an item."""
 
     number: int
-    """The position in the order of first puts."""
+    """The position of the item in the order in which items were first put."""
     namespace: tuple[str, ...]
     key: str
     created_at: float
     updated_at: float
     ttl: float | None
-    """Seconds."""
+    """The time to live in seconds, or None if the item does not expire."""
     ends_at: float | None
     words: Words | None
-    """The words that are compared with a query; None: the item is not indexed."""
+    """The words that are compared with a query, or None if the item is not indexed."""
     vectors: tuple[Vector, ...]
     value: Any
-    """The value, encoded."""
+    """The encoded value."""
 
     def lives_at(self, now: float) -> bool:
-        """Return whether its time to live has not ended."""
+        """Return whether the item's time to live has not ended."""
         return self.ends_at is None or self.ends_at > now
 
 
@@ -131,7 +132,7 @@ class ItemStore(StoreUser, BaseStore):
         for op in todo:
             check_op(op)
         now = self._clock()
-        # The steps that may fail, run a user's code or take long come before any
+        # The steps that may fail, run user code or take long are done before any
         # change, so that an error leaves the store unchanged.
         texts = [op.query for op in todo if isinstance(op, SearchOp) and op.query]
         queries = interruptible(self._search_index.of_queries, texts)
@@ -155,7 +156,9 @@ class ItemStore(StoreUser, BaseStore):
         items: list[StoredItem],
         queries: Mapping[str, Words | Vector],
     ) -> tuple[Result, list[StoredItem]]:
-        """Return the answer to *op* from the candidates, and the items in it."""
+        """Return the answer to *op*, chosen from the candidates, and the items in the
+        answer.
+        """
         match op:
             case GetOp():
                 return self._answer_get(items), items
@@ -169,7 +172,7 @@ class ItemStore(StoreUser, BaseStore):
         assert_never(op)
 
     def _refreshes(self, op: Op) -> bool:
-        """Return whether *op* starts the time to live of items again."""
+        """Return whether *op* restarts the time to live of the items that it reads."""
         if not isinstance(op, GetOp | SearchOp):
             return False
         if op.refresh_ttl is not None:
@@ -182,7 +185,9 @@ class ItemStore(StoreUser, BaseStore):
         ops: Sequence[Op],
         now: float,
     ) -> dict[ItemKey, StoredItem | None]:
-        """Return the new item for each key, from its last put; None: it is deleted."""
+        """Return the new item for each key, from the last put to the key, or None if
+        that put deletes the item.
+        """
         last_puts: dict[ItemKey, PutOp] = {}
         for op in ops:
             if isinstance(op, PutOp):
@@ -217,7 +222,9 @@ class ItemStore(StoreUser, BaseStore):
         items: list[StoredItem],
         queries: Mapping[str, Words | Vector],
     ) -> list[tuple[StoredItem, float | None]]:
-        """Return the items that a search finds with their scores, the best first."""
+        """Return the items that a search finds, with their scores. The best item comes
+        first.
+        """
         prefix = tuple(op.namespace_prefix)
         query = queries.get(op.query or "")
         hits: list[tuple[StoredItem, float | None]] = []
@@ -329,7 +336,9 @@ class ItemStore(StoreUser, BaseStore):
         digest: bytes,
         item: StoredItem | None,
     ) -> None:
-        """Store *item*, with number and creation time of the item that it replaces."""
+        """Store *item*, with the number and the creation time of the item that it
+        replaces. None deletes the item.
+        """
         earlier = self._pop(transaction, digest)
         if item is None:
             return
@@ -362,7 +371,7 @@ class ItemStore(StoreUser, BaseStore):
         transaction: Any,
         digest: bytes,
     ) -> StoredItem | None:
-        """Delete an item and return it, if there is one."""
+        """Delete an item and return it, or return None if there is no item."""
         key = b"i" + digest
         record = self._table.get(transaction, key)
         if record is None:
@@ -378,7 +387,7 @@ class ItemStore(StoreUser, BaseStore):
         items: Iterable[StoredItem],
         now: float,
     ) -> None:
-        """Start the time to live of *items* again, if they have one."""
+        """Restart the time to live of *items*, if they have a time to live."""
         mortal = [item for item in items if item.ttl is not None]
         if not mortal:
             return
@@ -390,7 +399,7 @@ class ItemStore(StoreUser, BaseStore):
                 if item is None:
                     continue
                 # The time is computed again, because another process may have put the
-                # item since it was read.
+                # item after it was read.
                 ends_at = None if item.ttl is None else now + item.ttl
                 self._write(transaction, digest, item._replace(ends_at=ends_at))
 

@@ -1,4 +1,4 @@
-"""The checks of a store's operations; filters, words and vectors of a search."""
+"""The checks of a store's operations, and the filters and the ranking of a search."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def check_op(op: Op) -> None:
     """Raise an error unless a store can perform *op*.
 
     Raises:
-        InvalidNamespaceError: A label is empty, no text, or has a ``.`` or NUL in it;
-            or a put has no namespace, or one that begins with ``"langgraph"``.
+        InvalidNamespaceError: A label is empty, is no text, or contains ``.`` or NUL;
+            or the namespace of a put is empty, or begins with ``"langgraph"``.
         ConfigurationError: A value is no dict, a bound is negative, or a filter has an
             unknown comparison.
     """
@@ -116,11 +116,11 @@ def passes(value: Any, condition: Any) -> bool:
     """Return whether *value* passes a filter.
 
     Args:
-        value: The value of an item; None if it has none.
-        condition: A value that it equals, a dict of conditions for its fields, or a
-            dict of comparisons (``$eq $ne $gt $gte $lt $lte``), all of which hold. A
-            comparison of two values that have no order does not hold. The whole filter
-            has passed `check_filter`.
+        value: The value of an item, or None if there is no value.
+        condition: A value that must be equal, a dict of conditions for the fields, or a
+            dict of comparisons (``$eq $ne $gt $gte $lt $lte``) that must all hold. A
+            comparison of two values that have no order does not hold. The filter must
+            have passed `check_filter`.
     """
     if not isinstance(condition, Mapping):
         return bool(value == condition)
@@ -249,7 +249,9 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def cosine(vector: Sequence[float], other: Sequence[float]) -> float:
-    """Return the cosine of the angle between two vectors; 0 if one has no length."""
+    """Return the cosine of the angle between two vectors, or 0 if a vector has the
+    length 0.
+    """
     lengths = math.hypot(*vector) * math.hypot(*other)
     if not lengths:
         return 0.0
@@ -279,7 +281,8 @@ class SearchIndex:
     """The vectors, or the words, that are compared with a query.
 
     Args:
-        index: The index; without it a query ranks by shared words.
+        index: The index, or None to rank items by the words that they share with a
+            query.
 
     Raises:
         ConfigurationError: The index has no ``embed``.
@@ -296,7 +299,9 @@ class SearchIndex:
     def of_puts(
         self, puts: Sequence[PutOp]
     ) -> list[tuple[Words | None, tuple[Vector, ...]]]:
-        """Return the words (None: not indexed) and the vectors of each put."""
+        """Return the words and the vectors of each put. The words are None if the put
+        is not indexed.
+        """
         texts_of_puts = [self._texts(op) for op in puts]
         terms: list[tuple[Words | None, tuple[Vector, ...]]] = []
         if self._index is not None:
@@ -363,7 +368,7 @@ def score(
     words: Words | None,
     vectors: Iterable[Vector],
 ) -> float | None:
-    """Return the similarity of an item to a query; None if it is not indexed."""
+    """Return the similarity of an item to a query, or None for an unindexed item."""
     if isinstance(query, tuple):
         return max((cosine(query, vector) for vector in vectors), default=None)
     if words is None:

@@ -155,7 +155,7 @@ class CoordinatorClient:
         received: int,
         wants_frames: bool,
     ) -> None:
-        """Set *answer* as soon as there are frames, or after a while.
+        """Set *answer* as soon as there are frames, or after `LONGEST_POLL` seconds.
 
         Args:
             answer: The future to set.

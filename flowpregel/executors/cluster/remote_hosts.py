@@ -97,7 +97,7 @@ class RemoteHost:
     """The number of tasks that run on the machine at once."""
     batches: dict[int, RemoteBatch] = field(default_factory=dict)
     commands: list[tuple[Any, ...]] = field(default_factory=list)
-    """The commands to send at the end of this turn."""
+    """The commands that are sent to the machine at the end of the loop's turn."""
     is_used: bool = False
     """True if a batch was sent to the machine. Before the first batch, it has no pool
     of worker processes.
@@ -113,7 +113,9 @@ class RemoteHost:
     poll: Future[Any] | None = None
     """The last poll, or None if it was answered."""
     is_paused: bool = False
-    """True if the machine should send no frames, because their run is behind."""
+    """True if the machine should send no frames, because a run has not read the earlier
+    frames yet.
+    """
     is_silent: bool = False
     """True if the machine, or a batch on it, was abandoned, and the machine has not
     answered since.
@@ -140,8 +142,8 @@ class RemoteHost:
         Args:
             is_gone: True if the engine no longer has the machine. In this case, all
                 batches are abandoned.
-            since: The monotonic time since which the machine must have answered. If it
-                has not, all batches are abandoned.
+            since: The monotonic time since which the machine must have answered. If the
+                machine has not answered since then, all batches are abandoned.
         """
         batches = list(self.batches.values())
         if is_gone:
@@ -261,7 +263,9 @@ class RemoteBatch:
         task: InFlight,
         *arguments: Any,
     ) -> None:
-        """Send a command about *task* to the machine at the end of this turn."""
+        """Have a command about *task* sent to the machine at the end of the loop's
+        turn.
+        """
         message = (verb, self.id, task.execution.number, *arguments)
         self.remote_host.commands.append(message)
 

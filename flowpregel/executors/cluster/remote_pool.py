@@ -45,7 +45,7 @@ from flowpregel.executors.processes.wire.protocol import Frame, PoolSettings
 LOST_AFTER: Final = 10.0
 """Seconds without an answer after which the batches of a machine are abandoned.
 
-A machine abandons a coordinator that does not poll earlier than this.
+A machine abandons a coordinator that does not poll before this time is over.
 """
 _CHECK_EVERY: Final = 0.5
 _ROOM: Final = 2048
@@ -221,7 +221,7 @@ class RemotePool(TaskPool):
             host.last_seen = time.monotonic()
         host.batches[batch.id] = batch
         host.is_used = True
-        # The machine is polled again, because another run may be waiting for these
+        # Polling the machine resumes, because another run may be waiting for these
         # tasks.
         host.is_paused = False
         orders: list[Any] = []
