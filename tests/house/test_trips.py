@@ -23,7 +23,7 @@ from tests.house import trips
         # needs decides where it runs. Each file that held both ends of a link is two.
         # Whether the worker's other OS thread writes its output meanwhile is one or two
         # functions more or less.
-        (trips.task_call, 134, 40),
+        (trips.task_call, 135, 40),
         # The same and what it commits, before its result is seen.
         # Records, tables and group commit of a store are files of their own, which all
         # engines use.

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowpregel.errors import TaskCancelled
+from flowpregel.executors import ProcessExecutor
 from flowpregel.func import entrypoint, task
 from flowpregel.policies import RetryPolicy
+from tests.runs.pooling import wait_until
 
 SOON = 20
 """Seconds after which a call that nobody answers fails the test."""
@@ -104,3 +108,78 @@ def test_a_call_of_an_earlier_attempt_is_cancelled() -> None:
         return retried().result()
 
     assert "second" == flow.run("go")
+
+
+# in a worker ---------------------------------------------------------------
+
+LEFT: list[Any] = []
+"""What a task in a worker leaves behind for the next task there."""
+
+
+@task
+def leave_context(_: Path) -> None:
+    LEFT.append(contextvars.copy_context())
+
+
+@task
+def call_in_left_context(_: Path) -> str:
+    with pytest.raises(TaskCancelled, match="withdrawn") as caught:
+        in_thread(LEFT.pop())
+    return str(caught.value)
+
+
+@task(executor="threads")
+def wait_for(file: Path) -> None:
+    wait_until(file.exists)
+
+
+@task
+def leave_thread_that_waits(file: Path) -> None:
+    """Return while another OS thread waits for a call, which ends after the wait."""
+    context = contextvars.copy_context()
+    called, errors = threading.Event(), []
+
+    def wait() -> None:
+        call = context.run(wait_for, file)
+        called.set()
+        try:
+            call.result(SOON)
+        except TaskCancelled as error:
+            errors.append(str(error))
+        finally:
+            file.touch()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    called.wait(SOON)
+    LEFT.append((thread, errors))
+
+
+@task
+def join_left_thread(_: Path) -> str:
+    thread, errors = LEFT.pop()
+    thread.join(SOON)
+    (error,) = errors
+    return error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("leave", "find"),
+    [
+        (leave_context, call_in_left_context),
+        (leave_thread_that_waits, join_left_thread),
+    ],
+)
+def test_a_call_of_a_thread_that_was_left_in_a_worker_is_cancelled(
+    leave: Any, find: Any, tmp_path: Path
+) -> None:
+    """The next task in that worker sees it, and the workers go on."""
+    with ProcessExecutor(1) as workers:
+
+        @entrypoint(executor=workers)
+        def flow(file: Path) -> str:
+            leave(file).result()
+            return find(file).result()
+
+        assert "withdrawn" in flow.run(tmp_path / "go")

@@ -32,6 +32,7 @@ class Ends:
         self.socket, mine = socket.socketpair()
         self.mine = mine
         self.link = WorkerLink(mine, _MAGIC)
+        self.link.requester = 7
         self.socket.settimeout(LONG)
         self._parser = Parser(_MAGIC, protocol.UP)
         self._frames: list[Frame] = []
@@ -257,6 +258,21 @@ def test_an_answer_arrives_under_the_number_of_its_request(ends: Ends) -> None:
         for frame in frames
     ]
     assert 2 == len({*requests})
+    assert {} == ends.link.answers
+
+
+def test_requests_are_cancelled_when_their_task_ends(ends: Ends) -> None:
+    """Those that are open, and those that an OS thread makes afterwards."""
+    before = ends.link.request(protocol.ASKED, 7, b"x", Answer())
+    ends.frame()
+
+    ends.link.end_requests()
+    after = ends.link.request(protocol.ASKED, 7, b"x", Answer())
+
+    for answer in (before, after):
+        with pytest.raises(TaskCancelled):
+            answer.result(LONG)
+    assert ends.is_quiet()
     assert {} == ends.link.answers
 
 

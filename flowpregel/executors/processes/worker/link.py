@@ -47,6 +47,7 @@ from functools import partial
 from itertools import count
 from typing import Any, ClassVar
 
+from flowpregel._core.records import Withdrawn
 from flowpregel.context import Job
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.processes.wire import messages, protocol
@@ -137,6 +138,8 @@ class WorkerLink:
         """The open answers to requests of the running task, by request number."""
         self.task = 0
         """The number of the running task."""
+        self.requester = 0
+        """The number of the task whose requests are sent; 0 between two tasks."""
         self.job: Job | None = None
         """The job of the running task, while its code runs."""
 
@@ -209,9 +212,18 @@ class WorkerLink:
         return orders.get()
 
     def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
-        """Send a request of *task*, and return *answer*, which will get the result."""
+        """Send a request of *task*, and return *answer*, which will get the result.
+
+        If *task* has ended, the answer is cancelled. Only an OS thread that the task
+        has left behind can make such a request.
+        """
         request = next(self._requests) & 0xFFFFFFFF
         self.answers[request] = answer
+        # This is read after the answer was put there, and `end_requests` sets it before
+        # it looks. So one of the two cancels the answer.
+        if task != self.requester:
+            self._cancel_answer(request)
+            return answer
         if self._receiver is None:
             self._receiver = threading.Thread(
                 target=self._receive_all, name="flowpregel-reader", daemon=True
@@ -219,6 +231,17 @@ class WorkerLink:
             self._receiver.start()
         self.send(kind, task, protocol.REQUEST.pack(request) + body)
         return answer
+
+    def end_requests(self) -> None:
+        """Cancel the open answers, and all later requests of the running task."""
+        self.requester = 0
+        for request in [*self.answers]:
+            self._cancel_answer(request)
+
+    def _cancel_answer(self, request: int) -> None:
+        answer = self.answers.pop(request, None)
+        if answer is not None:
+            answer.settle(Withdrawn())
 
     def _receive_all(self) -> None:
         with self._receiving:

@@ -221,7 +221,7 @@ class Worker:
         """Run one task and send its end, in the order that the module describes."""
         link = self._link
         client = WorkerRunClient(link, number, self._status)
-        link.task = number
+        link.task = link.requester = number
         self._is_stopped = False
         began = time.monotonic()
         began_at = time.time_ns()
@@ -249,7 +249,6 @@ class Worker:
             os._exit(0)
         if self._is_stopped:
             end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, began)
-        link.answers.clear()
         # Our own streams are flushed, and not those in `sys`, which the task may have
         # replaced.
         for forwarder in self._streams.forwarders:
@@ -259,6 +258,7 @@ class Worker:
         seconds = time.monotonic() - began
         cpu = time.process_time() - cpu
         self._send_end(client, digest, outcome, (seconds, began_at, cpu))
+        link.end_requests()
         self._restore_process()
 
     def _send_end(
