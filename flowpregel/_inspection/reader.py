@@ -66,7 +66,7 @@ def _first_mark() -> int:
     """Return the first mark of a run: the wall-clock time in microseconds.
 
     Adding a change takes more than a microsecond, so marks never overtake the clock.
-    Runs therefore never share a mark, even if another server tracks one of them.
+    Runs therefore never share a mark, even if another server tracks one of the runs.
     """
     return time.time_ns() // 1_000
 
@@ -511,7 +511,9 @@ class StoreReader:
         thread_id: str,
         at: str | None,
     ) -> list[TaskLocation]:
-        """Return the checkpoints of a thread's last run, or only the one *at*."""
+        """Return the checkpoints of a thread's last run, or only the checkpoint
+        *at*.
+        """
         locations = self._updated_run(thread_id).locations
         if at is None:
             return locations

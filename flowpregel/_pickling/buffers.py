@@ -11,8 +11,8 @@ def stays_inside(
     """Return whether *buffer* stays in a pickle. If not, its view is added to *views*.
 
     Args:
-        views: The views of the buffers outside of the pickle; None if all buffers stay
-            in the pickle.
+        views: The views of the buffers outside of the pickle, or None if all buffers
+            stay in the pickle.
         size: The size, in bytes, from which a buffer stays outside.
         buffer: The buffer that pickle passes to its ``buffer_callback``.
     """

@@ -40,7 +40,7 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     Args:
         value: The value to pickle.
         large: A list that receives the large buffers, which are then left out of the
-            pickle; None leaves no buffer out.
+            pickle, or None to keep all buffers in the pickle.
 
     Raises:
         Exception: A part of *value* cannot be pickled.
@@ -107,7 +107,8 @@ def _reference_for(obj: Any) -> tuple[Any, ...] | None:
 
 
 def _with_its_layout(kind: type, reduced: Any) -> Any:
-    """Return cloudpickle's reduction of the class *kind*, completed.
+    """Return cloudpickle's reduction of the class *kind*, with the parts that
+    cloudpickle leaves out.
 
     cloudpickle leaves out ``__slots__``. The rebuilt class would have a ``__dict__``
     instead, and its instances could not be sent back. And before Python 3.12, a
@@ -206,8 +207,8 @@ def mark_as_worker() -> None:
 
 
 def _known_there(kind: type) -> tuple[str, str] | None:
-    """Return the names by which the coordinator finds *kind*, if the coordinator has
-    sent the class by value; otherwise None.
+    """Return the names by which the coordinator finds *kind*, or None if the
+    coordinator has not sent this class by value.
 
     If the class were sent back by value, cloudpickle would find the coordinator's own
     class, and overwrite its attributes and methods with our copies.

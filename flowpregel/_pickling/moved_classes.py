@@ -65,7 +65,9 @@ def _renamed_home(class_: type) -> Home | None:
 
 
 def _aliases_in(module: str, classes: Collection[type]) -> Homes:
-    """Return those of *classes* that *module* has imported under their own names."""
+    """Return the classes among *classes* that *module* has imported under their own
+    names.
+    """
     aliases: Homes = {}
     variables = getattr(sys.modules.get(module), "__dict__", None)
     if not variables:

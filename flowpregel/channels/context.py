@@ -143,7 +143,7 @@ class Context(BaseChannel[Value, NoReturn]):
             held.on_loop = partial(asyncio.run_coroutine_threadsafe, loop=loop)
         try:
             # The future is shielded, because other tasks may wait for it too, and must
-            # not be cancelled with this one.
+            # not be cancelled together with this task.
             return await asyncio.shield(held.entering)
         except Exception as error:
             held.manager = held.entering = None

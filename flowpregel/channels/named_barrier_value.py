@@ -1,5 +1,5 @@
 """`NamedBarrierValue`, which waits for a set of names, and a variant that also waits
-until nothing else is left to run.
+until no other node is due.
 """
 
 from __future__ import annotations

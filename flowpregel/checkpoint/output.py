@@ -173,7 +173,7 @@ class OutputBuffer:
             raise
 
     def _append(self, target: Pending, more: Pending) -> None:
-        """Append the outputs in *more* to those of the same tasks in *target*."""
+        """Append each output in *more* to the output of the same task in *target*."""
         for key, output in more.items():
             empty = output._replace(head=b"", tail=b"", size=0)
             target[key] = target.get(key, empty).and_then(output, self._limit)

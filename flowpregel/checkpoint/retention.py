@@ -405,7 +405,9 @@ def _with_callers(paths: Collection[str]) -> set[str]:
 
 
 def _with_answers_only(task: WritesRecord) -> WritesRecord:
-    """Return the writes of an undone task: its questions, and their answers."""
+    """Return those writes of an undone task that are kept: its questions, and the
+    answers to them.
+    """
     answers = {
         position: (channel, data)
         for position, (channel, data) in task.writes.items()

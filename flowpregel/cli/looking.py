@@ -215,7 +215,9 @@ def _activity(
     saver: DurableSaver,
     saved: Saved,
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """Return the numbers of a run's calls that wait to run, and the running tasks."""
+    """Return the number of a run's waiting calls, by the name of the task, and the
+    records of the running tasks.
+    """
     from flowpregel.cli.watching import live_activity  # noqa: PLC0415
 
     live = live_activity(saver, saved.address.thread_id)

@@ -226,7 +226,9 @@ class WatchView(ProgressView):
         """The calls that have records but have not succeeded, by id."""
         self._mark = 0
         self.started: Any = 0
-        """Wall-clock nanoseconds at which the run began or resumed; 0 if unknown."""
+        """The time at which the run began or resumed, in wall-clock nanoseconds, or 0
+        if it is unknown.
+        """
 
     def refresh(self) -> RunRow:
         """Read the changes, show them if the view is due, and return the run.

@@ -52,8 +52,8 @@ class RateWindow:
         self._starts.append(now)
 
     def next_change_at(self, now: float) -> float:
-        """Return the time at which one more call may start, or infinity if no recent
-        start counts.
+        """Return the time at which one more call may start, or infinity if no call has
+        started within the period of the rate.
         """
         return self._starts[0] + self._seconds if self._starts else inf
 
@@ -358,7 +358,8 @@ class SharedLimits:
         _call(wakes)
 
     def _next_turns(self, names: Collection[str]) -> Sequence[Callable[[], None]]:
-        """Give its turn to the first run that lacks a slot of one of *names*.
+        """Give the next turn to the first run that lacks a slot of one of the limits
+        *names*.
 
         A run that has not tried again since its last turn, because its program does not
         read the stream, is skipped, so that it does not block the other runs.

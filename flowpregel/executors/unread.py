@@ -110,7 +110,7 @@ class LazyFuture(Future[ResultT]):
         return self._read is not None
 
     def result(self, timeout: float | None = None) -> ResultT:
-        """Return what the call returned, or raise what it raised.
+        """Return the result of the call, or raise the error of the call.
 
         Args:
             timeout: The number of seconds to wait, or None for no limit.
@@ -119,7 +119,7 @@ class LazyFuture(Future[ResultT]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what the call raised, or None.
+        """Return the error of the call, or None if the call has succeeded.
 
         Args:
             timeout: The number of seconds to wait, or None for no limit.

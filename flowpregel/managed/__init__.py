@@ -66,7 +66,9 @@ IsLastStep = Annotated[bool, IsLastStepManager]
 """The annotation of a state key that is True in the last allowed superstep."""
 
 RemainingSteps = Annotated[int, RemainingStepsManager]
-"""The annotation of a state key that counts the remaining supersteps, with this one."""
+"""The annotation of a state key that counts the remaining supersteps, including the
+present superstep.
+"""
 
 
 def managed_value(declared: Any) -> type[ManagedValue[Any]] | None:

@@ -167,7 +167,7 @@ class CommitQueue:
                 group[0].outcome.set_exception(error)
                 return
             # A single request may be the cause of the error. So each request is
-            # committed on its own, and the others succeed.
+            # committed on its own, and the other requests succeed.
             for request in group:
                 self._commit([request])
         else:

@@ -179,8 +179,8 @@ def texts_at(value: Any, path: str) -> list[str]:
 
     Args:
         value: A dict.
-        path: ``"$"`` is the whole value; otherwise fields with dots between them, and
-            ``[2]``, ``[-1]`` or ``[*]`` for items of a list.
+        path: ``"$"`` for the whole value, or the names of fields with dots between
+            them, and ``[2]``, ``[-1]`` or ``[*]`` for items of a list.
 
     Example:
         >>> texts_at({"parts": [{"text": "a"}, {"text": "b"}]}, "parts[*].text")

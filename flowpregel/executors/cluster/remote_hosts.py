@@ -172,9 +172,10 @@ class RemoteHosts(dict[str, RemoteHost]):
         return host if host.load < limit else None
 
     def batch_size(self, queue: TaskQueue) -> int:
-        """Return the number of next tasks that keep one slot busy.
+        """Return the number of tasks at the front of the queue that keep one slot busy
+        for a while.
 
-        Some of the queue is left for the other slots.
+        Part of the queue is left for the other slots.
         """
         slots = sum(host.size for host in self.values())
         fair_share = queue.count // (2 * slots)

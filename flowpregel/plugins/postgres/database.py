@@ -170,7 +170,7 @@ class Database:
         """Return ``work(transaction)``, once the transaction is committed.
 
         Args:
-            work: The function that makes the changes; it may be called more than once.
+            work: The function that makes the changes. It may be called more than once.
 
         Raises:
             StoreBusyError: Another transaction held a lock until the timeout.
@@ -199,7 +199,8 @@ class Database:
 
     @defer_interrupts()
     def execute_once(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Run a statement that must take effect exactly once; return the rows as dicts.
+        """Run a statement that must take effect exactly once, and return the rows as
+        dicts.
 
         Like `execute`, this may change leases even if the store is read only.
 
@@ -283,7 +284,7 @@ class Database:
         """Run an idempotent statement, and return its rows.
 
         Without *values*, it may consist of several statements, which form one
-        transaction. The rows are those of the first statement then.
+        transaction. In this case, the rows are those of the first statement.
         """
 
         def attempt(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:

@@ -166,8 +166,8 @@ def undo_commit(
 
 
 def _write_header_again(connection: sqlite3.Connection) -> None:
-    """Write the header again, so that its frames in the log overwrite those of a commit
-    that failed.
+    """Write the header again, so that the frames of this commit in the log overwrite
+    the frames of the commit that failed.
     """
     record = header_of(connection)
     connection.execute("BEGIN IMMEDIATE")

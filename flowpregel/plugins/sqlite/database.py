@@ -263,7 +263,8 @@ class SQLiteDatabase:
             except StoreBusyError:
                 if time.monotonic() > deadline:
                     raise
-                # The other user may be about to take it over.
+                # The process that has the store open may be about to seal the records
+                # itself.
                 raise_pending_interrupts()
                 time.sleep(_PAUSE)
         self._inode = os.stat(self.path).st_ino

@@ -317,8 +317,8 @@ class Environment:
             return os.path.getsize(self._data), int(info["map_size"])
 
     def _has_landed(self, transaction_id: int) -> bool:
-        """Open the file again after a commit has failed; return True if the commit is
-        on disk nevertheless.
+        """Open the file again after a commit has failed, and return True if the commit
+        is on disk nevertheless.
 
         The file must be opened again, because LMDB is unusable after it could not write
         a meta page, and a meta page that could not be synced may still be on disk.

@@ -83,7 +83,8 @@ class OpenStoreLock:
             fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def await_one_file(self, timeout: float) -> None:
-        """Wait until no process has an older data file open, which ours has replaced.
+        """Wait until no process has an older data file open that the present data file
+        has replaced.
 
         Otherwise both data files would share LMDB's lock file, which holds the number
         of the newest transaction of only one of them.

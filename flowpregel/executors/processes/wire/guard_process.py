@@ -180,8 +180,8 @@ def end_workers(workers: dict[int, bytes]) -> None:
 
 
 def clean_up_after(tags: set[bytes], *, kill: bool) -> None:
-    """Remove the scratch folders of ended workers; if *kill*, kill the processes that
-    they started.
+    """Remove the scratch folders of ended workers. If *kill*, also kill the processes
+    that the workers have started.
     """
     if kill:
         end_processes_with({PROCESS_TAG.encode() + b"=" + tag for tag in tags})

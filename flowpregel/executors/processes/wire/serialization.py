@@ -93,7 +93,7 @@ def _joined(parts: Iterable[BufferRef | memoryview]) -> Message:
 def _parts_in(
     view: memoryview, at: int, count: int
 ) -> Iterator[BufferRef | memoryview]:
-    """Yield the *count* parts of a message whose references begin at the offset *at*; a
+    """Yield the *count* parts of a message whose references begin at the offset *at*. A
     part in shared memory is yielded as its reference.
     """
     end = at + count * _REF.size
