@@ -17,7 +17,7 @@ from flowpregel._pickling.copies import as_storable
 from flowpregel.channels.base import read
 
 Questions = tuple[QuestionRecord, ...]
-"""The questions of a task, those with answers first."""
+"""The questions of a task. Questions with answers come first."""
 
 
 def answer_from_pending(run: Run, task: Task) -> None:
@@ -36,7 +36,9 @@ def answer_from_pending(run: Run, task: Task) -> None:
 
 
 def _read_pending(run: Run, task: Task) -> Questions:
-    """Give *task* its saved value and its earlier answers; return its questions."""
+    """Give *task* its saved value and its earlier answers, and return the task's
+    questions.
+    """
     attempt = task.attempt
     writes = dict(run.replay.pending.get(task.id, ()))
     if records.RESUME in writes:
@@ -64,8 +66,8 @@ def _take_answers(
     task: Task,
     questions: Questions,
 ) -> Questions:
-    """Give *task* the answers to its questions; return the questions, those with
-    answers first.
+    """Give *task* the answers to its questions, and return the questions. Questions
+    with answers come first.
     """
     by_id = run.answers.by_id
     count = len(task.attempt.answers)
@@ -114,8 +116,8 @@ def _store_answers(
         rows = tuple(tuple(question) for question in questions)
         writes = (*writes, (records.ASKED, rows))
     run.store_writes(task.id, task.path, writes)
-    # The answers also count as stored from now on: if the body's next attempt makes the
-    # call again, the call gets them.
+    # From now on, the answers also count as stored. If the body's next attempt makes
+    # the call again, the call gets these answers.
     run.replay.pending.setdefault(task.id, []).extend(writes)
 
 
@@ -170,7 +172,9 @@ def questions_of(
 
 
 def _code_of_asker(task: Task) -> str:
-    """Return a digest of the code of *task*; for a body, of code and input."""
+    """Return a digest of the code of *task*. For a body, the digest includes
+    the input.
+    """
     record = task.record
     if record is not None:
         return record.code

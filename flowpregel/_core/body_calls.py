@@ -40,8 +40,8 @@ class CallSequence:
     reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
     """The equal calls that records with other numbers have answered."""
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """The number of results used, by the task's name and a code digest. For
-    files that calls took: their sizes, by name and digest.
+    """The number of results used, by the task's name and a code digest. For files that
+    calls received as arguments, the sizes, by the file's name and digest.
     """
 
 
@@ -52,26 +52,30 @@ class BodyCalls:
     may_repeat: bool
     """True if a later attempt of the body may get the results again."""
     caller: str = ""
-    """A digest of the body's code and input; empty until a call is recorded."""
+    """A digest of the body's code and input, or an empty text until a call is
+    recorded.
+    """
     sequence: CallSequence = field(default_factory=CallSequence)
     running: int = 0
     """The number of calls that have not ended."""
     failures: dict[str, CallFailure] = field(default_factory=dict)
     """The failed calls, by task id."""
     observed_failures: Collection[str] | None = None
-    """The ids of the calls whose failures the body has seen; None if its executor does
-    not report them.
+    """The ids of the calls whose failures the body has seen, or None if the body's
+    executor does not report them.
     """
     interrupts: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     """The interrupts of the calls, by task path."""
     outcome: Outcome | None = None
     """The outcome of a body that has ended while its calls still run."""
     recorded: dict[str, Sequence[Write]] = field(default_factory=dict)
-    """The writes of calls that ended in this superstep, by task id; filled only if the
-    body may repeat its calls.
+    """The writes of calls that ended in this superstep, by task id. Nothing is added if
+    the body cannot repeat its calls.
     """
     executed: dict[int, CallRecord] = field(default_factory=dict)
-    """The calls that ran, by position; filled only if the body may repeat them."""
+    """The calls that ran, by position. Nothing is added if the body cannot repeat its
+    calls.
+    """
     has_new_result: bool = False
     """True if a recorded result was computed again. Later calls of the body may depend
     on the result, so calls other than the recorded ones are expected.

@@ -62,7 +62,7 @@ def _user_key_of(task: Task, policy: CachePolicy) -> str:
 
 
 def claimed_keys(tasks: Iterable[Task]) -> dict[CacheKey, None]:
-    """Return the keys that *tasks* have, in order and each once."""
+    """Return the cache keys of *tasks*, in order and without duplicates."""
     keys: dict[CacheKey, None] = {}
     for task in tasks:
         if task.attempt.cache is not None:
@@ -82,7 +82,8 @@ def shared_outcome(
 
     Args:
         task: The task.
-        entries: The writes, the failed lookups, or `BUSY`, by key.
+        entries: The reply for each key: the stored writes, a `Raised` if the lookup
+            failed, or `BUSY`.
         now: The wall-clock nanoseconds.
     """
     claim = task.attempt.cache

@@ -1,4 +1,5 @@
-"""Chance or change: a body that makes another call than the recorded one.
+"""The check of a body that makes another call than the recorded call: either the
+program was changed, or the body is not deterministic.
 
 The two calls have the same position in the body.
 
@@ -27,7 +28,7 @@ from flowpregel._core.run import Run
 from flowpregel.errors import InputMismatchError, ReplayMismatchError
 
 _TYPE_ALONE = re.compile(r"<[^<>]*>")
-"""An argument, in the text of a call, that is shown by its type alone."""
+"""A pattern for an argument that the text of a call shows only by its type."""
 
 
 def check_chance(
@@ -110,7 +111,7 @@ def _recorded_at(
     caller: Task,
     record: CallRecord,
 ) -> CallRecord | None:
-    """Return the recorded call at the position of *record*, in a body of the same code
+    """Return the recorded call at the position of *record* in a body with the same code
     and input.
     """
     replay = run.replay

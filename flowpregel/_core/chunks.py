@@ -59,7 +59,8 @@ class ItemOutcomes:
 
 
 class ItemsFailed(Exception):
-    """The exception of a chunk of which items have failed. It never leaves the attempt.
+    """The exception of a chunk in which items have failed. It is caught before the
+    attempt ends.
 
     Args:
         items: The outcomes of all items.

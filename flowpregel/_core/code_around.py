@@ -1,4 +1,6 @@
-"""The code that works beside nodes: conditions of edges, and reducers of channels."""
+"""The code that runs beside nodes: the conditions of edges, and the reducers of
+channels.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _Key: TypeAlias = tuple[str, frozenset[str]]
 
 @dataclass(slots=True, eq=False)
 class CodeAround:
-    """The digests of the code that works beside the nodes of a program."""
+    """The digests of the code that runs beside the nodes of a program."""
 
     program: Program
     _used: dict[_Key, tuple[UsedResults, ...]] = field(default_factory=dict)
@@ -35,11 +37,12 @@ class CodeAround:
         node: Node,
         channels: frozenset[str],
     ) -> tuple[UsedResults, ...]:
-        """Return the code that worked beside *node*, as one result each.
+        """Return the code that ran beside *node*, each function in the form of a used
+        result.
 
         Args:
             node: The node.
-            channels: The channels that it has written to.
+            channels: The channels that the node has written to.
         """
         key = node.name, channels
         used = self._used.get(key)
@@ -78,7 +81,7 @@ class CodeAround:
 
 
 def marked_name(name: str) -> str:
-    """Return the present form of a recorded name that is not a task's."""
+    """Return the present form of a recorded name that does not belong to a task."""
     return NOT_A_TASK + name if name.startswith(_OLD_BEGINNINGS) else name
 
 

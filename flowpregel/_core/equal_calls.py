@@ -28,8 +28,8 @@ class ReorderedCalls:
         return (question, number) in self._ahead
 
     def candidates(self, question: Question, number: int) -> Iterator[int]:
-        """Yield the unused numbers other than *number*: first skipped numbers, then
-        later ones.
+        """Yield the unused numbers other than *number*: first the skipped numbers, then
+        later numbers.
         """
         skipped = self._skipped.get(question)
         if skipped:
@@ -59,7 +59,8 @@ class ReorderedCalls:
     def take_skipped(self, question: Question) -> int:
         """Return the first skipped number, and note that it is used.
 
-        There is a skipped number for each call whose own number is used.
+        For each call whose own number was used by another call, there is a skipped
+        number.
         """
         skipped = self._skipped[question]
         number = min(skipped)

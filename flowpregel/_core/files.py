@@ -24,7 +24,9 @@ The name of a task may have spaces, but does not begin with a new line.
 USED_FILE = NOT_A_TASK + "file "
 """The prefix of the name of a file among used results."""
 MOST_FILES = 1_000
-"""The number of used files that are stored with a node's writes: the first."""
+"""The greatest number of used files that are stored with a node's writes. Further files
+are left out.
+"""
 _NOTED: ContextVar[list[FileContent] | None] = ContextVar(
     "flowpregel_files", default=None
 )
@@ -48,7 +50,7 @@ def note_file(
     digest: str,
     size: int,
 ) -> None:
-    """Note a file, for the digest that is being taken."""
+    """Add a file to the list of the digest that is being computed."""
     noted = _NOTED.get()
     content = file_content(
         path,

@@ -1,4 +1,6 @@
-"""The ids of tasks, made of their positions, and the records that identify calls."""
+"""The ids of tasks, which are made from the tasks' positions, and the records that
+identify calls.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ NOWHERE = -1
 """The position of a call that may have any position in the next run."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GREGORIAN_OFFSET = 0x01B21DD213814000
-"""100-nanosecond intervals between 1582-10-15 and 1970-01-01 (RFC 9562, 5.1)."""
+"""The number of 100-nanosecond intervals between 1582-10-15 and 1970-01-01 (RFC 9562,
+section 5.1).
+"""
 
 _CALL = "~__pregel_push, "
 _INDEX = len(", 0000000000")
@@ -48,7 +52,7 @@ def call_path(caller: str, index: int) -> str:
 
 def caller_of(path: str) -> str:
     """Return the path of the task that made the call at *path*, or an empty string if
-    *path* is no call's.
+    *path* does not belong to a call.
 
     Example:
         >>> caller_of(call_path("~__pregel_pull, flow", 3))
@@ -98,7 +102,8 @@ def checkpoint_id(now: int, step: int) -> str:
 
 
 def time_from_id(checkpoint_id: str) -> int:
-    """Return the wall-clock nanoseconds in an id; 0 if it is no version 6 UUID.
+    """Return the wall-clock nanoseconds in an id, or 0 if the id is not a version 6
+    UUID.
 
     The time in another library's version 6 UUID is read too, to within 128 nanoseconds.
 
@@ -134,7 +139,7 @@ class CallKey(NamedTuple):
     place.
     """
     text: str
-    """The call as a person reads it."""
+    """The text of the call, such as ``parse('c.txt')``, for messages."""
     is_placed: bool = True
     """True if the position of the call in its body is deterministic, because the call
     did not wait for other calls.
@@ -170,18 +175,20 @@ class QuestionRecord(NamedTuple):
     id: str
     """The id of the interrupt."""
     content: str = ""
-    """A digest of the question; empty if not known."""
+    """A digest of the question, or an empty text if it is unknown."""
     text: str = ""
-    """The question in short."""
+    """A short text of the question."""
     code: str = ""
-    """A digest of the code that asked the question; empty if not known."""
+    """A digest of the code that asked the question, or an empty text if it is
+    unknown.
+    """
 
 
 class KnownQuestions(NamedTuple):
     """The questions that a task has asked in earlier attempts."""
 
     records: tuple[QuestionRecord, ...]
-    """The questions, those with answers first, in the order of the answers."""
+    """The questions. Those with answers come first, in the order of the answers."""
     code: str
     """A digest of the code that asks now."""
 
@@ -198,7 +205,9 @@ class FailedCall(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The time, place and cost of an attempt; 0 or empty where not known."""
+    """The time, place and cost of an attempt. A field is 0 or empty if its value is
+    unknown.
+    """
 
     began: int
     """Wall-clock nanoseconds."""
@@ -207,22 +216,23 @@ class Span(NamedTuple):
     """The kind of executor."""
     pid: int = 0
     cpu: float = 0.0
-    """Seconds of CPU."""
+    """The CPU time of the attempt, in seconds."""
     peak: int = 0
     """The peak memory of the process until the end of the attempt, in bytes."""
     host: str = ""
 
 
 FailedAttempt: TypeAlias = tuple[int, float, int, str, str]
-"""Began (wall-clock nanoseconds), seconds, pid, error in one line, traceback.
+"""The begin of the attempt in wall-clock nanoseconds, its duration in seconds, the pid,
+the error in one line, and the traceback.
 
-Plain values, so that a reader can load them without unpickling any class.
+These are plain values, so that a reader can load them without importing any class.
 """
 
 
 UsedResults: TypeAlias = tuple[str, str, int]
-"""The name of a task, a digest of the code it had then, and the number of results from
-that code. For a file: the name (see `USED_FILE`), a digest of the content, the size.
+"""The name of a task, a digest of the code that made the results, and the number of
+results. For a file: the name (see `USED_FILE`), a digest of the content, and the size.
 """
 
 
@@ -281,7 +291,8 @@ class LazyResults(Protocol):
 
 
 def next_version(newest: float | str | None, now: int) -> float | str:
-    """Return a version newer than *newest*, unique among all branches of a thread.
+    """Return a version that is newer than *newest* and unique among all branches of a
+    thread.
 
     Versions of two branches must differ although both follow the same
     checkpoint, so they are times: a hybrid logical clock (Kulkarni et al.,

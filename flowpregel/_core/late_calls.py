@@ -20,7 +20,7 @@ from flowpregel._core.run import Run
 TIME_TO_END: Final = 1_000_000_000
 """Nanoseconds that a stopped call has to end."""
 LONGEST: Final = 1e18
-"""Nanoseconds of the longest grace: 31 years."""
+"""The longest grace in nanoseconds, which is 31 years."""
 SHOWN_CALLS: Final = 3
 """The number of calls that a note lists."""
 
@@ -31,8 +31,8 @@ class FailedBody:
 
     task: Task
     deadline: int | None = None
-    """The deadline in monotonic nanoseconds, or None until the end of this wake-up sets
-    it.
+    """The time at which the remaining calls are stopped, in monotonic nanoseconds. It
+    is None until the end of the current wake-up, which sets it.
     """
     is_stopped: bool = False
     """True if its calls were stopped."""
@@ -59,8 +59,8 @@ class FailedBodies:
         ]
 
     def add(self, task: Task) -> None:
-        """Note that *task* has ended while its calls run; only after a failure is their
-        time limited.
+        """Note that *task* has ended while its calls run. Their time is limited only if
+        the task has failed.
         """
         if isinstance(task.attempt.body.outcome, Raised):
             self.bodies[task.id] = FailedBody(task)
@@ -80,9 +80,10 @@ class FailedBodies:
     def stop_late(
         self, running: Mapping[str, Task], now: int
     ) -> Iterator[tuple[list[Task], bool]]:
-        """Yield calls that must be stopped, and whether they are left behind.
+        """Yield lists of calls that must be stopped, each with True if the run no
+        longer waits for the calls.
 
-        A call is left behind only if it was stopped before.
+        The run stops waiting only for calls that were stopped before.
 
         Args:
             running: The tasks that run or wait, by id.
@@ -120,7 +121,7 @@ def _add_note(
     late: Sequence[Task],
     grace: float,
 ) -> None:
-    """Note on the failure of *body* that the *late* calls were stopped."""
+    """Add a note to the failure of *body* that the *late* calls were stopped."""
     texts = ", ".join(task.call for task in late[:SHOWN_CALLS])
     if len(late) > SHOWN_CALLS:
         texts += ", ..."

@@ -30,8 +30,8 @@ from flowpregel._pickling.digest import earlier_digests, has_plain_values
 from flowpregel.errors import ConfigurationError
 
 MOST_VAIN = 1_000
-"""The number of vain lookups without new fields after which a task tries no more of
-them.
+"""The number of unsuccessful lookups without new fields after which no more such
+lookups are tried for a task.
 """
 
 
@@ -210,8 +210,8 @@ def _may_have_gained_fields(
         if not has_plain_values(call.arguments.args, call.arguments.kwargs):
             if replay.report.is_changed or replay.lazy_results is None:
                 return True
-            # So far the calls are the same as in the earlier run. So a record can be
-            # missing only if another call is recorded at this position.
+            # All earlier calls are the same as in the earlier run. So *call* was
+            # recorded only if there is a record at this position.
             index = caller.attempt.body.sequence.call_count - 1
             path = ids.call_path(caller.path, index)
             return bool(replay.lazy_results.record_at(path))

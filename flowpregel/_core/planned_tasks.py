@@ -15,11 +15,12 @@ def unfinished_tasks(
     tasks: list[Task],
     step: StepContext,
 ) -> list[Task]:
-    """Return the planned *tasks* that must run, or the handlers of their failures.
+    """Return the planned *tasks* that must run. In place of a task whose failure is
+    stored, return the task that handles the failure, if there is one.
 
     Args:
         run: The run.
-        tasks: The planned tasks; handlers are added to them.
+        tasks: The planned tasks. Tasks that handle failures are added to this list.
         step: The superstep.
     """
     due: list[Task] = []
@@ -36,7 +37,9 @@ def _unfinished(
     task: Task,
     step: StepContext,
 ) -> Task | None:
-    """Return *task* if it must run, or the handler that its failure has, or None."""
+    """Return *task* if it must run, or the task that handles its stored failure, or
+    None if nothing must run.
+    """
     stored = run.replay.pending.get(task.id, ())
     results = finished_writes(stored)
     if results:

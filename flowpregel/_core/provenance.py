@@ -35,11 +35,15 @@ from flowpregel._core.records import Kind, Node, Task, Write
 from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
-"""The digests of the nodes' code, by the digests from which they are made."""
+"""The digest of each node's code, with the digests of functions from which it
+was made.
+"""
 CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
 _MOST_ATTEMPTS = 10
-"""The number of failed attempts of a task that are stored: the latest."""
+"""The greatest number of failed attempts that are stored for a task. The latest
+attempts are stored.
+"""
 _VERSION = "version "
 """The beginning of the text that is stored, for a task with a version, in place of a
 code digest.
@@ -47,10 +51,11 @@ code digest.
 
 
 def code_of_node(node: Node) -> str:
-    """Return a digest of a node's code, with `CODE_DIGITS` digits; empty if the node
-    has no code of its own.
+    """Return a digest of a node's code with `CODE_DIGITS` digits, or an empty text if
+    the node has no code of its own.
 
-    The tasks that it calls count by name: their results have digests of their own.
+    Tasks that the code calls are represented by name, because their results have
+    separate digests.
     """
     known = _BY_NODE.get(node)
     if known is None or not codes_hold(known[0]):
@@ -173,7 +178,7 @@ class CodeChange:
 
     name: str
     recorded: str
-    """The digest of the code that made them."""
+    """The digest of the code that made the results."""
     now: str
     """The digest of the present code."""
     results: int = 1
@@ -206,7 +211,8 @@ class CodeComparison:
         """
 
     def add(self, ran: AttemptRecord) -> bool:
-        """Compare the code behind one result; return whether any of it has changed.
+        """Compare the code behind one result, and return whether any of this code has
+        changed.
 
         Args:
             ran: The record of the attempt that wrote the result.
@@ -239,7 +245,9 @@ class CodeComparison:
             self.unknown.add(name)
 
     def _add_task(self, tasks: list[Any], used: UsedResults) -> None:
-        """Compare the code of a task, one of those with its name."""
+        """Compare the code of a task. *tasks* are the tasks with the name of the used
+        result.
+        """
         name, code, count = used
         if not any(task.has_code(code) for task in tasks):
             self._counts[name, code, tasks[0].code] += count
@@ -272,7 +280,9 @@ def tasks_of(node: Node) -> Iterator[Any]:
 
 
 def is_named(task: Any, name: str) -> bool:
-    """Return whether the calls of *task* are recorded, or were, under this name."""
+    """Return whether calls of *task* are recorded under this name, now or before the
+    task was renamed.
+    """
     name = name.removesuffix(".map")
     return name == task.name or name in task.node.adopts
 
@@ -287,8 +297,8 @@ def unseen_notice(name: str, values: str) -> str:
 
 
 def first_difference(recorded: str, now: str) -> str:
-    """Return the first line that differs between two sources, in both forms; empty if
-    none differs.
+    """Return the first line that differs between two sources, in both forms, or an
+    empty text if the sources are equal.
 
     Example:
         >>> old = "def f(n):\\n    return 2 * n\\n"
@@ -319,14 +329,14 @@ class OtherCodeNotice:
     recorded: str
     """The digest of the code that made one of these results."""
     now: str
-    """The digest of the code now."""
+    """The digest of the present code."""
     old_results: int
     new_results: int
     """The number of results that the present code has made."""
 
     def text(self, difference: str) -> str:
-        """Return the notice; *difference* is the first line in which the two sources
-        differ.
+        """Return the text of the notice. *difference* is the first line in which the
+        two sources differ.
         """
         results = "results were" if self.old_results > 1 else "result was"
         text = (

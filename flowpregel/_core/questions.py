@@ -1,6 +1,6 @@
 """The questions of one task: which recorded question each one repeats, and its answer.
 
-A question is recognised by its content, wherever it stands in the body now:
+A question is recognised by its content, regardless of where it stands in the body:
 
 ==============================  ========================================================
 the task asks                   then
@@ -33,7 +33,7 @@ class AskedQuestions:
     Args:
         name: The name of the task, for notices.
         namespace: The namespace in the ids of the questions.
-        known: The questions of earlier attempts; those with answers come first.
+        known: The questions of earlier attempts. Questions with answers come first.
         answered: The number of questions with answers.
     """
 
@@ -111,7 +111,9 @@ class AskedQuestions:
                 )
 
     def _take_by_order(self, index: int, question: QuestionRecord) -> int:
-        """Take the record at *index* for *question*, which is asked in its place."""
+        """Use the recorded question at *index* for *question*, which the task asks
+        instead.
+        """
         self._unused.remove(index)
         known = self.records[index]
         if not self.is_answered(index):
@@ -126,7 +128,9 @@ class AskedQuestions:
         return index
 
     def _note_new(self, question: QuestionRecord) -> None:
-        """Add a notice that *question* is new, if it might be mistaken for another."""
+        """Add a notice that *question* is new, if the user might mistake it for a
+        recorded question.
+        """
         if not self._unused:
             return
         before = ", ".join(

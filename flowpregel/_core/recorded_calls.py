@@ -55,7 +55,7 @@ from flowpregel.errors import (
 )
 
 REFUSALS = CodeChangedError, InputMismatchError, ReplayMismatchError, ValueEncodingError
-"""The errors for a call that its record does not answer; the record stays."""
+"""The errors for a call that its record does not answer. The record is not changed."""
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """The writes that replace a recorded failure, so that the call is tried again."""
 
@@ -187,7 +187,9 @@ def note_use(
     record: CallRecord,
     code: str,
 ) -> None:
-    """Count a result for the call of *record* that *code* made, or will make."""
+    """Count a result for the call of *record*. The code with the digest *code* made the
+    result, or will make it.
+    """
     name = record.name
     report = run.replay.report
     used = body.sequence.used

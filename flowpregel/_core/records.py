@@ -33,10 +33,10 @@ It is an int of nanoseconds, or the format of a foreign saver.
 """
 
 Write: TypeAlias = tuple[str, Any]
-"""The (channel, value) of one write of a task."""
+"""One write of a task: the channel and the value."""
 
 # These names take the position of a channel in a write, but are no channels. A task has
-# finished when it has any write other than the control writes among them.
+# finished when it has a write that is not a control write.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
@@ -49,15 +49,16 @@ PREVIOUS = "__previous__"
 CALLED = "__call__"
 """The fields of a `CallKey`, and the position of the call: see `CallRecord`."""
 ATTEMPT = "__ran__"
-"""The fields of the `AttemptRecord` of a task: stored beside its writes by our
-savers, and never shown.
+"""The channel of a task's `AttemptRecord`, whose fields our savers store beside the
+task's writes. It is never shown.
 """
 SAVED = "__saved__"
-"""The value that a task has saved for its next attempt: stored until the task has
-finished.
+"""The channel of the value that a task has saved for its next attempt. The value is
+stored until the task has finished.
 """
 ASKED = "__asked__"
-"""The questions of a task (the fields of a `QuestionRecord` each).
+"""The channel of a task's questions. Each question consists of the fields of a
+`QuestionRecord`.
 
 Questions with answers come first, in the order of the answers, so that each question
 gets its own answer.
@@ -73,15 +74,16 @@ MADE_BY = "made_by"
 """The key in the metadata for the code that made a checkpoint (the fields of a
 `MadeBy`).
 
-Used where attempts are not stored beside the writes of nodes: at the exit of a run, and
-by other savers. Never shown.
+The key is used where attempts are not stored beside the writes of nodes: at the exit of
+a run, and by other savers. It is never shown.
 """
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
 NOTHING_DUE, TASKS_DUE, PAUSED, LIMIT_REACHED = range(4)
-"""The continuation of a checkpoint: nothing; tasks; tasks that wait for a person (a
-breakpoint, an edit); or an error, since the run has used up its supersteps.
+"""The continuations of a checkpoint: nothing is due; tasks are due; tasks are due but
+wait for a person, at a breakpoint or after an edit; or the run has used up its
+supersteps, which is an error.
 """
 
 
@@ -94,7 +96,8 @@ class Durability(Enum):
 
 
 class Kind(IntEnum):
-    """The cause of a task; writes are applied in this order.
+    """The kind of a task, by its cause. The writes of tasks are applied in this order
+    of kinds.
 
     The writes of a HANDLER replace those of the task whose failure it handles.
     """
@@ -106,7 +109,7 @@ class Kind(IntEnum):
 
 
 PULLED = "~__pregel_pull, "
-"""The start of the path of a task that its node's triggers made; the node's name
+"""The beginning of the path of a task that a channel triggered. The name of the node
 follows.
 """
 
@@ -120,8 +123,8 @@ class Node:
 
     name: str
     steps: tuple[CallTarget, ...] = ()
-    """The functions to call, each with the output of the previous function. If empty,
-    the output is the input.
+    """The functions to call, each with the output of the previous function. If there
+    are none, the output is the input.
     """
     graph: Any = None
     """The graph whose ``nested_run`` the node is, if the node runs a graph."""
@@ -135,9 +138,13 @@ class Node:
     tuple, a dict of the available values.
     """
     contexts: tuple[str, ...] = ()
-    """The `Context` channels among *channels*: entered where the node runs."""
+    """The `Context` channels in *channels*. They are entered in the process in which
+    the node runs.
+    """
     mapper: Callable[[Any], Any] | None = None
-    """A function that makes the node's input from the values read."""
+    """A function that makes the node's input from the values of the channels that the
+    node reads.
+    """
     writers: tuple[Any, ...] = ()
     """The functions that each take the node's output and return writes."""
     reads: tuple[str, ...] = ()
@@ -154,15 +161,17 @@ class Node:
     handler: str | None = None
     """The name of the node that handles the failures of this node."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """The policy for a result that other code made; None means the run's policy."""
+    """The policy for a result that other code made, or None for the run's policy."""
     adopts: tuple[str, ...] = ()
     """The earlier names of the task, whose recorded results count as results of the
     task.
     """
     executor: Any = None
-    """The executor of the node; None means the run's default."""
+    """The executor of the node, or None for the run's default executor."""
     role: Literal["leaf", "body", "graph"] = "leaf"
-    """A body calls tasks and waits for them; a graph is a nested run."""
+    """The role of the node. A ``body`` calls tasks and waits for them, a ``graph`` is a
+    nested run, and a ``leaf`` does neither.
+    """
     is_task: bool = False
     """True for a `@task` function, which sync and async runs may call."""
     home: str = ""
@@ -196,7 +205,9 @@ class TaskOrigin:
     record: CallRecord | None = None
     """The key of the call, or None if the call is not recorded."""
     stream: tuple[object, ...] = ()
-    """The position of the call, free of any clock: it seeds the random numbers."""
+    """The position of the call, from which random numbers are seeded. It does not
+    depend on a clock.
+    """
     depth: int = 0
     """The number of callers above the task in its run."""
     variables: Any = None
@@ -218,26 +229,26 @@ class CacheClaim:
     key: tuple[tuple[str, ...], str]
     """The namespace and the key."""
     ttl: float | None
-    """Seconds until the result expires; None means never."""
+    """Seconds until the result expires, or None if it never expires."""
     is_busy: bool = False
     """True if the task waits for the result that another task or run computes."""
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """The attempt of a task that runs or is due, and the results of earlier ones."""
+    """The current or next attempt of a task, and the results of earlier attempts."""
 
     number: int = 1
     answers: tuple[Any, ...] = ()
     """The answers to the task's questions so far, in order."""
     questions: KnownQuestions | None = None
-    """The questions of earlier attempts; None if there are none, or they are
-    not known.
+    """The questions of earlier attempts, or None if there are none or they are
+    unknown.
     """
     saved: Any = None
     """The last value that an earlier attempt saved."""
     first_started: int | None = None
-    """Wall-clock nanoseconds of the first attempt."""
+    """The time at which the first attempt started, in wall-clock nanoseconds."""
     span: Span | None = None
     """The time span of the last attempt that has ended."""
     failed: tuple[FailedAttempt, ...] = ()
@@ -245,13 +256,15 @@ class Attempt:
     deaths: int = 0
     """The number of workers that died while they ran the task."""
     writes: Sequence[Write] = ()
-    """The writes of the task; empty until it has finished."""
+    """The writes of the task. The sequence is empty until the task has finished."""
     report: Any = None
     """The last `Report` of the task's progress."""
     body: Any = None
-    """The calls that the task has made (a `BodyCalls`); None if it has made no call."""
+    """The calls that the task has made (a `BodyCalls`), or None if it has made
+    no call.
+    """
     cache: CacheClaim | None = None
-    """The claim on a shared result; None if the result is not shared."""
+    """The claim on a shared result, or None if the result is not shared."""
 
 
 @dataclass(slots=True, eq=False)
@@ -362,9 +375,11 @@ class Interrupted:
     answers: tuple[Any, ...] = ()
     """The answers that the task has used."""
     refused: BaseException | None = None
-    """The error for the next answer, which was refused."""
+    """The error with which the task refused its next answer, or None."""
     questions: tuple[QuestionRecord, ...] = ()
-    """The questions that the task has asked so far; those with answers come first."""
+    """The questions that the task has asked so far. Questions with answers come
+    first.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +403,7 @@ _FAILED_CALLS = "__flowpregel_calls__"
 
 
 def add_failed_calls(error: BaseException, calls: Iterable[str]) -> None:
-    """Note on *error* the ids of the calls that failed with it."""
+    """Store in *error* the ids of the calls that failed with it."""
     # The attribute is set in `__dict__`, because the class of the error may refuse
     # `setattr`.
     error.__dict__[_FAILED_CALLS] = {*error.__dict__.get(_FAILED_CALLS, ()), *calls}
@@ -430,12 +445,16 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
-    """The history of a DeltaChannel: its value is *writes* folded over *seed*."""
+    """The history of a DeltaChannel. The value of the channel is *writes* folded over
+    *seed*.
+    """
 
     seed: Any
     """The nearest snapshot, or `MISSING` when there is none."""
     writes: Sequence[tuple[Any, ...]]
-    """One tuple for each superstep since the snapshot, oldest first."""
+    """The writes of each superstep since the snapshot, as one tuple for each superstep,
+    oldest first.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,7 +563,7 @@ class MadeBy(NamedTuple):
 UNKNOWN_CODE = MadeBy(at_exit=False, is_whole=False, nodes=())
 
 TaskAttempt: TypeAlias = tuple[str, str, AttemptRecord]
-"""(task id, task path, the record of the attempt)."""
+"""The id of a task, the path of the task, and the attempt's record."""
 
 
 def split_writes_and_attempts(

@@ -47,7 +47,9 @@ class ReplayReport:
     made them.
     """
     unseen: dict[str, str] = field(default_factory=dict)
-    """The values that no digest of code covers, by the name of the task or node."""
+    """The values that a digest of code does not include, by the name of the task or
+    node.
+    """
 
     def notices(self) -> list[Emit]:
         """Return the notices for the user, each an item of the stream of notices."""
@@ -75,7 +77,9 @@ class ReplayReport:
 
 @dataclass(slots=True, eq=False)
 class Replay:
-    """The writes stored on the checkpoint before this run, and the search in them."""
+    """The writes that were stored on the checkpoint before this run, and what the
+    search in them has found.
+    """
 
     pending: dict[str, list[Write]] = field(default_factory=dict)
     """The stored writes, by task id."""
@@ -84,23 +88,25 @@ class Replay:
     needed.
     """
     calls_by_position: dict[tuple[str, int], CallRecord] | None = None
-    """The calls in *pending* by caller and position; None until first needed."""
+    """The calls in *pending* by caller and position, or None until they are first
+    needed.
+    """
     reuses_writes: bool = True  # no mutant: The start of a run sets the field.
     """True if tasks with stored writes get these writes and need not run."""
     is_resuming: bool = False  # no mutant: The start of a run sets the field.
     """True if the run continues the superstep at which the thread stands."""
     report: ReplayReport = field(default_factory=ReplayReport)
     known_files: set[tuple[Any, ...]] | None = None
-    """The files of recorded calls; None until they are read."""
+    """The files of recorded calls, or None until the files are read."""
     matched: set[str] = field(default_factory=set)
     """The names of tasks of which a recorded call was made again."""
     unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
-    """The error for the first call of a task without a record, by the task's name; None
-    if recorded calls of the task may still follow.
+    """The error for the first call of a task without a record, by the task's name. The
+    value is None if recorded calls of the task may still follow.
     """
     vain_lookups: Counter[str] = field(default_factory=Counter)
     """The number of lookups without new fields that found no call, by the name of the
-    task, since one of them found a call.
+    task, since the last such lookup that found a call.
     """
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Commands as the input of a run: writes, answers, and nodes to go to."""
+"""Commands as the input of a run: writes, answers, and the nodes that run next."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def obey(
     Args:
         run: The run.
         command: The command.
-        stores_writes: Whether its writes are stored on the checkpoint that the run
-            starts from.
+        stores_writes: True if the writes of the command are stored on the checkpoint
+            from which the run starts.
     """
     writes = command_writes(run.program, command)
     if command.resume is not None:
@@ -82,7 +82,8 @@ def command_writes(program: Program, command: Command[Any]) -> list[Write]:
     """Return the channel writes of a `Command` that is the run's input.
 
     Raises:
-        InvalidUpdateError: It names a parent graph, an unknown channel or node.
+        InvalidUpdateError: The command names a parent graph, an unknown channel or an
+            unknown node.
     """
     if command.graph == Command.PARENT:
         raise errors.InvalidUpdateError(
@@ -163,7 +164,9 @@ def _open_questions(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
 
 
 def _unanswered_records(run: Run) -> set[str]:
-    """Return the ids of recorded questions without answers, asked now or later."""
+    """Return the ids of recorded questions without answers, whether their tasks ask
+    them again at once or only later.
+    """
     question_ids: set[str] = set()
     replaced = _replaced_tasks(run, ())
     for task_id, stored in run.replay.pending.items():
@@ -180,7 +183,7 @@ def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
     """Return the ids of tasks that are no longer due, because a command sent other
     tasks.
 
-    A `Send` of a command replaces those that the last superstep has sent.
+    The `Send` objects of a command replace those of the last superstep.
     """
     output = TaskOutput([*own_writes(run), *writes])
     if not any(channel == records.TASKS for channel, _ in output.writes):
@@ -234,7 +237,8 @@ def _answers_of(
     """Return *resume* as answers by interrupt id.
 
     Raises:
-        UnknownInterruptError: An unknown id, or one answer for several questions.
+        UnknownInterruptError: An id is unknown, or there is one answer for several
+            questions.
     """
     if run.options.address is None:
         raise errors.ConfigurationError(
@@ -269,7 +273,7 @@ def _check_ids(
     answers: Mapping[str, Any],
     questions: Mapping[str, Interrupt],
 ) -> None:
-    """Refuse answers to interrupts that do not wait for one."""
+    """Refuse answers to interrupts that do not wait for an answer."""
     unknown = sorted(answers.keys() - questions.keys() - _unanswered_records(run))
     if not unknown or not run.replay.reuses_writes:
         return

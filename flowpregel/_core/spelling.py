@@ -1,9 +1,10 @@
 """The ways to spell one call: equal spellings are equal calls.
 
 ``work(0)``, ``work(x=0)`` and ``work(0, deep=False)``, where False is the default,
-request the same. All of them are digested as the first one: arguments by position as
-far as there are any without a gap, the others by name, and none that equals its
-default. So a parameter with a default that is added later changes no call.
+request the same. All of them get the same digest as the first call. The digest has the
+arguments by position up to the first gap, all other arguments by name, and no argument
+that equals its default. So a new parameter with a default does not change the digest of
+earlier calls.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from flowpregel._pickling.digest import have_equal_content
 Spelled: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """The positional and the keyword arguments of a call."""
 _EXACT: frozenset[type] = frozenset({int, str, bytes, bool, type(None)})
-"""Types whose values are the same if they are equal."""
+"""Types for which two equal values always have the same content."""
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -32,7 +33,9 @@ class Spelling:
     """The parameters of a function, by which its calls are spelled."""
 
     signature: inspect.Signature | None = None
-    """None if the signature cannot be read; then each spelling is a different call."""
+    """The signature of the function, or None if it cannot be read. In that case, each
+    spelling is a different call.
+    """
     plain: int = 0
     """The number of leading positional parameters without a default."""
     defaults: tuple[Any, ...] = ()
@@ -70,7 +73,7 @@ class Spelling:
 
 
 def spelling_of(function: Any) -> Spelling:
-    """Return how calls of *function* are spelled."""
+    """Return the `Spelling` of *function*."""
     try:
         return _spelling(inspect.signature(function))
     except (TypeError, ValueError):

@@ -27,7 +27,8 @@ class StreamEvents:
         modes: The stream modes that are read.
         output_channels: The channels in ``values`` and ``updates``.
         stream_channels: The channels in ``tasks`` and ``checkpoints``.
-        messages: Makes the items of mode ``messages``, if that mode is read.
+        messages: A function that makes the items of the mode ``messages``, or None if
+            that mode is not read.
     """
 
     def __init__(
@@ -56,8 +57,8 @@ class StreamEvents:
         *,
         cached: bool = False,
     ) -> Iterable[Emit]:
-        """Yield the event for the writes of a task; in *mode* ``recorded``, those of an
-        earlier run.
+        """Yield the event for the writes of a task. In the *mode* ``recorded``, they
+        are writes of an earlier run.
         """
         if mode in self._modes and not node.hidden:
             payload: dict[str, Any] = {node.name: self._update_of(writes)}
@@ -66,8 +67,8 @@ class StreamEvents:
             yield Emit(mode, payload)
 
     def _update_of(self, writes: Sequence[Write]) -> Any:
-        """Return the value that a task returned, or its writes to output channels: None
-        for no writes, and a list for several updates.
+        """Return the value that a task returned, or its writes to output channels. The
+        result is None if there are no writes, and a list if there are several updates.
         """
         for channel, value in writes:
             if channel == records.RETURN:
@@ -78,9 +79,9 @@ class StreamEvents:
         return updates[0] if updates else None
 
     def _updates_of(self, writes: Sequence[Write]) -> list[Any]:
-        """Return the updates of the output channels: one value for each write if there
-        is a single output channel, otherwise one dict, or a dict for each write if a
-        channel has several.
+        """Return the updates of the output channels. If there is a single output
+        channel, each update is the value of one write. Otherwise there is one dict, or
+        a dict for each write if a channel has several writes.
         """
         outputs = [write for write in writes if write[0] in self.outputs]
         if isinstance(self._output, str):
@@ -120,8 +121,8 @@ class StreamEvents:
             yield Emit("values", {**values, records.INTERRUPT: interrupts})
 
     def breakpoint(self, interrupts: tuple[Any, ...] = ()) -> Iterable[Emit]:
-        """Yield the event of a run that stops, and asks nothing unless there are
-        *interrupts*.
+        """Yield the event of a run that stops, with the questions in *interrupts* if
+        there are any.
         """
         if "updates" in self._modes:
             yield Emit("updates", {records.INTERRUPT: interrupts})
@@ -132,8 +133,8 @@ class StreamEvents:
         step: int,
         at: int,
     ) -> Iterable[Emit]:
-        """Yield the events for the starts of *tasks*, and for the writes of finished
-        ones.
+        """Yield the events for the starts of *tasks*, and for the writes of the tasks
+        that have finished.
         """
         for task in tasks:
             yield from self.started(task, step, at)
@@ -169,7 +170,7 @@ class StreamEvents:
         step: int,
         at: int,
     ) -> Iterable[Emit]:
-        """Yield the events of the writes of *task*, and of the end.
+        """Yield the events for the writes of *task* and for its end.
 
         If another run shared the result of the task, there is no event for the end.
         """
@@ -188,7 +189,7 @@ class StreamEvents:
         at: int,
         end: Any = None,
     ) -> Iterable[Emit]:
-        """Yield the events of *task*'s end: *end* is an exception, interrupts, or
+        """Yield the events for the end of *task*. *end* is an exception, interrupts, or
         None.
         """
         if not self._wants_tasks or task.node.hidden:
@@ -207,7 +208,7 @@ class StreamEvents:
         yield from self.wrapped("tasks", "task_result", payload, step, at)
 
     def result_of(self, writes: Sequence[Write]) -> dict[str, Any]:
-        """Return a task's writes by channel; several writes to one channel are a list
+        """Return a task's writes by channel. Several writes to one channel are a list
         under ``$writes``.
         """
         by_channel: dict[str, list[Any]] = {}
@@ -272,8 +273,8 @@ def finished_writes(writes: Iterable[Write]) -> list[Write]:
 
 
 def interrupts_of(pending: Iterable[Write], *, live: bool) -> tuple[Interrupt, ...]:
-    """Return the interrupts among *pending* writes; if *live*, none for a finished
-    task.
+    """Return the interrupts among *pending* writes. If *live*, a finished task has no
+    interrupts.
     """
     interrupts: tuple[Interrupt, ...] = ()
     for channel, value in pending:

@@ -23,9 +23,11 @@ from flowpregel._core.program import Options, Program
 from flowpregel._core.records import Interrupted, Raised, Task, TaskOrigin, Withdrawn
 
 CallOutcome: TypeAlias = Literal["done", "failed", "cancelled", "waiting"]
-"""The way in which an attempt of a call has ended. A waiting one has interrupted."""
+"""The way in which an attempt of a call has ended. A ``waiting`` attempt has asked a
+question.
+"""
 RunOutcome: TypeAlias = Literal["done", "failed", "stopped", "waiting"]
-"""The way in which a run has ended. A stopped one can be resumed."""
+"""The way in which a run has ended. A ``stopped`` run can be resumed."""
 
 _OUTCOMES: dict[type[Any], CallOutcome] = {
     Withdrawn: "cancelled",
@@ -103,7 +105,7 @@ class RunTracer:
 
 MakeTracer: TypeAlias = Callable[[TracedRun], RunTracer]
 make_tracer: MakeTracer | None = None
-"""The function that `set_tracer` got last."""
+"""The function that was last passed to `set_tracer`."""
 
 
 def set_tracer(tracer: MakeTracer | None) -> None:

@@ -15,9 +15,9 @@ has its position otherwise            is held for `effects.HOLD`; if no recorded
                                       made by then, none fits
 ====================================  ==================================================
 
-A call of another task is treated as the last row says if it has the position and the
-arguments of a recorded one whose task the body names no more: that was renamed, merged,
-or wrapped by a decorator.
+A call of another task is treated as in the last row if it has the position and the
+arguments of a recorded call whose task the body no longer names. That task was renamed,
+merged, or wrapped by a decorator.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def _is_replaced(
     recorded: CallRecord,
     record: CallRecord,
 ) -> bool:
-    """Return whether the call of *record* replaces that of another task."""
+    """Return whether the call of *record* replaces the recorded call of another
+    task.
+    """
     if recorded.name in run.replay.matched:
         return False
     # The task is the same: its single calls have become chunks, or its chunks have

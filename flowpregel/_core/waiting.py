@@ -1,4 +1,6 @@
-"""The tasks of a superstep that wait for a time: held, delayed, and shared ones."""
+"""The tasks of a superstep that wait for a time: held tasks, delayed tasks, and tasks
+whose result another run computes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class WaitingTasks(list[tuple[int, str]]):
         heapq.heappush(self, (due_at, task_id))
 
     def pop_due(self, now: int) -> str | None:
-        """Take the next task that is due *now*; return its id.
+        """Remove the next task that is due *now*, and return its id.
 
         Returns:
             None if no task is due.
@@ -33,7 +35,7 @@ class WaitingTasks(list[tuple[int, str]]):
         return task_id
 
     def take(self, task_ids: Collection[str]) -> set[str]:
-        """Remove the tasks that wait; return their ids."""
+        """Remove those of the tasks that wait, and return their ids."""
         removed = {task_id for _, task_id in self if task_id in task_ids}
         if removed:
             self[:] = [item for item in self if item[1] not in removed]
