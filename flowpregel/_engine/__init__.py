@@ -1,3 +1,3 @@
-"""Performs what the core asks for: drivers, nested runs, executors, the background
-writer.
+"""The engine, which performs the effects that the core requests, with drivers, nested
+runs, executors and the background writer.
 """

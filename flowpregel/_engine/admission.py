@@ -30,7 +30,7 @@ from flowpregel.executors.resources import (
 from flowpregel.executors.shared import CapturedArguments, Shared
 
 _BYTES_A_PLACE: Final = 1 << 20
-"""The bytes of input for which a job takes 1 more of an executor's room."""
+"""The number of bytes of input for which a job takes 1 more of an executor's room."""
 
 
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})
@@ -60,7 +60,7 @@ def places_of(job: Job) -> int:
 
 
 def _size_of_value(value: Any) -> int:
-    """Return the bytes of a text or an array; 0 for anything else."""
+    """Return the size of a text or an array in bytes, or 0 for any other value."""
     if isinstance(value, str | bytes | bytearray):
         return len(value)
     # The attribute is looked up on the type, because a user's `__getattr__` may run any
@@ -80,8 +80,8 @@ class ConcurrencyLimit:
 
     Args:
         most: The number of slots.
-        places: Returns the number of slots that a job takes; None means one for each
-            job.
+        places: A function that returns the number of slots that a job takes, or None if
+            each job takes one slot.
     """
 
     def __init__(self, most: int, places: Callable[[Job], int] | None = None) -> None:
@@ -104,7 +104,9 @@ class ConcurrencyLimit:
         self._running[task_id] = 1
 
     def acquire(self, jobs: Sequence[Job], *, first: bool = False) -> list[Job]:
-        """Queue *jobs*, at the front if *first*; return those that may start now."""
+        """Queue *jobs*, at the front if *first*, and return the jobs that may start
+        now.
+        """
         for job in reversed(jobs) if first else jobs:
             priority = inf if first else job.priority
             queue = self._waiting.setdefault(priority, OrderedDict())
@@ -114,8 +116,8 @@ class ConcurrencyLimit:
         return self.release(())
 
     def release(self, task_ids: Iterable[str]) -> list[Job]:
-        """Free the slots of tasks that have ended or wait for calls; return the jobs
-        that may start now.
+        """Free the slots of tasks that have ended or wait for calls, and return the
+        jobs that may start now.
         """
         for task_id in task_ids:
             self._used -= self._running.pop(task_id, 0)
@@ -182,9 +184,11 @@ class AdmissionQueue:
     """The tasks of a run, and of the runs nested in it, that wait for limits and rates.
 
     Args:
-        mailbox: Receives the ends of tasks that can never start; a post wakes the run.
-        free: Returns the number of further jobs that an executor would start at once.
-        begin: Starts a job.
+        mailbox: The mailbox that receives the ends of tasks that can never start. A
+            post to it wakes the run.
+        free: A function that returns the number of further jobs that an executor would
+            start at once.
+        begin: A function that starts a job.
     """
 
     def __init__(
@@ -214,7 +218,7 @@ class AdmissionQueue:
 
         Args:
             jobs: The jobs of tasks that take slots of limits, or count for a rate.
-            limits: The limits and rates that the jobs count for.
+            limits: The limits and rates for which the jobs count.
             concurrency: The limit of tasks that run at once, if there is one.
         """
         for job in jobs:
@@ -272,8 +276,8 @@ class AdmissionQueue:
             self._leave()
 
     def _start_group(self, group: _Group) -> float | None:
-        """Start tasks of *group*; return the time to try the next one again, or None if
-        it waits for an event.
+        """Start tasks of *group*. Return the time at which to try the next task again,
+        or None if that task waits for an event.
         """
         key = group.key
         while group.jobs and self._has_room(key):
@@ -301,7 +305,9 @@ class AdmissionQueue:
         return key.demand.rate is None or self._free(key.executor) >= 1
 
     def _refuse_stuck(self) -> None:
-        """End the first task that can never start because its callers hold too much."""
+        """End the first task that can never start because its callers hold the slots
+        that it needs.
+        """
         nested = {
             group.key.limits for group in self._groups.values() if group.key.is_nested
         }

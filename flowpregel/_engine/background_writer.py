@@ -9,8 +9,8 @@
     flush()   waits until everything is committed
     close()   commits what waits, and ends the OS thread
 
-After an error nothing more is committed, so that what is stored has no gaps. The error
-is raised in the run, at its next call.
+After an error nothing more is committed, so that the stored history has no gaps. The
+error is raised in the run, at its next call.
 """
 
 from __future__ import annotations
@@ -26,23 +26,29 @@ from flowpregel._fault import fault
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
 MOST_BEHIND: Final = 32
-"""The most waiting batches, which a crash can lose with ``durability="async"``."""
+"""The greatest number of waiting batches. A crash with ``durability="async"`` can lose
+that many.
+"""
 LONGEST_BEHIND: Final = 0.05
 """Seconds that a commit may take before the run waits for it, on a slow disk."""
 ENOUGH: Final = MOST_BEHIND // 2
-"""Batches that are worth a transaction; as many may arrive while it is committed."""
+"""The number of waiting batches from which a transaction begins at once. As many
+batches again may arrive during its commit.
+"""
 _PAUSE: Final = 0.005
 
 
 class BackgroundWriter:
-    """An OS thread that commits batches, all waiting ones in one transaction.
+    """An OS thread that commits batches. All waiting batches are committed in one
+    transaction.
 
-    A transaction costs as much for one batch as for many. So a few batches wait a short
-    time for others.
+    A transaction costs as much for one batch as for many. So if only a few batches
+    wait, the writer waits a short time for more.
 
     Args:
         saver: The saver to commit to.
-        pause: Seconds for which fewer than `ENOUGH` batches wait.
+        pause: Seconds for which the writer waits while there are fewer than `ENOUGH`
+            batches.
     """
 
     def __init__(self, saver: BaseCheckpointSaver, pause: float = _PAUSE) -> None:
@@ -72,10 +78,11 @@ class BackgroundWriter:
         return is_late or len(self._waiting) + self._busy >= MOST_BEHIND
 
     def put(self, batch: Batch) -> None:
-        """Hand over *batch*; first wait while too many batches are waiting.
+        """Queue *batch* for a commit. First wait while too many batches are waiting.
 
         Raises:
-            Exception: The error of an earlier commit; nothing was committed after it.
+            Exception: The error of an earlier commit. Nothing was committed after this
+                error.
         """
         with self._changed:
             while self.is_full:
@@ -131,7 +138,7 @@ class BackgroundWriter:
                 return
 
     def _take(self) -> list[Batch]:
-        """Wait for batches, and take them; the list is empty once the writer closes."""
+        """Wait for batches, and take them. The list is empty once the writer closes."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closing)
             self._changed.wait_for(

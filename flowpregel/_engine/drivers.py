@@ -1,6 +1,7 @@
-"""The two drivers: the only code that is written twice, for sync and for async.
+"""The two drivers, one sync and one async. They are the only code that is written
+twice.
 
-A driver performs the requests of the engine, and yields the items that the run emits.
+A driver performs the requests of an engine, and yields the items that the run emits.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ Item: TypeAlias = tuple[tuple[str, ...], str, Any]
 
 
 def drive(engine: Engine) -> Iterator[Item]:
-    """Run to the end on this OS thread, yielding the emitted items on the way."""
+    """Run *engine* to the end on this OS thread, and yield the items that the run
+    emits.
+    """
     outbox = engine.outbox
     try:
         while True:
@@ -38,7 +41,9 @@ def drive(engine: Engine) -> Iterator[Item]:
 
 
 async def adrive(engine: Engine) -> AsyncIterator[Item]:
-    """Run to the end on the running event loop, yielding emitted items on the way."""
+    """Run *engine* to the end on the running event loop, and yield the items that the
+    run emits.
+    """
     outbox = engine.outbox
     try:
         while True:
@@ -90,7 +95,7 @@ async def afinish(engine: Engine) -> None:
 async def elsewhere(
     work: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs
 ) -> Value:
-    """Do *work* on another OS thread, and return what it returns."""
+    """Call *work* on another OS thread, and return the result."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
     return await asyncio.to_thread(work, *args, **kwargs)

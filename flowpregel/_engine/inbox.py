@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     import asyncio
 
 MOST_AT_ONCE: Final = 512
-"""The most events that one wake-up takes.
+"""The greatest number of events that one wake-up takes.
 
 The bound lets the run start the tasks that the first events request, and commit the
 results in them, before it takes more events.
 """
 
 LONGEST_WAIT: Final = 0.5
-"""The most seconds of a single wait.
+"""The longest time of a single wait, in seconds.
 
-A signal that arrives an instant before Python begins to wait does not end that wait,
-and its handler is called after it.
+If a signal arrives just before Python begins to wait, the signal does not end the wait,
+and its handler is called only after the wait.
 """
 
 LATE_READING_LIMIT: Final = 1.0
@@ -47,9 +47,11 @@ _last = 0
 
 
 def now() -> int:
-    """Return wall-clock nanoseconds, greater than any returned before in this process.
+    """Return wall-clock nanoseconds that are greater than any earlier result in this
+    process.
 
-    Versions and checkpoint ids are made from this time, so two must never be equal.
+    Versions and checkpoint ids are made from this time, so two results must never be
+    equal.
     """
     global _last
     with _lock:
@@ -60,8 +62,8 @@ def now() -> int:
 def refuse(event: Event | UnreadEvent) -> None:
     """Cancel the call in an event that no run handles, because its caller has ended.
 
-    Only an OS thread that the caller has left behind, or another one that has the
-    caller's context, can make such a call. Its future would never be done.
+    Such a call is made by an OS thread that the caller has started, or that has the
+    caller's context. Without this function, the future of the call would never be done.
     """
     if isinstance(event, Call | SaveState) and isinstance(event.reply, CallFuture):
         event.reply.settle(Withdrawn())
@@ -74,7 +76,9 @@ class RunInbox:
     _posted: SimpleQueue[Sequence[Event | UnreadEvent]] = field(
         default_factory=SimpleQueue
     )
-    """A signal handler may post too, at any point of this OS thread's code."""
+    """The posted events that were not taken yet. The queue is a `SimpleQueue`, because
+    a signal handler may post at any point of this OS thread's code.
+    """
     _events: deque[Event | UnreadEvent] = field(default_factory=deque)
     """The events that were taken out of *_posted*."""
     backlog: Backlog = field(default_factory=Backlog)
@@ -88,13 +92,14 @@ class RunInbox:
     def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread. After the end of the run, refuse them."""
         self._posted.put(events)
-        # This is read after the event was put there, and `close` sets it before it
-        # looks. So one of the two finds the event.
+        # The flag is read after the event was put into the queue, and `close` sets the
+        # flag before it empties the queue. So either this method or `close` finds the
+        # event.
         if self._is_closed:
             self._refuse_posted()
 
     def close(self) -> None:
-        """Refuse the events that the run has not taken, and all later ones."""
+        """Refuse the events that the run has not taken, and all later events."""
         self._is_closed = True
         for event in self._events:
             refuse(event)
@@ -108,18 +113,18 @@ class RunInbox:
                     refuse(event)
 
     def take(self, deadline: int | None) -> list[Event]:
-        """Return the first `MOST_AT_ONCE` events; wait for one until *deadline*, if
-        there is none.
+        """Return the first `MOST_AT_ONCE` events. If there are no events, wait for one
+        until *deadline*.
 
         The list may be empty even before the deadline.
 
         Args:
-            deadline: Monotonic nanoseconds. 0 means do not wait; None means no
-                deadline.
+            deadline: The deadline in monotonic nanoseconds. 0 means no wait, and None
+                means no deadline.
 
         Raises:
-            BaseException: A signal's handler raised it while the value of a worker was
-                read: `KeyboardInterrupt` for Ctrl-C.
+            BaseException: A signal handler raised this error while a value from a
+                worker was read, such as `KeyboardInterrupt` for Ctrl-C.
         """
         if not self._events and self._posted.empty():
             if self.backlog.size:
@@ -182,7 +187,9 @@ class LoopInbox(RunInbox):
         self._loop = loop
         self._is_awake = asyncio.Event()
         self.reading_limit: float | None = None
-        """Seconds after which the reading of a value is abandoned; None means never."""
+        """Seconds after which the reading of a value is abandoned, or None for no
+        limit.
+        """
 
     def post(self, *events: Event | UnreadEvent) -> None:
         """Deliver events, from any OS thread."""
@@ -193,8 +200,8 @@ class LoopInbox(RunInbox):
             self._loop.call_soon_threadsafe(self._is_awake.set)
 
     async def take_on_loop(self, deadline: int | None) -> list[Event]:
-        """Take events as `take` does, without blocking the loop while it waits or reads
-        the values of workers.
+        """Take events as `take` does, without blocking the event loop during the wait
+        or the reading of values from workers.
         """
         if not self.has_events and deadline != 0:
             await self._wait_on_loop(deadline)
@@ -220,8 +227,9 @@ class LoopInbox(RunInbox):
 
         if deadline is not None:
             # The timer is set directly, because the loop's clock is the monotonic clock
-            # too. `asyncio.timeout` is not used: in early versions of Python 3.11 it
-            # takes its own end for a cancellation if the task was cancelled before.
+            # too. `asyncio.timeout` is not used: in early versions of Python 3.11, it
+            # treats the end of the timeout as a cancellation if the task was cancelled
+            # before.
             timer = self._loop.call_at(deadline / 1e9, end)
         try:
             while not (self.has_events or is_over):
@@ -232,7 +240,7 @@ class LoopInbox(RunInbox):
                 timer.cancel()
 
     async def _take_aside(self) -> list[Event]:
-        """Return the first events, read on an OS thread of their own.
+        """Return the first events, which are read on a separate OS thread.
 
         If this is cancelled or takes too long, the value that is being read is
         abandoned, and nothing else is lost.
@@ -268,8 +276,8 @@ class LoopInbox(RunInbox):
     def _give_up_reading(
         self, unread: Sequence[Event | UnreadEvent], read: Sequence[Event | None]
     ) -> None:
-        """Restore the events that were *read* and those that were not, except the first
-        unread one, which is abandoned.
+        """Put events back into the inbox: those that were *read*, and those that were
+        not, except the first unread event, which is abandoned.
         """
         rest: list[Event | UnreadEvent | None] = [*unread[len(read) :]]
         if rest and isinstance(rest[0], UnreadEvent):
@@ -282,7 +290,9 @@ def _read_all(
     events: list[Event | None],
     done: asyncio.Future[None],
 ) -> None:
-    """Read *unread* into *events*, unless *done* is cancelled; then set *done*."""
+    """Read the *unread* events into *events* until *done* is cancelled or all are read,
+    and then set *done*.
+    """
     for event in unread:
         if done.cancelled():
             return

@@ -11,7 +11,7 @@ from flowpregel.context import Job
 from flowpregel.executors.base import Executor, JobKey
 
 MOST_TASKS: Final = 500
-"""The most running tasks that the live state lists."""
+"""The greatest number of running tasks that the live state lists."""
 
 
 def live_state(
@@ -20,7 +20,7 @@ def live_state(
     """Return the running and waiting tasks, in a form fit for JSON.
 
     Args:
-        jobs: The jobs that have not ended, waiting or running.
+        jobs: The jobs that have not ended. They wait or run.
         graphs: The tasks that are nested runs.
         executors: The executors that may run jobs.
     """
@@ -49,15 +49,15 @@ def live_state(
 
 
 def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
-    """Return the entry of a task that runs in process *pid* since *began* (nanoseconds;
-    0: not known).
+    """Return the entry of a task that runs in process *pid*. The task has run since
+    *began*, in wall-clock nanoseconds, or 0 if that is unknown.
     """
     planned, report = task.attempt.first_started or 0, task.attempt.report
     return {
         "id": task.id,
         "name": task.name,
-        # `task.call` is not used: without a record it may run code of the classes of
-        # the arguments.
+        # `task.call` is not used, because it may run code of the arguments' classes if
+        # the task has no record.
         "text": "" if task.record is None else task.record.text,
         "role": task.node.role,
         "caller": "" if task.parent is None else task.parent.id,

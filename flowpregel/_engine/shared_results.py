@@ -1,4 +1,6 @@
-"""The results that runs share, and the claims of one run on those that it computes."""
+"""The results that runs share, and the claims of a run on the results that it
+computes.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from flowpregel.errors import ConfigurationError
 
 
 class SharedResults:
-    """The cache of a run, with claims: one run claims a missing key and computes the
-    result, and the others wait.
+    """The cache of a run, with claims. One run claims a missing key and computes the
+    result, and all other runs wait for it.
 
     Args:
         cache: The cache, or None if the run has none.
@@ -22,7 +24,7 @@ class SharedResults:
     def __init__(self, cache: BaseCache | None) -> None:
         self._cache = cache
         self._claims: dict[FullKey, ExitStack] = {}
-        """The claims of the run, each with what releases it."""
+        """The claims of the run, each with the `ExitStack` that releases the claim."""
 
     def look(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
         """Return the values of *keys*, with `BUSY` for a key whose value another run
