@@ -81,8 +81,8 @@ def config_for(
 
     Args:
         address: The location of the checkpoint.
-        parents: The checkpoints of the outer graphs, by namespace; empty if they are
-            not known.
+        parents: The checkpoints of the outer graphs, by namespace. The mapping is empty
+            if they are unknown.
     """
     configurable: dict[str, Any] = {
         "thread_id": address.thread_id,
@@ -103,7 +103,8 @@ def merged(
 ) -> dict[str, Any]:
     """Return one config merged from several.
 
-    Later configs override earlier ones; tags and callbacks are added up.
+    Later configs override earlier configs, but the tags and callbacks of all configs
+    are used.
 
     Args:
         configs: Config dicts in LangGraph's form.

@@ -147,8 +147,8 @@ def check_runs(
 
     Args:
         saver: The store of the runs.
-        flow_of: Returns the flow of a run, given the run's newest checkpoint, or None
-            to leave the run out.
+        flow_of: A function that takes the newest checkpoint of a run, and returns the
+            flow of the run, or None to leave the run out.
         finished: Whether to include finished runs whose flow can be imported.
     """
     for address in list(saver.namespaces()):

@@ -12,18 +12,18 @@ from flowpregel._core.files import FileContent, changed_files, file_content
 
 
 class _State(NamedTuple):
-    """The state of a file. If the state is unchanged, so is the content."""
+    """The state of a file. If the state is unchanged, the content is unchanged, too."""
 
     inode: int
     size: int
     changed_at: int
-    """Wall-clock nanoseconds."""
+    """The time of the last change of the file, in wall-clock nanoseconds."""
 
 
 _KNOWN: Final[dict[str, tuple[_State, str]]] = {}
 """The state and the content digest of each file that was read, by path."""
 _TICK: Final = 2_000_000_000
-"""The resolution of a file system's modification times, at worst, in nanoseconds."""
+"""The coarsest resolution of modification times among file systems, in nanoseconds."""
 
 
 def content_digest(path: str) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 
 @dataclass(frozen=True, slots=True)
 class GraphDrawing:
-    """Draws a compiled graph.
+    """A builder of the drawing of a compiled graph.
 
     Args:
         definition: The parts of the graph.

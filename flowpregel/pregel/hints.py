@@ -54,7 +54,7 @@ def _unnamed_note(run: Any) -> str:
 
 
 def _finished_calls(run: Any) -> int:
-    """Return the number of stored calls of a run; 0 if they cannot be read."""
+    """Return the number of stored calls of a run, or 0 if they cannot be read."""
     saver = run.saver
     if saver is None or saver.needs_loop:
         return 0

@@ -42,9 +42,9 @@ class EndHooks:
     """The handler for the ``on_end=`` and ``on_failure=`` of a workflow."""
 
     on_run_end: Hook | None
-    """Called when a run has succeeded."""
+    """The function that is called when a run has succeeded."""
     on_run_failure: Hook | None
-    """Called when a run has failed, or turns out to have died."""
+    """The function that is called when a run has failed, or is found to have died."""
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def run_hooks(
 
 @dataclass(frozen=True, slots=True)
 class _Handlers:
-    """Calls the handlers of a run, and logs their errors."""
+    """The handlers of a run, whose errors are logged."""
 
     handlers: Sequence[Any]
 

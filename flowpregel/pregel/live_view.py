@@ -29,7 +29,7 @@ from flowpregel._text import printable
 from flowpregel.pregel.progress import ProgressView
 
 _PERIOD = 0.2
-"""Seconds between two drawings that no printed line causes."""
+"""Seconds between two drawings of the views if the program prints nothing."""
 
 
 class SteadyConsole(Console):
@@ -138,7 +138,7 @@ class LiveView(ProgressView):
 
     Args:
         name: The name of the graph.
-        clock: Returns monotonic seconds.
+        clock: A function that returns monotonic seconds.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
 
 
 def location_text(value: str | os.PathLike[str]) -> str:
-    """Return a path or URL as text; a path object never becomes a URL."""
+    """Return a path or URL as text. A path object is never taken for a URL."""
     return value if isinstance(value, str) else os.path.abspath(value)
 
 
@@ -111,23 +111,25 @@ class RunIdentity:
     flow: str
     """The module and the name of the workflow."""
     folder: str = ""
-    """The folder that the workflow's module is imported from; empty if unknown."""
+    """The folder from which the workflow's module is imported, or an empty text if it
+    is unknown.
+    """
     adopts: tuple[str, ...] = ()
     """The earlier names of the workflow."""
     adopt: bool = False
     """True if the run resumes with the present input, even if the input has changed."""
 
     again: bool = False
-    """True if a new run always starts; a stored run stays in the history."""
+    """True if a new run always starts. A stored run stays in the history."""
     replays: bool = False
-    """True if the body always runs again, with the results of the recorded calls; False
+    """True if the body always runs again, with the results of the recorded calls. False
     if the stored result of a finished run is returned.
     """
     completed: Callable[[Any], Any] | None = field(
         default=None, repr=False, compare=False
     )
-    """Converts a recorded input to the workflow's present parameters, with their
-    defaults.
+    """A function that converts a recorded input to the workflow's present parameters,
+    with their defaults.
     """
 
     def owns(self, recorded: str) -> bool:

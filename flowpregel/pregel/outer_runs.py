@@ -1,7 +1,7 @@
 """The outer runs around the running code.
 
 They are tracked to prevent a deadlock: a run that starts another run on its own thread
-would wait for the lease that it has itself, and so for its own end.
+would wait for a lease that it holds itself, so it would wait for its own end.
 """
 
 from __future__ import annotations

@@ -44,15 +44,16 @@ def progress() -> Iterator[None]:
 
 
 class ProgressView:
-    """Counts the tasks in the stream of a run, and shows the counts.
+    """A view that counts the tasks in the stream of a run, and shows the counts.
 
     Args:
         name: The name of the graph.
         out: The stream to write to. By default the view prints a line to stderr from
             time to time. If you pass a terminal, the view overwrites its own lines, so
             nothing else may write to that terminal.
-        clock: Returns monotonic seconds.
-        workers: Returns the number of workers and their memory, as text.
+        clock: A function that returns monotonic seconds.
+        workers: A function that returns the number of workers and their memory, as
+            text.
     """
 
     def __init__(

@@ -84,7 +84,8 @@ def has_new_parameters(
     """Return whether an input differs from the recorded input only by new parameters
     with defaults.
 
-    After a workflow has gained such parameters, an unchanged call gives another input.
+    After a workflow has gained such parameters, an unchanged call has a different
+    input.
 
     Args:
         program: The program of the run.

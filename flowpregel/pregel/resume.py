@@ -162,7 +162,7 @@ def _resumed(start: Start, saved: Saved) -> Start:
 
 
 def _resumes(run_input: Any) -> bool:
-    """Return whether a run with this input resumes an earlier one."""
+    """Return whether a run with this input resumes an earlier run."""
     return run_input is None or isinstance(run_input, Command)
 
 
@@ -321,7 +321,8 @@ def _finished(
     opened: OpenCheckpoint,
     options: Options,
 ) -> Start:
-    """Return the start of a run that has finished: at its result, or from its input.
+    """Return the start of a run that has finished. The run returns its stored result,
+    or starts again from its input.
 
     The run restarts from its input if code or files have changed and the policy demands
     it.
@@ -387,7 +388,7 @@ def _from_scratch(
 
 @dataclass(frozen=True, slots=True)
 class _RunOnce:
-    """Decides how `Flow.run` starts, so that the workflow runs once under an id.
+    """The decision how `Flow.run` starts, so that the workflow runs once under an id.
 
     Args:
         saver: The saver of the run.
@@ -565,7 +566,9 @@ def stored_result(
     saved: Saved,
     options: Options,
 ) -> Steps:
-    """Return the steps for a run that has already finished; they emit its result."""
+    """Return the steps for a run that has already finished. The steps emit the stored
+    result.
+    """
     saved = readable(saved, options.on_unreadable)
     channels = open_checkpoint(program, saved).state.channels
     values = read(channels, options.output_channels)

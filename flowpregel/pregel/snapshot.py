@@ -1,4 +1,4 @@
-"""The output of a run and the state of a thread: `GraphOutput`, `StateSnapshot`."""
+"""The output of a run (`GraphOutput`) and the state of a thread (`StateSnapshot`)."""
 
 from __future__ import annotations
 
@@ -218,8 +218,8 @@ def _nested_state(
         saver: The saver of the outer graph.
         thread_id: The thread.
         task: The task of the outer graph.
-        deep: Whether to return the state; otherwise the result is a config with which
-            the state can be read.
+        deep: True to return the state. False to return a config with which the state
+            can be read.
     """
     graph = task.node.subgraph
     if graph is None:
@@ -267,7 +267,9 @@ deltas again is cheaper.
 
 
 class _DeltaSeed(NamedTuple):
-    """The value of a channel after some supersteps; later values are folded from it."""
+    """The value of a channel after some supersteps, from which later values are
+    folded.
+    """
 
     writes: ReplayedWrites
     """The deltas that the value contains."""

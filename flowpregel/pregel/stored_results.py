@@ -11,9 +11,9 @@ the present code.
 ``"error"``         `CodeChangedError`                      `CodeChangedError`
 ==================  ======================================  ============================
 
-If a call took a file whose content has changed since, that counts like changed code,
-but the error is `InputMismatchError`. A run with ``adopt=True`` accepts the new content
-too.
+If a call used a file whose content has changed since, the change is treated like
+changed code, but the error is `InputMismatchError`. A run with ``adopt=True`` accepts
+the new content too.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StoredResults:
     first_checkpoint: str | None
     """The id of the checkpoint from which the first changed node started."""
     changed_files: Sequence[str] = ()
-    """A text for each changed file among the files that the nodes' calls took."""
+    """A text for each changed file among the files that the nodes' calls have used."""
 
     def is_rerun(
         self,

@@ -37,8 +37,8 @@ def message_stream(metadata: Mapping[str, Any]) -> Any:
 
 
 class StreamItems:
-    """Converts the events of a run to the form that the reader requested, and prints
-    the events of print modes.
+    """A converter of a run's events to the form that the reader requested. It also
+    prints the events of the print modes.
 
     Args:
         definition: The parts of the graph.
@@ -63,7 +63,9 @@ class StreamItems:
         self._with_namespace = invocation.subgraphs
         self._with_mode = not isinstance(mode, str | None)
         self.modes: tuple[str, ...] = ()
-        """The stream modes that the user reads; empty if only the output is read."""
+        """The stream modes that the user reads. The tuple is empty if only the output
+        is read.
+        """
         if streams or mode not in WHOLE_OUTPUT:
             self.modes = names(invocation.stream_mode)
         self._printed = names(invocation.print_mode)

@@ -1,4 +1,4 @@
-"""The states of a graph's threads: read, listed, and edited from outside."""
+"""The reading, listing and editing of the states of a graph's threads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OpenThread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphThreads:
-    """Reads and edits the threads of a graph.
+    """A reader and editor of the threads of a graph.
 
     The methods take configs that `config.merged` has merged.
 
@@ -52,7 +52,8 @@ class GraphThreads:
         """Return the thread that a config names.
 
         Args:
-            config: Names the thread, and perhaps the namespace of a nested graph.
+            config: A config that names the thread, and perhaps the namespace of a
+                nested graph.
 
         Raises:
             ConfigurationError: There is no checkpointer, or no such nested graph.

@@ -23,7 +23,7 @@ def view_of(
 
     Args:
         name: The name of the graph.
-        clock: Returns monotonic seconds.
+        clock: A function that returns monotonic seconds.
     """
     if sys.stderr.isatty() and not is_notebook():
         try:
