@@ -21,8 +21,8 @@ from flowpregel.executors.processes.wire.references import cell_content, is_empt
 
 
 class NodeSnapshots:
-    """Creates the nodes for the calls of a closure, each with a snapshot of the
-    closure's variables.
+    """The nodes for the calls of a closure. Each node has a snapshot of the closure's
+    variables.
 
     Args:
         node: The node of the task, whose function is a closure.

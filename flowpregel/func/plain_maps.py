@@ -40,7 +40,7 @@ from flowpregel.pregel.progress import is_notebook
 
 R = TypeVar("R")
 WINDOW: Final = 8 * mapping.WINDOW
-"""The maximum number of calls of `map` that are under way."""
+"""The limit on the number of calls of `map` whose results were not read yet."""
 
 
 class MapKeywords(TaskKeywords, total=False):
@@ -241,7 +241,7 @@ class PlainMap:
         """Check that *items* can be iterated over.
 
         Raises:
-            ConfigurationError: They cannot.
+            ConfigurationError: *items* cannot be iterated over.
         """
         if not isinstance(items, Iterable):
             raise ConfigurationError(

@@ -39,7 +39,9 @@ _LOOK_EVERY: Final = 0.05
 """Seconds between two checks for a request to stop a command."""
 _CHUNK: Final = 1 << 16
 _KEPT_ERRORS: Final = 1 << 14
-"""The bytes of a command's stderr that are kept for the message of a failure."""
+"""The number of bytes at the end of a command's stderr that are kept for the message of
+a failure.
+"""
 _STDERR: Final = 2
 """The file descriptor of stderr."""
 _AFTERWARDS: Final = 1.0

@@ -46,7 +46,7 @@ _ANY: Final = inspect.signature(lambda *args, **kwargs: None)
 
 
 class TaskRunOptions(RunOptions, total=False):
-    """The options of a single call but its ``id``, for type checkers."""
+    """The options of a single call except its ``id``, for type checkers."""
 
     store: Store
 
@@ -167,7 +167,8 @@ class CallParameters(FlowParameters):
         run_input = {}
         for parameter in parameters:
             argument = bound.arguments[parameter.name]
-            # A positional argument in front of another one cannot be left out.
+            # A positional argument that is followed by another positional argument
+            # cannot be left out.
             is_placed = parameter.kind is parameter.POSITIONAL_ONLY or (
                 has_further and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
             )

@@ -92,7 +92,7 @@ class CompiledStateGraph(Pregel):
 
 
 def _shaped(schema: Schema, values: Any) -> Any:
-    """Return *values* as an object of the output *schema*, if that is a class.
+    """Return *values* as an object of the output *schema*, if the schema is a class.
 
     A dict without all required fields is returned unchanged: at the beginning of a run
     not all keys have values.
@@ -112,7 +112,7 @@ def _selection(channels: Iterable[str]) -> str | tuple[str, ...]:
 
 
 class _Lowering:
-    """The nodes and channels that one graph is compiled to.
+    """The nodes and channels to which one graph is compiled.
 
     Args:
         builder: The graph.

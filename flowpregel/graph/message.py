@@ -1,4 +1,4 @@
-"""Messages in a state: a list that a reducer merges by message id.
+"""Messages in a state, as a list that a reducer merges by message id.
 
 A message is any object or dict. LangChain's messages are recognised without importing
 LangChain.

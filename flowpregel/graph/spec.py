@@ -44,7 +44,9 @@ class Schema:
     keys: tuple[str, ...]
     """The names of the channels and managed values."""
     mapper: Callable[[Mapping[str, Any]], Any] | None
-    """A function that converts a dict of values to an object. None leaves the dict."""
+    """A function that converts a dict of values to an object, or None if the dict is
+    used unchanged.
+    """
 
     @property
     def selection(self) -> str | tuple[str, ...]:
@@ -84,7 +86,7 @@ def schema_of(typ: Any) -> Schema:
     """Return the schema of a TypedDict, dataclass, pydantic model or any other type.
 
     Raises:
-        ConfigurationError: The annotation of a key cannot be a channel; the message
+        ConfigurationError: The annotation of a key cannot be a channel. The message
             names the key.
     """
     if not isinstance(typ, type) or not hasattr(typ, "__annotations__"):
@@ -257,7 +259,8 @@ class BranchSpec:
     ends: Mapping[Any, str] | None
     """The node for each result of *path*, or None if a result is itself a node name."""
     schema: Schema | None = None
-    """The part of the state that *path* gets. None means the part that the node gets.
+    """The part of the state that *path* gets, or None for the part that the
+    node gets.
     """
 
 
@@ -372,7 +375,9 @@ class GraphSpec:
         return self
 
     def _check_breakpoints(self, interrupt: Sequence[str] | None, known: str) -> None:
-        """Refuse a breakpoint that names no node; *known* lists the nodes."""
+        """Refuse a breakpoint that names no node. *known* is a text that lists the
+        nodes.
+        """
         for name in interrupt or ():
             if name not in self.nodes:
                 raise ConfigurationError(f"Interrupt node {name!r} not found; {known}")

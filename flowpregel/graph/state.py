@@ -144,7 +144,7 @@ class StateGraph(GraphSpec):
         name = f"__error_handler__{node}"
         self.nodes[name] = NodeSpec(
             bound=_callable(getattr(handler, "__name__", name), handler),
-            # The schema is the failed node's, because the handler gets that node's
+            # The handler has the schema of the failed node, because it gets that node's
             # input.
             schema=spec.schema,
             ends=destinations_of(handler),
