@@ -223,7 +223,7 @@ class Span(NamedTuple):
 
 
 FailedAttempt: TypeAlias = tuple[int, float, int, str, str]
-"""The begin of the attempt in wall-clock nanoseconds, its duration in seconds, the pid,
+"""The start of the attempt in wall-clock nanoseconds, its duration in seconds, the pid,
 the error in one line, and the traceback.
 
 These are plain values, so that a reader can load them without importing any class.

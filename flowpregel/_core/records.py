@@ -375,7 +375,9 @@ class Interrupted:
     answers: tuple[Any, ...] = ()
     """The answers that the task has used."""
     refused: BaseException | None = None
-    """The error with which the task refused its next answer, or None."""
+    """The error because of which the next answer was refused, or None if no answer was
+    refused.
+    """
     questions: tuple[QuestionRecord, ...] = ()
     """The questions that the task has asked so far. Questions with answers come
     first.
