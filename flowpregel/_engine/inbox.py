@@ -62,8 +62,9 @@ def now() -> int:
 def refuse(event: Event | UnreadEvent) -> None:
     """Cancel the call in an event that no run handles, because its caller has ended.
 
-    Such a call is made by an OS thread that the caller has started, or that has the
-    caller's context. Without this function, the future of the call would never be done.
+    Such a call is made by an OS thread that has the caller's context and still runs
+    after the caller has ended. Without this function, the future of the call would
+    never be done.
     """
     if isinstance(event, Call | SaveState) and isinstance(event.reply, CallFuture):
         event.reply.settle(Withdrawn())
