@@ -165,7 +165,8 @@ def _with_fewer_fields(
     call: Call,
     record: CallRecord,
 ) -> Sequence[Write]:
-    """Return the recorded writes of a call whose arguments had fewer fields then.
+    """Return the recorded writes of a call whose arguments had fewer fields when the
+    call was recorded.
 
     The record then gets the present digest, so that it no longer matches if a default
     is edited later.
@@ -219,7 +220,9 @@ def _may_have_gained_fields(
 
 
 def _digests_with_fewer_fields(call: Call) -> Iterator[str]:
-    """Yield the digests that the arguments of *call* may have had before."""
+    """Yield the digests that the arguments of *call* may have had before their classes
+    gained fields.
+    """
     if call.node.home.endswith(".map"):
         _, items = call.arguments.args
         spelled: Spelled = tuple(zip(*items, strict=True)), {}

@@ -75,7 +75,9 @@ def digest_of_caller(caller: Task) -> str:
 
 
 def digest_of_call(record: CallRecord) -> str:
-    """Return `digest_of_caller` for a call that makes calls itself."""
+    """Return the digest that `digest_of_caller` returns when this call makes calls
+    itself.
+    """
     return ids.text_digest(record.caller, record.name, record.arguments, record.code)
 
 

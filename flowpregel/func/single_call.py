@@ -234,8 +234,8 @@ def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..
         result = task(*args, **kwargs).result()
         return entrypoint.final(value=result, save=None)
 
-    # The code of the body is read as code of the task's module, but its name must not
-    # be the name of another definition there.
+    # The body counts as code of the task's module, but its name must not be the name of
+    # another definition in that module.
     body.__module__ = definition_of(task.func)[0]
     body.__qualname__ = f"run {task.name}"
     body.__name__ = task.name

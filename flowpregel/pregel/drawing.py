@@ -316,7 +316,7 @@ def _arrow(
     edge: Edge,
     signs: _Signs,
 ) -> str:
-    """Return an edge as an arrow with a label."""
+    """Return an edge as an arrow with a label, for the list in a terminal."""
     line = signs.dashed if edge.conditional else signs.solid
     if not edge.data:
         return f"{line}>"
@@ -335,7 +335,7 @@ def _mermaid_node(
     part: Part,
     id_: str,
 ) -> str:
-    """Return a node, or the beginning or the end of a nested graph.
+    """Return the Mermaid text of a node, or of an end of a nested graph.
 
     Args:
         part: The part of the drawing.
@@ -351,7 +351,7 @@ def _mermaid_node(
 
 
 def _mermaid_arrow(edge: Edge) -> str:
-    """Return an edge as an arrow with a label."""
+    """Return the Mermaid text of an edge, which is an arrow with a label."""
     if not edge.data:
         return "-.->" if edge.conditional else "-->"
     label = _mermaid_label(edge.data)
@@ -379,7 +379,7 @@ def _mermaid_ids(names: Collection[str]) -> dict[str, str]:
 
 
 def _dot_node(part: Part) -> str:
-    """Return a node, or the beginning or the end of a nested graph."""
+    """Return the Graphviz text of a node, or of an end of a nested graph."""
     node = part.node
     if node is None:
         return "}"
