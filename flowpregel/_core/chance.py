@@ -3,14 +3,16 @@ program was changed, or the body is not deterministic.
 
 The two calls have the same position in the body.
 
-==============================================  =====================================
-the body makes another call, and                then
-==============================================  =====================================
-its code or its input has changed               it runs
-a recorded result was made again before         it runs: it may depend on that
-a file in its arguments has other content       `InputMismatchError`, unless adopted
-nothing of this                                 `ReplayMismatchError`
-==============================================  =====================================
+==========================================  =========================================
+the body makes another call, and            effect
+==========================================  =========================================
+the body's code or input has changed        the call runs
+a recorded result was computed again        the call runs, because it may depend on
+before the call                             the new result
+a file in the arguments has other content   `InputMismatchError`, unless the run
+                                            adopts the new content
+none of these is the case                   `ReplayMismatchError`
+==========================================  =========================================
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""The lookups of a recorded call: each is tried if the one before finds nothing.
+"""The lookups of a recorded call. Each lookup is tried if the lookup before it finds
+nothing.
 
-==========================================  ===========================================
-lookup by                                   finds a call
-==========================================  ===========================================
-the key of the call                         with that key; of equal calls one of the
-                                            same code, if there is one
-the names that the task has adopted         of the task before it was renamed, became a
-                                            method, or was wrapped
-the arguments without default fields        from before classes of arguments gained
-                                            these fields
-==========================================  ===========================================
+====================================  =================================================
+lookup by                             finds
+====================================  =================================================
+the key of the call                   a call with this key; among equal calls, a call
+                                      with the same code is preferred
+the names that the task has adopted   a call that was recorded before the task was
+                                      renamed, became a method, or was wrapped
+the arguments without fields that     a call that was recorded before the classes of
+have their default                    the arguments gained these fields
+====================================  =================================================
 """
 
 from __future__ import annotations

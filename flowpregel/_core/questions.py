@@ -3,13 +3,14 @@
 A question is recognised by its content, regardless of where it stands in the body:
 
 ==============================  ========================================================
-the task asks                   then
+the task asks                   effect
 ==============================  ========================================================
-what it asked before            it has the answer to that
-something else, by the code     the first unused answer counts, by order, as in
-that asked before               LangGraph: a draft, say, was made again; a notice is
-                                shown
-something else, by other code   it is asked; unused answers are kept
+a recorded question             the task gets the answer to that question
+another question, with the      the task gets the first unused answer, as in LangGraph,
+code that asked before          and the user gets a notice; the question may contain a
+                                draft that was made again
+another question, with other    the question is asked; unused answers are kept
+code
 ==============================  ========================================================
 
 So an answer never goes to a different question that other code asks instead.

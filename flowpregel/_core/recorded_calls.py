@@ -4,16 +4,18 @@ A call is identified by its key: the caller, the name of the task, the content o
 arguments, and the number of the call among equal calls. The position of the call in the
 body is recorded too, to distinguish chance from change.
 
-==============================  =====================================================
-the body calls                  then
-==============================  =====================================================
-a recorded call                 the record answers
-the same but for new fields     the record answers: see `lookup`
-the same, of other code         ``on_code_change`` decides
-another call, its code and      `ReplayMismatchError`: it is not deterministic
-its input being the same
-another call                    it runs
-==============================  =====================================================
+======================================  =============================================
+the call of the body                    effect
+======================================  =============================================
+is recorded                             the record answers the call
+is recorded, with fewer fields in       the record answers the call (see `lookup`)
+the arguments
+is recorded, but by other code          ``on_code_change`` decides
+is not recorded, and the code and the   `ReplayMismatchError`, because the body is
+input of the body are unchanged         not deterministic
+is not recorded, and the code or the    the call runs
+input of the body has changed
+======================================  =============================================
 """
 
 from __future__ import annotations

@@ -3,16 +3,19 @@
 The first call of a task without a record, in a run that resumes:
 
 ====================================  ==================================================
-a recorded call of the task           then the call
+the recorded calls of the task        effect
 ====================================  ==================================================
-was made before                       is merely a new one
-has another position                  is one that was added
-has its position, the body's code     is refused elsewhere: it is not deterministic
-and input being the same
-has its position, the input being     may be a new one in front of recorded calls, which
-another, the task's code the same     may still follow
-has its position otherwise            is held for `effects.HOLD`; if no recorded call is
-                                      made by then, none fits
+one of them was made again before     the call is new, and runs
+none has the position of the call     the call was added to the body, and runs
+one has the position, and the code    the call is refused elsewhere, because the body is
+and the input of the body are         not deterministic
+unchanged
+one has the position, the input of    the call runs: it may be a new call in front of
+the body has changed, and the code    recorded calls, which may still follow
+of the task has not
+one has the position, in all other    the call is held for `effects.HOLD`; if no
+cases                                 recorded call of the task is made by then, the
+                                      call fits no record
 ====================================  ==================================================
 
 A call of another task is treated as in the last row if it has the position and the
