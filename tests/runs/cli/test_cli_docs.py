@@ -1,0 +1,343 @@
+"""The command that prints the documentation: docs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from flowpregel.cli.api_pages import markdown_of, signature_text, with_entries
+from flowpregel.cli.app import app
+from flowpregel.cli.console import Code
+from flowpregel.cli.pages import Page, docs_folder, find_page, find_section, read_pages
+from flowpregel.errors import ConfigurationError
+from flowpregel.func import Flow
+from tests.house.test_site import pages
+
+DOCS = Path(__file__).parents[3] / "docs"
+LINK = re.compile(r"\]\(([^)\s:]+\.md)(?:#([^)\s]+))?\)")
+
+
+def docs(*words: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(app, ["docs", *words])
+
+
+def docs_as_json(*words: str) -> Any:
+    """Run the command with ``--json``, and return what it prints."""
+    result = docs("--json", *words)
+    assert Code.OK == result.exit_code, result.output
+    return json.loads(result.stdout)
+
+
+def test_docs_lists_each_page_with_its_title_and_group() -> None:
+    """In the order of the site's navigation."""
+    records = docs_as_json()
+    text = docs().stdout
+
+    assert pages() == sorted(f"{record['page']}.md" for record in records)
+    assert {"page": "how-to/retry", "title": "Retries", "group": "Run"} in records
+    assert text.startswith("Start\n  index ")
+    assert re.search(r"^Run\n  how-to/retry +Retries$", text, re.MULTILINE)
+    assert "\nStart: Examples\n" in text
+
+
+def test_docs_prints_a_page_as_it_is_when_the_output_is_no_terminal() -> None:
+    assert (DOCS / "how-to/retry.md").read_text("utf-8") == docs("retry").stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "retry",
+        "how-to/retry",
+        "how-to/retry.md",
+        "../how-to/retry.md",
+        "docs/how-to/retry.md",
+        "Retries",
+        "RETRIES",
+    ],
+)
+def test_docs_finds_a_page_by_its_name_its_title_or_a_link(name: str) -> None:
+    assert "how-to/retry" == docs_as_json(name)["page"]
+
+
+def test_the_words_of_a_title_need_no_quotation_marks() -> None:
+    page = docs_as_json("time", "limits", "and", "slurm")
+
+    assert "how-to/time-limits-and-slurm" == page["page"]
+
+
+def test_docs_prints_one_section_of_a_page() -> None:
+    text = docs("how-to/resume-a-run.md#once-for-each-id").stdout
+
+    assert text.startswith("## Once for each id\n")
+    assert ["## Once for each id"] == re.findall("^## .*", text, re.MULTILINE)
+
+
+def page_of(folder: Path, text: str) -> Page:
+    """Return a page with this text."""
+    file = folder / "page.md"
+    file.write_text(text, encoding="utf-8")
+    return Page("page", "Page", (), file)
+
+
+def test_a_section_has_its_subsections_and_no_comment_of_code_ends_it(
+    tmp_path: Path,
+) -> None:
+    page = page_of(
+        tmp_path,
+        "# A\n\n## B\n```sh\n# no heading\n```\n### C `d()`\nend\n## [E](e.md)\nlast\n",
+    )
+
+    assert (
+        "## B\n```sh\n# no heading\n```\n### C `d()`\nend",
+        "### C `d()`\nend",
+        "## [E](e.md)\nlast",
+    ) == tuple(find_section(page, anchor) for anchor in ("b", "c-d", "e"))
+
+
+def test_every_link_between_pages_can_be_given_to_docs() -> None:
+    """A reader follows a link by its text, with its anchor."""
+    pages = read_pages(docs_folder())
+    names = {page.name for page in pages}
+    broken: list[str] = []
+    for page in pages:
+        for target, anchor in LINK.findall(page.text):
+            path = (page.file.parent / target).resolve().relative_to(DOCS)
+            name = path.as_posix().removesuffix(".md")
+            linked = find_page(pages, name)
+            if name not in names or linked is None:
+                broken.append(f"{page.name}: {target}")
+                continue
+            is_entry = "reference/api/" in name
+            if anchor and not is_entry and not find_section(linked, anchor):
+                broken.append(f"{page.name}: {target}#{anchor}")
+
+    assert [] == broken
+
+
+def test_a_section_that_a_page_lacks_is_an_error() -> None:
+    result = docs("faq#quesions")
+
+    assert Code.USAGE == result.exit_code
+    assert "page faq has no section 'quesions'" in result.stderr
+    assert "Did you mean 'questions'?" in result.stderr
+    assert Code.USAGE == docs("reference/api/flowpregel.func#nothing").exit_code
+
+
+@pytest.mark.parametrize(
+    ("name", "headings"),
+    [
+        ("flowpregel.map", ["## `flowpregel.map`"]),
+        ("map", ["## `flowpregel.map`"]),
+        ("RetryPolicy", ["## `flowpregel.types.RetryPolicy`"]),
+        ("flowpregel.RetryPolicy", ["## `flowpregel.types.RetryPolicy`"]),
+        ("flowpregel.func.Flow.run", ["### `Flow.run`"]),
+        ("Flow.run", ["### `Flow.run`"]),
+        (
+            "reference/api/flowpregel.types.md#flowpregel.types.RetryPolicy",
+            ["## `flowpregel.types.RetryPolicy`"],
+        ),
+    ],
+)
+def test_docs_prints_the_entry_of_a_public_name(name: str, headings: list[str]) -> None:
+    text = docs(name).stdout
+
+    assert headings == re.findall("^## .*|^### .*", text, re.MULTILINE)[:1]
+    assert len(text) > 200
+
+
+def test_an_entry_has_the_signature_the_arguments_and_an_example() -> None:
+    """The keywords of a typed dict are parameters."""
+    text = docs("flowpregel.map").stdout
+
+    assert "```python\ndef map(\n    function: Callable[..., R],\n" in text
+    assert "    timeout: float | timedelta | TimeoutPolicy | None = ...,\n" in text
+    assert re.search(r"^\*\*Arguments\*\*\n\n- `function`: ", text, re.MULTILINE)
+    assert "**Example**\n\n```python\n>>> " in text
+
+
+def test_the_entry_of_a_class_has_its_fields_and_methods() -> None:
+    text = docs("RetryPolicy").stdout
+
+    assert "    initial_interval: float = 0.5,\n" in text
+    assert "    retry_on: RetryOn = default_retry_on,\n" in text
+    assert "- `initial_interval`: Seconds before the second attempt.\n" in text
+    assert "### `RetryPolicy.delay`\n\n```python\ndef delay(attempt: int, " in text
+
+
+@pytest.mark.slow
+def test_the_page_of_a_module_describes_each_name_that_it_lists() -> None:
+    """What needs a package that is not installed has at least its heading."""
+    for page in read_pages(docs_folder()):
+        if not page.name.startswith("reference/api/"):
+            continue
+        module = page.name.rpartition("/")[2]
+        names = re.findall(r"^        - (\w+)$", page.text, re.MULTILINE)
+        text = with_entries(page.text)
+
+        assert ":::" not in text
+        headings = re.findall(r"^## `([\w.]+)`$", text, re.MULTILINE)
+        assert [f"{module}.{name}" for name in names] == headings
+
+
+def test_a_signature_that_is_long_has_one_parameter_a_line() -> None:
+    def function(first: dict[str, tuple[int, ...]], second: str = "a, b)", /) -> None:
+        """Do nothing."""
+
+    def longer(
+        first: dict[str, tuple[int, ...]],
+        /,
+        second: str = "a, b)",
+        *,
+        callback: object = len,
+        **rest: int,
+    ) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    assert (
+        "(first: dict[str, tuple[int, ...]], second: str = 'a, b)', /) -> None"
+        == signature_text(function)
+    )
+    assert (
+        "(\n"
+        "    first: dict[str, tuple[int, ...]],\n"
+        "    /,\n"
+        "    second: str = 'a, b)',\n"
+        "    *,\n"
+        "    callback: object = <built-in function len>,\n"
+        "    **rest: int,\n"
+        ") -> dict[str, tuple[int, ...]]"
+    ) == signature_text(longer)
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    docstring = (
+        "Do it with ``care``.\n\nArgs:\n    name: The name,\n        in two lines: "
+        "here.\n    *args, size: More.\n\nRaises:\n    ValueError: It is wrong.\n\n"
+        'Returns:\n    A value.\n\nExample:\n    >>> f("``")\n    1\n'
+    )
+
+    assert (
+        "Do it with `care`.\n\n**Arguments**\n\n- `name`: The name, in two lines: here."
+        "\n- `*args, size`: More.\n\n**Errors**\n\n- `ValueError`: It is wrong.\n\n"
+        '**Returns**\n\nA value.\n\n**Example**\n\n```python\n>>> f("``")\n1\n```\n'
+    ) == markdown_of(docstring)
+    assert "\n" == markdown_of(None)
+    assert signature_text(Flow.copy).startswith("(update: ")
+
+
+@pytest.mark.parametrize(
+    ("question", "page"),
+    [
+        ("stop after four hours on SLURM", "how-to/time-limits-and-slurm"),
+        ("rate limit of 60 a minute", "how-to/resources-and-rate-limits"),
+        ("resume after I renamed the function", "faq"),
+        ("share a numpy array between workers", "how-to/pass-big-arrays"),
+        ("cancelling one call", "how-to/time-out-and-cancel"),
+        ("delete old runs disk space", "how-to/bound-the-history"),
+        ("WorkerDied", "explanation/processes-and-pickling"),
+    ],
+)
+def test_other_words_are_searched_for(question: str, page: str) -> None:
+    """The best sections are listed, each with its page and its anchor."""
+    matches = docs_as_json(*question.split())
+
+    assert page in [match["page"].partition("#")[0] for match in matches[:4]]
+    assert docs_as_json(matches[0]["page"])["text"]
+
+
+def test_docs_says_that_it_has_searched() -> None:
+    result = docs("rate", "limit")
+
+    assert Code.OK == result.exit_code
+    assert "no page is named 'rate limit'; these sections fit best:\n" == result.stderr
+    assert re.match("PAGE +TITLE +SECTION\nhow-to/resources-and-", result.stdout)
+
+
+def test_a_search_that_finds_nothing_suggests_the_closest_name() -> None:
+    results = [docs("entrypiont"), docs("xyzzy")]
+
+    assert [Code.USAGE] * 2 == [result.exit_code for result in results]
+    assert "Did you mean 'entrypoint'?" in results[0].stderr
+    assert "no page is named or mentions 'xyzzy'" in results[1].stderr
+    assert "Did you mean" not in results[1].stderr
+
+
+def test_an_installation_without_pages_says_where_they_should_be(
+    tmp_path: Path,
+) -> None:
+    package = tmp_path / "flowpregel"
+
+    with pytest.raises(ConfigurationError, match=re.escape(str(package / "_docs"))):
+        docs_folder(package)
+
+
+def test_the_pages_of_a_wheel_come_before_those_beside_the_package(
+    tmp_path: Path,
+) -> None:
+    """A folder `docs` beside an installed package may be of another project."""
+    package = tmp_path / "flowpregel"
+    for folder in (tmp_path / "docs", package / "_docs"):
+        folder.mkdir(parents=True)
+        (folder / "zensical.toml").touch()
+
+    assert package / "_docs" == docs_folder(package)
+
+
+def read_until_closed(descriptor: int) -> str:
+    """Return what is written to the other end of a terminal."""
+    chunks: list[bytes] = []
+    while True:
+        try:
+            chunk = os.read(descriptor, 65_536)
+        except OSError:  # on Linux, the end of a terminal is an error
+            break
+        if not chunk:
+            break
+        chunks.append(chunk)
+    return b"".join(chunks).decode()
+
+
+@pytest.fixture
+def on_terminal() -> Callable[..., str]:
+    """A function that runs the command on a terminal, and returns what it shows."""
+
+    def run(*words: str) -> str:
+        ours, theirs = os.openpty()
+        try:
+            with subprocess.Popen(
+                [sys.executable, "-m", "flowpregel", "docs", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=theirs,
+                env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "1"},
+            ) as process:
+                os.close(theirs)
+                text = read_until_closed(ours)
+            assert 0 == process.returncode, text
+        finally:
+            os.close(ours)
+        return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r\n", "\n")
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_a_page_formatted(on_terminal: Callable[..., str]) -> None:
+    """Without the marks of Markdown and comments; a link shows its target."""
+    text = on_terminal("encrypt-a-store")
+
+    assert "Encrypt or compress a store" in text
+    assert "# Encrypt" not in text
+    assert "<!--" not in text
+    assert "```" not in text
+    assert "(use-sqlite.md)" in text
