@@ -9,12 +9,19 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
-from tests.package.__main__ import NAMES, missing_addresses, mistakes_in
+from tests.package.__main__ import (
+    NAMES,
+    missing_addresses,
+    missing_pages,
+    mistakes_in,
+)
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 ADDRESS = re.compile(rf'^({"|".join(NAMES)}) = "[^"]*"', re.MULTILINE)
 
@@ -78,6 +85,18 @@ def test_the_index_page_of_a_release_has_no_relative_link() -> None:
     assert ["the metadata has version 2.5"] == mistakes_in(
         Page({"Metadata-Version": "2.5"}), release=False
     )
+
+
+def test_a_wheel_has_each_page_of_the_navigation(tmp_path: Path) -> None:
+    """The check itself works: a page that is missing is named."""
+    wheel = tmp_path / "some.whl"
+    names = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+    with ZipFile(wheel, "w") as archive:
+        for name in names:
+            if name != "how-to/retry.md":
+                archive.writestr(f"flowpregel/_docs/{name}", "")
+
+    assert ["how-to/retry.md"] == missing_pages(wheel)
 
 
 @pytest.mark.slow

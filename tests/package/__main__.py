@@ -1,9 +1,9 @@
 """Build the distributions, and check what is in them: ``tox -e package``.
 
 The wheel is built from the source distribution, as an installer would. It is installed
-in an environment that has nothing else, and runs the README's program there. With
-``--release`` the distributions are left in ``dist``; the addresses in
-``pyproject.toml`` must be filled in then.
+in an environment that has nothing else, and runs the README's program there, then the
+command that prints the documentation. With ``--release`` the distributions are left in
+``dist``; the addresses in ``pyproject.toml`` must be filled in then.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ NAMES = ("repository", "documentation", "security")
 """The addresses that a release needs."""
 EXAMPLE = "https://example.org/project"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGE = re.compile(r"'([^']+\.md)'")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BUILD_FILES = (
     "LICENSE",
@@ -36,8 +37,9 @@ BUILD_FILES = (
     "flowpregel/__init__.py",
     "pyproject.toml",
     "tests/package/metadata.py",
+    "tests/package/pages.py",
 )
-"""The files that the metadata is made of."""
+"""The files that the build of the metadata reads."""
 
 
 def missing_addresses(root: Path) -> list[str]:
@@ -100,6 +102,16 @@ def metadata_of(wheel: Path) -> Message:
         return email.message_from_bytes(archive.read(name))
 
 
+def missing_pages(wheel: Path) -> list[str]:
+    """Return the pages of the documentation that a wheel lacks."""
+    docs = ROOT / "docs"
+    navigation = tomllib.loads((docs / "zensical.toml").read_text("utf-8"))
+    names = PAGE.findall(str(navigation["project"]["nav"]))
+    with ZipFile(wheel) as archive:
+        files = set(archive.namelist())
+    return [name for name in names if f"flowpregel/_docs/{name}" not in files]
+
+
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
     """Run a command, and show it. End this program if it fails."""
     print("+", *command, flush=True)
@@ -120,6 +132,9 @@ def run_readme(wheel: Path, folder: Path) -> None:
     program = folder / "readme.py"
     program.write_text("\n".join(BLOCK.findall(page_of(metadata_of(wheel)))), "utf-8")
     run(python, "-W", "error", program, cwd=folder)
+    # The documentation is in the wheel, and the command finds it there.
+    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[cli]", cwd=folder)
+    run(python, "-m", "flowpregel", "docs", "how-to/retry", cwd=folder)
 
 
 def build(folder: Path, *, release: bool) -> list[Path]:
@@ -131,6 +146,7 @@ def build(folder: Path, *, release: bool) -> list[Path]:
     run(sys.executable, "-m", "twine", "check", "--strict", *files)
     run(sys.executable, "-m", "check_wheel_contents", wheel)
     mistakes = mistakes_in(metadata_of(wheel), release=release)
+    mistakes += [f"the wheel lacks page {name}" for name in missing_pages(wheel)]
     mistakes += rehearse_release(folder / "rehearsal")
     if mistakes:
         sys.exit("\n".join(mistakes))
