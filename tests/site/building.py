@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.site.markdown import write_pages
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -45,4 +47,6 @@ def build(folder: Path) -> Site:
         check=False,
         env={**os.environ, "NO_COLOR": "1"},
     )
-    return Site(folder / "docs" / "site", result.stdout, result.returncode)
+    site = folder / "docs" / "site"
+    write_pages(site)
+    return Site(site, result.stdout, result.returncode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -119,6 +120,17 @@ def test_every_public_name_and_method_has_an_entry(site: Site) -> None:
     }
 
     assert [] == sorted(set(public_entries()) - anchors)
+
+
+def test_each_page_of_llms_txt_is_there_as_markdown(site: Site) -> None:
+    """A program that reads the list finds the pages, and entries of public names."""
+    links = re.findall(r"\]\(([^)]+)\)", (site.folder / "llms.txt").read_text("utf-8"))
+    page = site.folder / "reference/api/flowpregel.func.md"
+
+    assert 100 < len(links)
+    assert [] == [link for link in links if not (site.folder / link).is_file()]
+    assert (site.folder / "llms-full.txt").is_file()
+    assert "def sleep(" in page.read_text("utf-8")
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
