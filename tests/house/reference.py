@@ -30,7 +30,7 @@ RE_EXPORTING = {
 }
 """The modules that are a home only for names that no other module offers."""
 
-NOT_IN_ALL = {"flowpregel": ("imap", "map")}
+NOT_IN_ALL = {"flowpregel": ("map",)}
 """Public names that `import *` leaves out, since they would hide Python's own."""
 
 
@@ -38,7 +38,7 @@ def offered(module: str) -> list[str]:
     """Return the public names of *module*."""
     loaded = importlib.import_module(module)
     names = [name for name in NOT_IN_ALL.get(module, ()) if hasattr(loaded, name)]
-    return sorted([*loaded.__all__, *names], key=str.lower)
+    return sorted({*loaded.__all__, *names}, key=lambda name: (name.lower(), name))
 
 
 @cache
