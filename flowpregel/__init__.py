@@ -1,5 +1,7 @@
 """Durable, parallel workflows from plain functions, with no server and one folder on
 disk.
+
+The documentation comes with the package: ``flowpregel docs`` lists its pages.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ from flowpregel.cli.pages import (
 from flowpregel.errors import ConfigurationError
 
 _FRONT_MATTER: Final = re.compile(r"\A---\n.*?\n---\n+", re.DOTALL)
-_COMMENT: Final = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _WIDEST: Final = 100
 
 
@@ -115,7 +114,7 @@ def _print_text(record: dict[str, str], text: str) -> None:
         from rich.markdown import Markdown  # noqa: PLC0415 - keeps --help fast
 
         terminal = console.rich_console()
-        prose = _COMMENT.sub("", _FRONT_MATTER.sub("", text))
+        prose = _FRONT_MATTER.sub("", text)
         # A link shows its target, which is the name of another page.
         markdown = Markdown(prose, hyperlinks=False)
         terminal.print(markdown, width=min(terminal.width, _WIDEST))

@@ -17,7 +17,14 @@ from click.testing import CliRunner, Result
 from flowpregel.cli.api_pages import markdown_of, signature_text, with_entries
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
-from flowpregel.cli.pages import Page, docs_folder, find_page, find_section, read_pages
+from flowpregel.cli.pages import (
+    Page,
+    docs_folder,
+    find_page,
+    find_section,
+    read_pages,
+    search_pages,
+)
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import Flow
 from tests.house.test_site import pages
@@ -175,6 +182,31 @@ def test_the_entry_of_a_class_has_its_fields_and_methods() -> None:
     assert "### `RetryPolicy.delay`\n\n```python\ndef delay(attempt: int, " in text
 
 
+def test_a_name_of_several_modules_is_taken_from_the_one_that_is_named() -> None:
+    """Without a module, all of them are printed."""
+    headings = re.compile("^## `(.*)`$", re.MULTILINE)
+    modules = ["flowpregel.graph", "flowpregel.plugins.langchain"]
+
+    assert [f"{module}.add_messages" for module in modules] == headings.findall(
+        docs("add_messages").stdout
+    )
+    assert ["flowpregel.graph.add_messages"] == headings.findall(
+        docs("flowpregel.graph.add_messages").stdout
+    )
+
+
+def test_an_entry_leaves_out_what_differs_from_machine_to_machine() -> None:
+    """Addresses in memory, and the tests of a contract suite."""
+    stand_in = object()
+
+    def function(value: object = stand_in) -> None:
+        """Do nothing."""
+
+    assert "(value: object = <object object>) -> None" == signature_text(function)
+    assert "test_" not in docs("SaverContract").stdout
+    assert "class NotProvided\n" in docs("NotProvided").stdout
+
+
 @pytest.mark.slow
 def test_the_page_of_a_module_describes_each_name_that_it_lists() -> None:
     """What needs a package that is not installed has at least its heading."""
@@ -204,6 +236,11 @@ def test_a_signature_that_is_long_has_one_parameter_a_line() -> None:
     ) -> dict[str, tuple[int, ...]]:
         return {}
 
+    def variable(
+        *numbers: dict[str, tuple[int, ...]], very_first_key: int, other_key: str
+    ) -> None:
+        """Do nothing."""
+
     assert (
         "(first: dict[str, tuple[int, ...]], second: str = 'a, b)', /) -> None"
         == signature_text(function)
@@ -218,6 +255,13 @@ def test_a_signature_that_is_long_has_one_parameter_a_line() -> None:
         "    **rest: int,\n"
         ") -> dict[str, tuple[int, ...]]"
     ) == signature_text(longer)
+    assert (
+        "(\n"
+        "    *numbers: dict[str, tuple[int, ...]],\n"
+        "    very_first_key: int,\n"
+        "    other_key: str,\n"
+        ") -> None"
+    ) == signature_text(variable)
 
 
 def test_a_docstring_becomes_markdown() -> None:
@@ -256,12 +300,93 @@ def test_other_words_are_searched_for(question: str, page: str) -> None:
     assert docs_as_json(matches[0]["page"])["text"]
 
 
+def pages_of(folder: Path, **texts: str) -> list[Page]:
+    """Return a page for each name and text; the title is the name."""
+    pages: list[Page] = []
+    for name, text in texts.items():
+        file = folder / f"{name}.md"
+        file.write_text(text, encoding="utf-8")
+        pages.append(Page(name, name, (), file))
+    return pages
+
+
+def names_of(pages: list[Page], text: str) -> list[str]:
+    """Return what a search finds, the best first."""
+    return [match.name for match in search_pages(pages, text)]
+
+
+def test_a_word_of_a_title_counts_more_than_one_of_a_heading_or_of_the_text(
+    tmp_path: Path,
+) -> None:
+    pages = pages_of(
+        tmp_path,
+        one="# A\nThe text has a zebra.\n",
+        two="# B\n## Zebras\nOther words.\n",
+        zebra="# C\nOther words, among them zebra.\n",
+        four="# D\nOther words.\n",
+    )
+
+    assert "zebra" == names_of(pages, "zebra")[0]
+    assert "two#zebras" == names_of([*pages[:2], pages[3]], "zebra")[0]
+
+
+def test_a_rare_word_counts_more_than_a_common_one(tmp_path: Path) -> None:
+    """A word that all pages have counts nothing."""
+    pages = pages_of(
+        tmp_path,
+        one="# A\nruns stop here\n",
+        two="# B\nruns stop again\n",
+        three="# C\nruns, and a zebra\n",
+        four="# D\nruns\n",
+    )
+
+    assert "three" == names_of(pages, "stop the zebra runs")[0]
+    assert [] == names_of(pages, "runs")
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("cancelling", "cancel"),
+        ("retries", "retry"),
+        ("limits", "limit"),
+        ("stopped", "stops"),
+    ],
+)
+def test_a_search_finds_other_forms_of_a_word(
+    tmp_path: Path, query: str, text: str
+) -> None:
+    pages = pages_of(tmp_path, one=f"# A\n{text}\n", two="# B\nother words\n")
+
+    assert ["one"] == names_of(pages, query)
+
+
+def test_a_long_section_fits_less(tmp_path: Path) -> None:
+    """It has many words, of which the reader needs few."""
+    pages = pages_of(
+        tmp_path,
+        long="# A\nzebra\n" + "words\n" * 100,
+        short="# B\nzebra\n" + "words\n" * 20,
+        other="# C\nwords\n",
+    )
+
+    assert ["short"] == names_of(pages, "zebra")
+
+
+def test_a_search_lists_eight_pages_at_most_each_once(tmp_path: Path) -> None:
+    texts = {f"page{number}": "# A\nzebra\n## B\nzebra\n" for number in range(9)}
+    pages = pages_of(tmp_path, **texts, other="# C\nwords\n")
+
+    assert [f"page{number}" for number in range(8)] == names_of(pages, "zebra")
+
+
 def test_docs_says_that_it_has_searched() -> None:
     result = docs("rate", "limit")
 
     assert Code.OK == result.exit_code
     assert "no page is named 'rate limit'; these sections fit best:\n" == result.stderr
     assert re.match("PAGE +TITLE +SECTION\nhow-to/resources-and-", result.stdout)
+    assert "" == docs("rate", "limit", "--json").stderr
 
 
 def test_a_search_that_finds_nothing_suggests_the_closest_name() -> None:
@@ -335,9 +460,11 @@ def on_terminal() -> Callable[..., str]:
 def test_a_terminal_shows_a_page_formatted(on_terminal: Callable[..., str]) -> None:
     """Without the marks of Markdown and comments; a link shows its target."""
     text = on_terminal("encrypt-a-store")
+    skill = on_terminal("SKILL")
 
     assert "Encrypt or compress a store" in text
     assert "# Encrypt" not in text
     assert "<!--" not in text
     assert "```" not in text
     assert "(use-sqlite.md)" in text
+    assert "description:" not in skill
