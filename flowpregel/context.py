@@ -44,6 +44,8 @@ class RunInfo:
     """The long-term store, if there is one."""
     control: Any = None
     """The `RunControl` that may ask the run to stop, if there is one."""
+    checks_mutations: bool = False
+    """True if a notice names arguments that a task has changed in place."""
     outer_runs: tuple[tuple[Any, ...], ...] = ()
     """The store, thread and namespace of this run and of each outer run, if another
     process can open the store.

@@ -119,12 +119,15 @@ class CallTarget:
         coroutine: The async form, or None.
         injections: The parameters that the run fills in.
         name: The name in messages.
+        calls_items: True if the callable calls a task's function for each item of a
+            chunk.
     """
 
     func: Callable[..., Any] | None
     coroutine: Callable[..., Any] | None
     injections: tuple[Injection, ...]
     name: str
+    calls_items: bool = False
 
 
 def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:

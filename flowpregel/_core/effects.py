@@ -271,6 +271,10 @@ class Notice:
     """A notice for the user about a task that runs."""
 
     text: str
+    subject: str | None = None
+    """The subject of the notice, of which a run gives only the first notice. None means
+    the text.
+    """
 
 
 @dataclass(frozen=True, slots=True)

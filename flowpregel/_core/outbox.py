@@ -38,15 +38,22 @@ class Outbox:
     claims: set[CacheKey] = field(default_factory=set)
     """The shared results that this run has claimed."""
     notices: set[str] = field(default_factory=set)
-    """The notices that were given already."""
+    """The subjects of the notices that were given already."""
 
     def add_attempt(self, attempt: AttemptRecord) -> None:
         """Add the attempt of a node to the next checkpoint, if code made its writes."""
         if attempt.code or attempt.used:
             self.step_attempts.append(attempt)
 
-    def note(self, text: str) -> None:
-        """Give the user a notice after the next commit; the same text only once."""
-        if text not in self.notices:
-            self.notices.add(text)
+    def note(self, text: str, subject: str | None = None) -> None:
+        """Give the user a notice after the next commit.
+
+        Args:
+            text: The notice.
+            subject: The subject, of which only the first notice is given. None means
+                the text.
+        """
+        subject = text if subject is None else subject
+        if subject not in self.notices:
+            self.notices.add(subject)
             self.effects.append(Emit("notices", text))

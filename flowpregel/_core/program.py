@@ -156,6 +156,8 @@ class Options:
     fail_fast: bool = False
     """True if waiting calls are not started after the body that made them has failed.
     """
+    checks_mutations: bool = False
+    """True if a notice names arguments that a task has changed in place."""
     stop_grace: float = inf
     """Seconds that the calls of a failed body have until they are stopped."""
     loaded: tuple[Saved | None] | None = None

@@ -359,7 +359,7 @@ class Superstep:
         """Give the stream an item that a running task has emitted."""
         outbox = self.run.outbox
         if isinstance(event.payload, effects.Notice):
-            outbox.note(event.payload.text)
+            outbox.note(event.payload.text, event.payload.subject)
         else:
             outbox.effects.extend(self.run.stream_events.emitted(task, event))
 

@@ -39,6 +39,7 @@ from flowpregel.executors.calls import (
     futures_in,
     returned_futures,
 )
+from flowpregel.executors.mutations import MutationCheck
 from flowpregel.executors.shared import Shared, with_values
 from flowpregel.runtime import runtime_of
 
@@ -240,6 +241,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     """
     task = scope.job.task
     node, value = task.node, task.input
+    call_step = _CALLS[scope.job.run.checks_mutations]
     if node.role == "body" or isinstance(value, Arguments):
         value = _private_input(scope.job)
     fault("task.before", task.id)
@@ -247,7 +249,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         value = yield from _entered(node.contexts, value, on_loop=prefer_async)
     try:
         for callee in node.steps:
-            result = call(callee, value, scope, prefer_async=prefer_async)
+            result = call_step(callee, value, scope, prefer_async=prefer_async)
             value = (yield result) if hasattr(result, "__await__") else result
     except ParentCommand as escaped:
         if not _is_for_graph_of(task, escaped.command):
@@ -325,6 +327,41 @@ def call(
     return target(*args, **kwargs)
 
 
+def call_checked(
+    callee: CallTarget, value: Any, scope: Scope, *, prefer_async: bool = False
+) -> Any:
+    """Call *callee* as `call` does, with a notice if a task has changed its arguments.
+
+    Inputs of nodes and of workflows are not checked. The items of a chunk are checked
+    one by one, when the function of the chunk calls the task's function.
+    """
+    is_task = scope.job.task.kind is Kind.CALL and not callee.calls_items
+    if not is_task or not isinstance(value, Arguments):
+        return call(callee, value, scope, prefer_async=prefer_async)
+    if callee.func is None or (prefer_async and callee.coroutine is not None):
+        return _await_checked(callee, value, scope)
+    check = MutationCheck(value)
+    try:
+        result = call(callee, check.arguments, scope)
+    except Exception:
+        check.emit_notice(callee.func, None, scope)
+        raise
+    check.emit_notice(callee.func, result, scope)
+    return result
+
+
+async def _await_checked(callee: CallTarget, value: Arguments, scope: Scope) -> Any:
+    """Call *callee*, whose function is async, as `call_checked` does."""
+    check = MutationCheck(value)
+    try:
+        result = await call(callee, check.arguments, scope, prefer_async=True)
+    except Exception:
+        check.emit_notice(callee.coroutine, None, scope)
+        raise
+    check.emit_notice(callee.coroutine, result, scope)
+    return result
+
+
 def _with_injections(
     callee: CallTarget, args: Sequence[Any], kwargs: Mapping[str, Any], scope: Scope
 ) -> dict[str, Any]:
@@ -373,3 +410,7 @@ def _inject(
             f"{callee.name!r} asks for {injection.name!r}, which this run does not have"
         )
     kwargs[injection.name] = value
+
+
+_CALLS: Final = {False: call, True: call_checked}
+"""The functions that call a step of a node, by whether arguments are checked."""

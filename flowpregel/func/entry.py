@@ -60,6 +60,7 @@ class EntrypointOptions:
     metadata: Mapping[str, Any] | None = None
     tags: Sequence[str] | None = None
     context: Any = None
+    check_mutations: bool | None = None
 
     def __post_init__(self) -> None:
         check_names("entrypoint", "adopts", self.adopts)
@@ -75,7 +76,11 @@ class EntrypointOptions:
     @property
     def run_options(self) -> dict[str, Any]:
         """The default options of each run."""
-        options = {"durability": self.durability, "context": self.context}
+        options = {
+            "durability": self.durability,
+            "context": self.context,
+            "check_mutations": self.check_mutations,
+        }
         return {name: value for name, value in options.items() if value is not None}
 
     @property
@@ -124,8 +129,8 @@ class entrypoint(EntrypointOptions):
         on_failure: A function that is called in the same way when a run has failed. If
             the process of a run died, the next process that resumes the run calls the
             function.
-        durability, max_concurrency, context: The defaults for each run; see
-            `Flow.run`.
+        durability, max_concurrency, context, check_mutations: The defaults for each
+            run; see `Flow.run`.
         metadata, tags: Added to the metadata and tags of each run.
 
     Raises:
@@ -183,6 +188,7 @@ class entrypoint(EntrypointOptions):
         metadata: Mapping[str, Any] | None = None,
         tags: Sequence[str] | None = None,
         context: Any = None,
+        check_mutations: bool | None = None,
     ) -> entrypoint: ...
     def __new__(cls, *args: Any, **options: Any) -> Any:
         """Return a decorator, or the workflow itself for ``@entrypoint`` without

@@ -75,6 +75,7 @@ RUN_OPTIONS: Final[Mapping[str, Any]] = {
     "on_unmatched": "run",
     "on_conflict": "wait",
     "fail_fast": True,
+    "check_mutations": None,
     "stop_after": None,
     "stop_grace": STOP_GRACE,
     "progress": None,
@@ -126,6 +127,7 @@ class RunOptions(TypedDict, total=False):
     on_unmatched: Literal["run", "error"] | None
     on_conflict: OnConflict
     fail_fast: bool
+    check_mutations: bool | None
     stop_after: float | timedelta | None
     stop_grace: float
     progress: bool
@@ -313,6 +315,10 @@ class Flow(Pregel, Generic[P, R]):
             fail_fast: Whether to skip calls that wait for their turn once the
                 workflow's function has raised (default). Calls that are running then
                 finish, and their results are kept.
+            check_mutations: Whether to give a notice if a task changes an argument in
+                place, a change that the caller does not see if the task runs in a
+                worker process. The arguments are digested before and after each call.
+                The default is False, or ``FLOWPREGEL_CHECK_MUTATIONS``.
             stop_after: Seconds, or a timedelta, after which the run stops: no more
                 calls are started, and ``runtime.stopping`` becomes true in running
                 ones.

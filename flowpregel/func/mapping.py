@@ -47,7 +47,7 @@ from flowpregel.errors import (
     GraphInterrupt,
     TaskCancelled,
 )
-from flowpregel.executors.attempt import call
+from flowpregel.executors.attempt import call, call_checked
 from flowpregel.executors.calls import CallFuture, Unresolved
 from flowpregel.executors.shared import with_values
 
@@ -508,7 +508,8 @@ class ChunkedCall:
         return attempt.end()
 
     def _call(self, item: tuple[Any, ...], scope: Scope) -> Any:
-        return call(self._callee, with_values(Arguments(item, {})), scope)
+        call_item = call_checked if scope.job.run.checks_mutations else call
+        return call_item(self._callee, with_values(Arguments(item, {})), scope)
 
     def _attempt(self, first: int, items: Sequence[tuple[Any, ...]]) -> ChunkAttempt:
         def described_item(position: int) -> str:

@@ -505,7 +505,7 @@ class TaskFunction(Generic[P, R]):
         func, coroutine = (
             (chunked, None) if callee.func else (None, chunked.in_coroutine)
         )
-        step = CallTarget(func, coroutine, (), callee.name)
+        step = CallTarget(func, coroutine, (), callee.name, calls_items=True)
         # The second argument of a chunk contains the items, after the index of the
         # first item, so it is redacted if any argument of the task is.
         redacted = frozenset({1} if self._redacted else ())
@@ -581,7 +581,8 @@ class TaskFunction(Generic[P, R]):
         """Make one call in this process, outside of a run, and return its result.
 
         The call is made as in a run, but nothing is stored, shared or retried, and the
-        tasks that the function calls run in this process too. ``flowpregel debug`` uses
+        tasks that the function calls run in this process too. A notice names arguments
+        that the function changes in place (see `Flow.run`). ``flowpregel debug`` uses
         this method.
 
         Args:
@@ -600,7 +601,7 @@ class TaskFunction(Generic[P, R]):
         """
         here = self.with_options(**SINGLE_CALL)
 
-        @entrypoint(executor="inline")
+        @entrypoint(executor="inline", check_mutations=True)
         def call(_: Any) -> Any:
             return here(*args, **kwargs).result()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
@@ -22,6 +23,8 @@ STOP_GRACE: Final = 20.0
 """Seconds for tasks to end after a request to stop. Most schedulers allow 30 seconds
 before they kill a process.
 """
+MUTATIONS_VARIABLE: Final = "FLOWPREGEL_CHECK_MUTATIONS"
+"""The environment variable that turns ``check_mutations`` on by default: 1."""
 
 
 class RunKeywords(ConfigKeywords, total=False):
@@ -42,6 +45,7 @@ class RunKeywords(ConfigKeywords, total=False):
     on_unmatched: Literal["run", "error"]
     on_conflict: OnConflict
     fail_fast: bool
+    check_mutations: bool | None
     progress: bool | None
     stop_after: float | timedelta | None
     stop_grace: float
@@ -59,6 +63,7 @@ class InvocationOptions:
     interrupt_after: Where
     debug: bool
     progress: bool
+    check_mutations: bool
     print_mode: str | Sequence[str] = ()
     context: Any = None
     control: RunControl | None = None
@@ -81,16 +86,17 @@ OPTION_NAMES: Final = frozenset(field.name for field in fields(InvocationOptions
 WHOLE_OUTPUT: Final = (None, "values")
 """The stream modes with which `Pregel.invoke` returns the output instead of a list."""
 
-_CHOICES: Final[Mapping[str, tuple[tuple[str | None, ...], str]]] = {
+_CHOICES: Final[Mapping[str, tuple[tuple[object, ...], str]]] = {
     "durability": (("async", "sync", "exit"), "'sync', 'async' or 'exit'"),
     "on_code_change": (("keep", "rerun", "error"), "'keep', 'rerun' or 'error'"),
     "on_unreadable": (("error", "rerun"), "'error' or 'rerun'"),
     "on_unmatched": (("run", "error"), "'run' or 'error'"),
     "on_conflict": (("raise", "wait", "takeover"), "'raise', 'wait' or 'takeover'"),
+    "check_mutations": ((None, True, False), "True or False"),
     "resume": ((None, "auto"), "'auto', or leave it out"),
     "version": (("v1", "v2"), "'v1' or 'v2'"),
 }
-"""The allowed words for each option, and the text that lists them in messages."""
+"""The allowed values of each option, and the text that lists them in messages."""
 
 
 def options_of(
@@ -123,6 +129,7 @@ def options_of(
         "interrupt_after": definition.interrupt_after_nodes,
         "debug": definition.debug,
         "progress": progress_is_on.get(),
+        "check_mutations": os.environ.get(MUTATIONS_VARIABLE) == "1",
         **definition.run_options,
     }
     for name in keywords.keys() & OPTION_NAMES:
@@ -206,10 +213,10 @@ def _check_output_keys(
 
 
 def check_choices(options: Mapping[str, Any]) -> None:
-    """Refuse an option whose value is not among the allowed words.
+    """Refuse an option whose value is not among the allowed values.
 
     Raises:
-        ConfigurationError: An option has another value; the message lists the words.
+        ConfigurationError: An option has another value; the message lists the values.
     """
     for name, (choices, hint) in _CHOICES.items():
         if name in options and options[name] not in choices:

@@ -233,6 +233,7 @@ def _inherited(
     return replace(
         run_context,
         ending=outer.ending,
+        checks_mutations=outer.checks_mutations,
         store=outer.store if store is None else store,
         executor=outer.executor if executor is None else executor,
         variables=outer.variables if task.variables is None else task.variables,

@@ -339,9 +339,11 @@ class Pregel:
                 the run's result. ``on_code_change`` decides about a recorded result
                 that different code computed: ``"keep"`` it (default, with a notice),
                 ``"rerun"`` the call, or raise an ``"error"``. With ``fail_fast=True``,
-                no further calls start once the body has failed. ``progress=True`` shows
-                a live view on stderr. ``version="v2"`` returns a `GraphOutput`, which
-                has the interrupts in addition to the value.
+                no further calls start once the body has failed.
+                ``check_mutations=True`` gives a notice if a task changes an argument in
+                place. ``progress=True`` shows a live view on stderr. ``version="v2"``
+                returns a `GraphOutput`, which has the interrupts in addition to the
+                value.
 
         Returns:
             The output, with ``__interrupt__`` if the run waits for answers; or a list

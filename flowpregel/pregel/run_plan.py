@@ -170,6 +170,7 @@ def _context_of(
         thread_id=run.config.thread_id,
         run_id=run_id,
         has_saver=run.saver is not None,
+        checks_mutations=options.checks_mutations,
         outer_runs=variables.run(outer_runs.outer_runs_of_tasks),
         executor=definition.executor,
         modes=modes,

@@ -141,6 +141,7 @@ class GraphRun:
             on_unreadable=invocation.on_unreadable,
             on_unmatched=invocation.on_unmatched,
             fail_fast=invocation.fail_fast,
+            checks_mutations=invocation.check_mutations,
             stop_grace=invocation.stop_grace,
         )
 
