@@ -8,8 +8,9 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import asdict
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, running, targets
 from flowpregel.cli.console import Code, print_note
 from flowpregel.cli.options import FLOW_OPTION
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, RunNotice
 
 if TYPE_CHECKING:
     from flowpregel._inspection.dry_replay import DryRun
@@ -137,7 +138,8 @@ def debug_command(
 
     The call gets the arguments that it had. CALL is its id or its text, such as
     "parse('c.txt')", or the beginning of either; if only one call failed, CALL can be
-    left out. The present code runs. Nothing is written to the store.
+    left out. The present code runs. Nothing is written to the store. A note names
+    arguments that the call changes in place.
     """
     recorded = _recorded_calls(thread, store)
     failed = [work for work in recorded if work.state == "failed"]
@@ -152,7 +154,7 @@ def debug_command(
     try:
         # What the function prints goes to stderr, because stdout is only for the
         # result.
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), _notices_as_notes():
             result = function(*arguments.args, **arguments.kwargs)
     except Exception as error:
         print_note(whole_text(error).rstrip())
@@ -165,6 +167,23 @@ def debug_command(
         {"call": work.name, "result": to_json(result, FULL)},
         one_line(result),
     )
+
+
+@contextmanager
+def _notices_as_notes() -> Iterator[None]:
+    """Print the notices of runs inside the ``with`` block as notes of the command."""
+    with warnings.catch_warnings():
+        show_warning = warnings.showwarning
+
+        def show_note(message: Any, category: Any, *others: Any, **more: Any) -> None:
+            if issubclass(category, RunNotice):
+                print_note(f"note: {message}")
+            else:
+                show_warning(message, category, *others, **more)
+
+        warnings.simplefilter("always", RunNotice)
+        warnings.showwarning = show_note
+        yield
 
 
 def _repeatable_function(arguments: StoredArguments) -> Callable[..., Any]:

@@ -168,6 +168,12 @@ RUN_OPTIONS = (
         ),
     ),
     click.Option(
+        ["--check-mutations"],
+        is_flag=True,
+        default=None,
+        help="Give a notice if a task changes an argument in place.",
+    ),
+    click.Option(
         ["--on-conflict"],
         type=click.Choice(["wait", "raise", "takeover"]),
         help=(

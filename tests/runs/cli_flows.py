@@ -26,6 +26,18 @@ def total(numbers: list[int]) -> int:
 
 
 @task
+def add_zero(numbers: list[int]) -> int:
+    """Change the argument in place."""
+    numbers.append(0)
+    return len(numbers)
+
+
+@entrypoint(executor="threads")
+def changing(numbers: list[int]) -> int:
+    return add_zero(numbers).result()
+
+
+@task
 def question(name: str) -> str:
     return str(interrupt({"allow": name}))
 

@@ -78,6 +78,18 @@ def invert(n: int, writer: StreamWriter) -> float:
     return 1 / n
 
 
+@task
+def counted_words(words: list[str], path: str) -> int:
+    """Add a word in place, and count the characters of a file."""
+    words.append("c")
+    return len(Path(path).read_text())
+
+
+@entrypoint(executor="threads", check_mutations=False)
+def counting(words: list[str], path: str) -> int:
+    return counted_words(words, path).result()
+
+
 @entrypoint(executor="threads")
 def chunks(numbers: list[int]) -> list[float]:
     return [future.result() for future in invert.map(numbers, chunksize=2)]

@@ -97,6 +97,24 @@ def test_debug_shows_what_the_call_raises(cli: Cli, study: Path) -> None:
     assert "in call_here" not in result.stderr  # no frame of ours
 
 
+def test_debug_names_a_changed_argument(
+    cli: Cli, files: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although neither the run nor the environment has asked for that."""
+    monkeypatch.setenv("FLOWPREGEL_CHECK_MUTATIONS", "0")
+    with pytest.raises(FileNotFoundError):
+        run(flows.counting, ["b", "a"], str(files / "c.txt"))
+    (files / "c.txt").write_text("ccc")
+
+    result = cli("debug", "x")
+
+    assert (Code.OK, "3\n") == (result.exit_code, result.stdout)
+    assert result.stderr.startswith(
+        "note: argument 'words' of task 'counted_words' was changed during the call; "
+    )
+    assert 1 == len(result.stderr.splitlines())
+
+
 PROGRAM = """
 from flowpregel.func import entrypoint, task
 

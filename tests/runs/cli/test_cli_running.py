@@ -80,6 +80,30 @@ def test_quiet_shows_no_progress(cli: Invoke) -> None:
     assert "" == run(cli, "total", [1], "--quiet").stderr
 
 
+@pytest.mark.parametrize("words", [[], ["--check-mutations"]])
+def test_changed_arguments_are_named_on_request(
+    cli: Invoke, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a note on stderr."""
+    monkeypatch.delenv("FLOWPREGEL_CHECK_MUTATIONS", raising=False)
+    result = run(cli, "changing", [1], "--quiet", *words)
+
+    notes = result.stderr.splitlines()
+    assert "2\n" == result.stdout
+    assert len(words) == len(notes)
+    for note in notes:
+        assert note.startswith("note: argument 'numbers' of task 'add_zero' was")
+
+
+def test_the_environment_may_request_them_for_all_commands(
+    cli: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command without the option does not turn them off."""
+    monkeypatch.setenv("FLOWPREGEL_CHECK_MUTATIONS", "1")
+
+    assert "note: argument 'numbers'" in run(cli, "changing", [1], "--quiet").stderr
+
+
 def test_a_failed_run_names_its_task_and_how_to_go_on(cli: Invoke, store: str) -> None:
     result = run(cli, "shares", [1, 0])
 
@@ -270,8 +294,8 @@ def test_a_run_keeps_which_flow_it_is_of(cli: Invoke, store: str) -> None:
         (
             f"{FLOWS}:nothing",
             (
-                "cli_flows are: total, allow, rest, told_to_end, wait, shares, steps, "
-                "asking, context"
+                "cli_flows are: total, changing, allow, rest, told_to_end, wait, "
+                "shares, steps, asking, context"
             ),
         ),
         (f"{FLOWS}:os", "not a flow"),
