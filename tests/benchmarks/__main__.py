@@ -1,8 +1,10 @@
 """Measures ours and the peers in turns: ``python -m tests.benchmarks [row ...]``.
 
-``W1`` asks for W1a, W1b and W1c. ``growth`` measures how costs grow, ``profile`` where
-the time of the rows named after it goes, ``all`` everything. What is measured is added
-to the file that ``--json`` names.
+``W1`` selects W1a, W1b and W1c. ``growth`` measures how costs grow, ``profile`` where
+the time of the rows named after it goes, ``all`` everything. Each result is added to
+the file that ``--json`` names as soon as it is measured. ``all`` may be stopped and
+started again: it leaves out what was measured on the same code and machine, unless
+other programs were busy then and are not now.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.benchmarks import (
     growth,
     harness,
     order,
+    origins,
     pages,
     profiles,
     report,
@@ -28,24 +31,30 @@ from tests.benchmarks.model import Workload
 
 
 def main() -> int:
-    """Do what the command line asks for; return 1 if a side failed, 2 if it makes no
-    sense.
+    """Do what the command line asks for.
+
+    Returns 1 if a side failed, or if a figure is stale with ``--stale``; and 2 if the
+    command line makes no sense.
     """
-    asked = arguments()
+    options = arguments()
     begun = time.monotonic()
-    found = results.load(asked.json)
+    measured = results.load(options.json)
+    if options.stale:
+        return list_stale(measured)
     status = 0
     try:
-        status = measure(asked, found)
+        status = measure(options, measured)
     except LookupError as error:
         sys.stderr.write(f"{error.args[0]}\n")
         return 2
-    if asked.json:
-        results.save(asked.json, found)
-    if asked.svg:
-        charts.draw(found, asked.svg)
-    if asked.docs:
-        pages.rewrite(found)
+    if options.docs:
+        measured["written"] = origins.written(measured["origins"].values())
+    if options.json:
+        results.save(options.json, measured)
+    if options.svg:
+        charts.draw(measured, options.svg)
+    if options.docs:
+        pages.rewrite(measured)
     sys.stdout.write(f"{time.monotonic() - begun:.0f} s in all\n")
     return status
 
@@ -68,8 +77,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peers",
         help="only these, with commas between them, of langgraph, dbos, prefect, "
-        "joblib, "
-        "dask, ray; or none",
+        "temporal, huey, parsl, joblib, dask, ray; or none",
     )
     parser.add_argument("--repeats", type=int, help="turns of each side (default: 5)")
     parser.add_argument("--json", type=Path, help="add what is measured to this file")
@@ -77,87 +85,152 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--docs",
         action="store_true",
-        help=(
-            "renew the docs: the file, the charts and the marked blocks of README and "
-            "docs"
-        ),
+        help="renew the file, the charts and the marked blocks of README and docs",
     )
     parser.add_argument(
         "--no-run", action="store_true", help="measure nothing, only write"
     )
     parser.add_argument(
+        "--stale",
+        action="store_true",
+        help="list the figures that are older than the code, and measure nothing; "
+        "the exit code is 1 if there are any",
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, to see that all works"
     )
-    asked = parser.parse_args()
-    if asked.docs:
-        if asked.quick:
-            parser.error("--quick measures nothing that the docs should tell")
-        asked.json = asked.json or results.FILE
-        asked.svg = asked.svg or results.FIGURES
-    return asked
+    options = parser.parse_args()
+    if options.docs:
+        if options.quick:
+            parser.error("--quick measures nothing that the docs should show")
+        if files := origins.uncommitted():
+            parser.error(
+                "commit these files first, so that each figure names the code that it "
+                f"measured: {', '.join(files)}"
+            )
+        options.svg = options.svg or results.FIGURES
+    if options.docs or options.stale:
+        options.json = options.json or results.FILE
+    return options
 
 
-def measure(asked: argparse.Namespace, found: results.Results) -> int:
-    """Measure what was asked for into *found*; return 1 if a side failed."""
-    if asked.no_run:
+def list_stale(measured: results.Results) -> int:
+    """Print the figures that are older than the code; return 1 if there are any."""
+    stale = origins.stale(measured, origins.package_digest())
+    for kind, names in stale.items():
+        for name in names:
+            entry = measured[kind][name]
+            commit = origins.origin_of(entry, measured)["commit"]
+            changed = report.files_changed(origins.changed_files(commit))
+            kind_and_name = name if kind == "rows" else f"{kind} {name}"
+            sys.stdout.write(
+                f"{kind_and_name}: measured {entry['measured']} at commit {commit}, "
+                f"{changed} since\n"
+            )
+    count = sum(map(len, stale.values()))
+    sys.stdout.write(f"{count} of {results.count(measured)} figures are stale\n")
+    return min(1, count)
+
+
+def measure(options: argparse.Namespace, measured: results.Results) -> int:
+    """Add what was asked for to *measured*; return 1 if a side failed."""
+    if options.no_run:
         return 0
-    found["machine"] = results.machine()
-    part, names = asked.rows[:1], asked.rows[1:]
+    part, names = options.rows[:1], options.rows[1:]
     if part == ["all"] and names:
-        raise LookupError("`all` stands alone")
+        raise LookupError("`all` must be the only word")
+    log = Log(options, measured, resumes=part == ["all"])
     status = 0
     if part not in (["growth"], ["profile"]):
-        status = measure_rows([] if part == ["all"] else asked.rows, asked, found)
+        status = measure_rows([] if part == ["all"] else options.rows, options, log)
     if part in (["growth"], ["all"]):
-        keep(growth.measure(names, quick=asked.quick), "growth", asked, found)
+        curves = log.missing("growth", names or growth.curves(quick=options.quick))
+        log.add_all("growth", growth.measure(curves, quick=options.quick))
     if part in (["profile"], ["all"]):
-        keep(profiles.measure(names, quick=asked.quick), "profiles", asked, found)
+        rows = log.missing("profiles", profiles.names(names, quick=options.quick))
+        log.add_all("profiles", profiles.measure(rows, quick=options.quick))
     return status
 
 
-def keep(
-    parts: Iterable[tuple[str, Any]],
-    kind: str,
-    asked: argparse.Namespace,
-    found: results.Results,
-) -> None:
-    """Add what is measured to *found* and to the file, bit by bit.
+class Log:
+    """The results so far, in memory and in the file, and the origin of new ones.
 
-    It takes minutes: whatever stops it, what is measured is kept.
+    Args:
+        options: The command line.
+        measured: The results so far.
+        resumes: Whether results of the same origin are not measured again.
     """
-    for name, part in parts:
-        found[kind][name] = part
-        if asked.json:
-            results.save(asked.json, found)
+
+    def __init__(
+        self, options: argparse.Namespace, measured: results.Results, *, resumes: bool
+    ) -> None:
+        self._file: Path | None = options.json
+        self._measured = measured
+        self._resumes = resumes
+        self._origin = origins.origin(results.machine())
+        self._name = origins.name_of(self._origin)
+
+    def missing(self, kind: str, names: Iterable[str]) -> list[str]:
+        """Return the names whose entries must be measured."""
+        return [name for name in names if not self.has(kind, name)]
+
+    def has(self, kind: str, name: str) -> bool:
+        """Return whether an entry need not be measured again."""
+        entry = self._measured[kind].get(name)
+        if not self._resumes or entry is None:
+            return False
+        origin = origins.origin_of(entry, self._measured)
+        if not origins.is_equal(origin, self._origin):
+            return False
+        return not origins.is_busy(entry) or origins.is_busy(
+            {"load": origins.sampled_load()}
+        )
+
+    def has_sides(self, workload: Workload, names: Iterable[str]) -> bool:
+        """Return whether the rows of a workload were measured with all these sides."""
+        rows = [self._measured["rows"].get(row.name) for row in workload.rows]
+        sides = {side for row in rows if row for side in row["figures"]}
+        return sides >= {*names} and all(
+            self.has("rows", row.name) for row in workload.rows
+        )
+
+    def add(self, kind: str, name: str, entry: dict[str, Any]) -> None:
+        """Add an entry, and write the file: whatever happens later, it is kept."""
+        self._measured["origins"][self._name] = self._origin
+        self._measured[kind][name] = {**entry, "origin": self._name}
+        if self._file:
+            results.save(self._file, self._measured)
+
+    def add_all(self, kind: str, entries: Iterable[tuple[str, Any]]) -> None:
+        """Add entries as they are measured, each with the load of the machine."""
+        before = origins.sampled_load()
+        for name, entry in entries:
+            after = origins.sampled_load()
+            load = origins.greater_load(before, after)
+            self.add(kind, name, {**entry, "load": load})
+            before = after
 
 
-def measure_rows(
-    names: Sequence[str], asked: argparse.Namespace, found: results.Results
-) -> int:
+def measure_rows(names: Sequence[str], options: argparse.Namespace, log: Log) -> int:
     """Measure the rows that are named, or all; return 1 if a side failed."""
-    peers = None if asked.peers is None else frozenset(asked.peers.split(","))
-    wanted = harness.Asked(peers=peers, repeats=asked.repeats)
-    failed: list[str] = []
-    keep(
-        _rows(order.chosen(names, quick=asked.quick), wanted, failed),
-        "rows",
-        asked,
-        found,
-    )
-    return min(1, len(failed))
-
-
-def _rows(
-    chosen: Iterable[Workload], wanted: harness.Asked, failed: list[str]
-) -> Iterator[tuple[str, Any]]:
-    for workload in chosen:
+    peers = None if options.peers is None else frozenset(options.peers.split(","))
+    wanted = harness.Asked(peers=peers, repeats=options.repeats)
+    status = 0
+    for workload in order.chosen(names, quick=options.quick):
+        sides = harness.chosen(workload, wanted)
+        if log.has_sides(workload, sides):
+            continue
+        before = origins.sampled_load()
         samples = harness.measure(workload, wanted)
-        failed += harness.chosen(workload, wanted).keys() - samples.keys()
+        load = origins.greater_load(before, origins.sampled_load())
+        if sides.keys() - samples.keys():
+            status = 1
         for row in workload.rows:
-            came_to = harness.result_of(row, workload, samples)
-            sys.stdout.write(report.line(row.name, came_to) + "\n")
+            entry = {**harness.result_of(row, workload, samples), "load": load}
+            sys.stdout.write(report.line(row.name, entry) + "\n")
             sys.stdout.flush()
-            yield row.name, came_to
+            log.add("rows", row.name, entry)
+    return status
 
 
 if __name__ == "__main__":

@@ -207,8 +207,7 @@ def turns_for(curve: Curve, size: int) -> int:
 def measure(
     asked: Sequence[str], *, quick: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Measure the curves that were asked for, or all; yield the name and the points of
-    each.
+    """Measure the curves that were asked for; yield the name and the points of each.
 
     Raises:
         LookupError: There is no such curve.
@@ -219,7 +218,7 @@ def measure(
             f"no curve is called {unknown[0]!r}; there are {', '.join(known)}"
         )
     seen: Seen = {}
-    for name in asked or known:
+    for name in asked:
         found = _measured(known[name], seen)
         sys.stdout.write(f"{name}: {known[name].what}, {known[name].unit}\n")
         for line, points in found["lines"].items():

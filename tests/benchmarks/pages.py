@@ -6,13 +6,14 @@ is between them is replaced.
 
 from __future__ import annotations
 
+import collections
 import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import profiles, report
+from tests.benchmarks import origins, profiles, report
 from tests.benchmarks.model import OURS
 from tests.benchmarks.results import ROOT
 
@@ -67,12 +68,13 @@ def block(name: str, results: Mapping[str, Any]) -> str:
         LookupError: There is no such block.
     """
     if name.startswith("growth-"):
-        return _curve(name, results["growth"].get(name.removeprefix("growth-")))
+        return _curve(name, results)
     made = {
-        "machine": _machine,
+        "age": _age,
+        "origins": _origins,
         "verdict": _verdict,
-        "goals": lambda found: report.goals_table(found["rows"]),
-        "peers": lambda found: report.peers_table(found["rows"]),
+        "goals": report.goals_table,
+        "peers": report.peers_table,
         "profiles": _profiles,
         "compared": _compared,
     }
@@ -82,19 +84,74 @@ def block(name: str, results: Mapping[str, Any]) -> str:
     return text
 
 
-def _machine(results: Mapping[str, Any]) -> str:
-    machine = results["machine"]
-    if not machine:
-        return "Not measured yet."
+def _age(results: Mapping[str, Any]) -> str:
+    """Return what the marks mean, as far as a row has one, and since when they hold."""
+    commit = results["written"]["commit"]
+    rows = results["rows"].values()
+    older = sum(origins.is_older(row, results) for row in rows)
+    if not older:
+        text = f"All figures are of the code of commit `{commit}`."
+    else:
+        text = (
+            f"{report.OLDER} The code has changed since this was measured: {older} of "
+            f"{len(rows)} rows, as of commit `{commit}`."
+        )
+    if any(origins.is_busy(row) for row in rows):
+        text += (
+            f" {report.BUSY} Other programs used the machine: compare the ratios, not "
+            "the times."
+        )
+    return text
+
+
+def _origins(results: Mapping[str, Any]) -> str:
+    """Return an item for each origin, and the machine; several in their items."""
+    found = results["origins"]
+    machines = [_machine(origin["machine"]) for origin in found.values()]
+    is_one = len({*machines}) == 1
+    items = [
+        _origin(name, results) + ("" if is_one else f" {machine}")
+        for name, machine in zip(found, machines, strict=True)
+    ]
+    text = "\n".join(f"- {item}" for item in items) or "Not measured yet."
+    return f"{text}\n\n{machines[0]}" if is_one else text
+
+
+def _origin(name: str, results: Mapping[str, Any]) -> str:
+    """Return what was measured at an origin, and what has changed since then."""
+    origin = results["origins"][name]
+    entries = [
+        {**entry, "kind": noun}
+        for kind, noun in zip(origins.KINDS, ("row", "curve", "profile"), strict=True)
+        for entry in results[kind].values()
+        if entry["origin"] == name
+    ]
+    counts = collections.Counter(entry["kind"] for entry in entries)
+    what = ", ".join(
+        f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items()
+    )
+    days = sorted(entry["measured"] for entry in entries)
+    changed = results["written"]["changed"][origin["commit"]]
+    return (
+        f"Commit `{origin['commit']}` (code `{origin['package']}`): {what}. Measured "
+        f"{days[0]} to {days[-1]} UTC; {report.files_changed(changed)} since."
+        f"{_load(entries)}"
+    )
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
     versions = ", ".join(
         f"{name} {version}" for name, version in machine["versions"].items()
     )
-    days = sorted(row["measured"] for row in results["rows"].values())
-    when = f" Measured {days[0]} to {days[-1]} UTC." if days else ""
     return (
         f"{machine['cores']} cores, {machine['memory']}, {machine['system']}, "
-        f"Python {machine['python']}; {versions}.{when}"
+        f"Python {machine['python']}; {versions}."
     )
+
+
+def _load(entries: Iterable[Mapping[str, Any]]) -> str:
+    load = max((entry["load"] or 0 for entry in entries), default=0)
+    return f" Other programs kept up to {load:.1f} cores busy." if load else ""
 
 
 def _verdict(results: Mapping[str, Any]) -> str:
@@ -108,13 +165,15 @@ def _verdict(results: Mapping[str, Any]) -> str:
 
 def _profiles(results: Mapping[str, Any]) -> str:
     parts = [
-        f"**{name}**, {found['what']}\n\n{profiles.table(found)}"
+        f"**{name}**{report.marks(found, results)}, {found['what']}\n\n"
+        f"{profiles.table(found)}"
         for name, found in results["profiles"].items()
     ]
     return "\n\n".join(parts) or "Not measured yet."
 
 
-def _curve(name: str, curve: Mapping[str, Any] | None) -> str:
+def _curve(name: str, results: Mapping[str, Any]) -> str:
+    curve = results["growth"].get(name.removeprefix("growth-"))
     if curve is None:
         return "Not measured yet."
     sizes = sorted({int(size) for points in curve["lines"].values() for size in points})
@@ -125,7 +184,12 @@ def _curve(name: str, curve: Mapping[str, Any] | None) -> str:
     table = report.table(
         (curve["axis"], *(f"{size:,}" for size in sizes), "grows"), lines
     )
-    return f"![{curve['what']}: time {curve['unit']}](figures/{name}.svg)\n\n{table}"
+    origin = origins.origin_of(curve, results)
+    return (
+        f"![{curve['what']}: time {curve['unit']}](figures/{name}.svg)\n\n{table}\n\n"
+        f"Measured {curve['measured'][:10]}, commit `{origin['commit']}`"
+        f"{report.marks(curve, results)}"
+    )
 
 
 def _growth(points: Mapping[str, float]) -> str:
@@ -148,19 +212,20 @@ def _compared(results: Mapping[str, Any]) -> str:
         ("", *README_PEERS),
         (
             (
-                what,
+                what + report.marks(results["rows"][row], results),
                 *(
-                    _cell(results["rows"].get(row), sides)
+                    _cell(results["rows"][row], sides)
                     for sides in README_PEERS.values()
                 ),
             )
             for row, what in README_ROWS.items()
+            if row in results["rows"]
         ),
     )
 
 
-def _cell(row: Mapping[str, Any] | None, sides: Iterable[str]) -> str:
+def _cell(row: Mapping[str, Any], sides: Iterable[str]) -> str:
     for side in sides:
-        if row is not None and side in row["figures"]:
+        if side in row["figures"]:
             return report.figure_of(row["figures"][side]["median"], row["figure"])
     return ""

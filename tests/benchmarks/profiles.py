@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,21 +21,31 @@ again.
 """
 
 
-def measure(
-    asked: Sequence[str], *, quick: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Profile the rows that were asked for, or all; yield the name and the profile of
-    each.
+def names(asked: Sequence[str], *, quick: bool) -> list[str]:
+    """Return the names of the rows that were asked for, or of all, as far as they can
+    be profiled: the first of each workload.
 
     Raises:
         LookupError: There is no such row.
     """
-    for workload in order.chosen(asked, quick=quick):
+    rows = [workload.rows[0].name for workload in order.chosen(asked, quick=quick)]
+    return [name for name in rows if not order.is_asked(name, UNFIT)]
+
+
+def measure(
+    names: Sequence[str], *, quick: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Profile the rows with these names; yield the name and the profile of each."""
+    for workload in order.everything(quick=quick):
         row, side = workload.rows[0], workload.sides[OURS]
-        if order.is_asked(row.name, UNFIT):
+        if row.name not in names:
             continue
         try:
-            found = {"what": row.what, **_profiled(side)}
+            found = {
+                "what": row.what,
+                "measured": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+                **_profiled(side),
+            }
         except SideError as error:
             sys.stderr.write(f"{row.name} failed and is left out:\n{error}\n")
             continue

@@ -1,11 +1,18 @@
-"""Results as text: a line of a terminal, a table of a page."""
+"""Results as text: a line of a terminal, a table of a page.
+
+In a page a name has a mark if its figures are older than the code (†), or if other
+programs used the machine while they were measured (‡).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tests.benchmarks import origins
 from tests.benchmarks.model import OURS
+
+OLDER, BUSY = "†", "‡"
 
 SCALES = (
     (1e-6, "µs", 1e6),
@@ -40,6 +47,20 @@ def spread(figure: Mapping[str, Any]) -> str:
         return ""
     half = (figure["high"] - figure["low"]) / 2 / figure["median"]
     return f" ±{half:.0%}"
+
+
+def marks(entry: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    """Return the marks of a row, a curve or a profile, with a space before them."""
+    older = OLDER if origins.is_older(entry, results) else ""
+    busy = BUSY if origins.is_busy(entry) else ""
+    return f" {older}{busy}" if older or busy else ""
+
+
+def files_changed(count: int | None) -> str:
+    """Return how many files have other code, as text."""
+    if count is None:
+        return "an unknown number of files changed"
+    return f"{count:,} file{'' if count == 1 else 's'} changed"
 
 
 def goal_of(goal: Mapping[str, Any], figure: str) -> str:
@@ -85,13 +106,14 @@ def table(heads: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def goals_table(rows: Mapping[str, Any]) -> str:
+def goals_table(results: Mapping[str, Any]) -> str:
     """Return the table of all rows: ours, the goals, and what they came to."""
+    rows = results["rows"]
     return table(
         ("", "work", "flowpregel", "goal", "is", ""),
         (
             (
-                name,
+                name + marks(row, results),
                 f"{row['what']} ({row['unit']})",
                 _side(row, OURS),
                 "; ".join(goal_of(goal, row["figure"]) for goal in row["goals"]),
@@ -113,11 +135,15 @@ def _side(row: Mapping[str, Any], name: str) -> str:
     )
 
 
-def peers_table(rows: Mapping[str, Any]) -> str:
+def peers_table(results: Mapping[str, Any]) -> str:
     """Return the table of what everyone else took, and how many times ours that is."""
+    rows = results["rows"]
     return table(
         ("", "flowpregel", "the others, and how many times ours"),
-        ((name, _side(row, OURS), _others(row)) for name, row in rows.items()),
+        (
+            (name + marks(row, results), _side(row, OURS), _others(row))
+            for name, row in rows.items()
+        ),
     )
 
 

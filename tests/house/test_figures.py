@@ -1,15 +1,18 @@
-"""Figures in README and docs are what the benchmarks wrote, and every goal has its
-row.
+"""Figures in README and docs are what the benchmarks wrote, with marks on those that
+are older than the code; and every goal has its row.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.benchmarks import charts, order, pages, results
+from tests.benchmarks import __main__ as benchmarks
+from tests.benchmarks import charts, order, origins, pages, report, results
 
 GOALS = [
     "W1a",
@@ -106,3 +109,155 @@ def test_another_figure_is_noticed() -> None:
         "a\n<!-- figures: verdict -->\n1 of 2 rows hold. Missed: W1b.\n<!-- figures "
         "end -->\nb\n"
     ) == text
+
+
+def results_of(**entries: Mapping[str, Any]) -> results.Results:
+    """Return results with rows of two origins, ``old`` and ``new``, and pages that were
+    written with the code of ``new``.
+    """
+    machine = {
+        "cores": 2,
+        "memory": "1 GiB",
+        "system": "Linux",
+        "python": "3.11",
+        "versions": {"lmdb": "3.0"},
+    }
+    return {
+        "written": {"commit": "bbb", "package": "new", "changed": {"aaa": 7, "bbb": 0}},
+        "origins": {
+            "old": {"commit": "aaa", "package": "old", "machine": machine},
+            "new": {"commit": "bbb", "package": "new", "machine": machine},
+        },
+        "rows": {
+            name: {"measured": "2026-01-01 00:00", "load": None, **entry}
+            for name, entry in entries.items()
+        },
+        "growth": {},
+        "profiles": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "marks"),
+    [
+        ({"origin": "new"}, ""),
+        ({"origin": "old"}, " †"),
+        ({"origin": "new", "load": 0.3}, " ‡"),
+        ({"origin": "old", "load": 0.3}, " †‡"),
+        ({"origin": "new", "load": 0.2}, ""),
+    ],
+)
+def test_a_figure_of_older_code_or_of_a_busy_machine_has_a_mark(
+    entry: Mapping[str, Any], marks: str
+) -> None:
+    """The mark is beside the name of the row, in each table."""
+    row: dict[str, Any] = {
+        "what": "work",
+        "unit": "once",
+        "figure": "seconds",
+        "figures": {"flowpregel": {"median": 1.0, "low": 1.0, "high": 1.0, "turns": 1}},
+        "goals": [],
+        "holds": None,
+    }
+    measured = results_of(W1a={**row, **entry})
+
+    assert f"| W1a{marks} |" in report.goals_table(measured)
+    assert f"| W1a{marks} |" in report.peers_table(measured)
+    assert f"saver{marks} |" in pages.block("compared", measured).replace(
+        "a step, nothing kept", "saver"
+    )
+
+
+def test_a_page_explains_its_marks_and_since_when_they_hold() -> None:
+    """The commit at which the page was written is on it, whatever changes later."""
+    old, new, busy = {"origin": "old"}, {"origin": "new"}, {"load": 1.0}
+
+    assert "All figures are of the code of commit `bbb`." == pages.block(
+        "age", results_of(W1a=new)
+    )
+    assert (
+        "† The code has changed since this was measured: 1 of 2 rows, as of commit "
+        "`bbb`. ‡ Other programs used the machine: compare the ratios, not the times."
+    ) == pages.block("age", results_of(W1a=old, W1b={**new, **busy}))
+
+
+def test_a_page_lists_the_commits_of_its_figures() -> None:
+    """With what was measured there, and how much has changed by the time of writing."""
+    measured = results_of(W1a={"origin": "old"}, W1b={"origin": "old", "load": 1.25})
+    del measured["origins"]["new"]
+
+    assert (
+        "- Commit `aaa` (code `old`): 2 rows. Measured 2026-01-01 00:00 to 2026-01-01 "
+        "00:00 UTC; 7 files changed since. Other programs kept up to 1.2 cores busy.\n"
+        "\n2 cores, 1 GiB, Linux, Python 3.11; lmdb 3.0."
+    ) == pages.block("origins", measured)
+
+
+def test_every_committed_figure_names_its_code_on_the_page() -> None:
+    """No row, curve or profile is without an origin, and none is left off the page."""
+    page = (pages.EXPLANATION / "performance.md").read_text("utf-8")
+    entries = [entry for kind in origins.KINDS for entry in COMMITTED[kind].values()]
+
+    assert all({"origin", "load", "measured"} <= entry.keys() for entry in entries)
+    assert {
+        f"`{origin['commit']}` (code `{origin['package']}`)"
+        for entry in entries
+        for origin in [origins.origin_of(entry, COMMITTED)]
+    } == {*re.findall(r"`\w+` \(code `\w+`\)", page)}
+
+
+@pytest.mark.slow
+def test_figures_older_than_the_code_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command lists every committed figure of other code than that of now, whatever
+    the marks of the pages are.
+    """
+    now = origins.package_digest()
+    older = sum(
+        origins.origin_of(entry, COMMITTED)["package"] != now
+        for kind in origins.KINDS
+        for entry in COMMITTED[kind].values()
+    )
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--stale"])
+
+    status = benchmarks.main()
+
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{older} of {results.count(COMMITTED)} figures are stale" == lines[-1]
+    assert older == len(lines) - 1
+    assert min(1, older) == status
+
+
+@pytest.mark.parametrize(
+    ("text", "is_same"),
+    [
+        (
+            '"""Another docstring."""\n\nx = 1  # why\n\n\ndef f():\n    return x\n',
+            True,
+        ),
+        ("x = 1\ndef f():\n    '''Doc.'''\n    return x\n", True),
+        ("x = 2\ndef f():\n    return x\n", False),
+        ("x = 1\ndef f():\n    return '# why'\n", False),
+        ("def f():\n    return x\nx = 1\n", False),
+    ],
+)
+def test_code_is_the_same_whatever_its_prose(text: str, is_same: bool) -> None:
+    """A figure does not become older when a docstring or a comment is rewritten."""
+    code = "x = 1\ndef f():\n    return x\n"
+
+    assert is_same is (origins.code_digest(code) == origins.code_digest(text))
+
+
+def test_the_digest_of_a_package_has_the_names_of_its_files(tmp_path: Path) -> None:
+    """A module that is moved is another tree; a file that is no module is not."""
+    digests = []
+    for name in ("a.py", "b.py", "b.txt"):
+        root = tmp_path / name
+        (root / "flowpregel").mkdir(parents=True)
+        (root / "flowpregel" / name).write_text("x = 1\n", "utf-8")
+        digests.append(origins.package_digest(root))
+    (tmp_path / "a.py/flowpregel/page.js").write_text("x", "utf-8")
+
+    assert 3 == len({*digests})
+    assert digests[0] == origins.package_digest(tmp_path / "a.py")

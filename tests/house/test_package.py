@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import subprocess
 import sys
@@ -13,8 +14,11 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.benchmarks import origins
 from tests.package.__main__ import (
     NAMES,
+    RESULTS,
+    marks_older_figures,
     missing_addresses,
     missing_pages,
     mistakes_in,
@@ -65,6 +69,21 @@ def test_a_release_needs_each_address(tree: Path, name: str) -> None:
     file.write_text(file.read_text("utf-8").replace(f"https://example.org/{name}", ""))
 
     assert [name] == missing_addresses(tree)
+
+
+def test_a_release_needs_pages_that_mark_older_figures(tree: Path) -> None:
+    """A change of code after the pages were written asks for new marks."""
+    module, results = tree / "flowpregel/module.py", tree / RESULTS
+    for file in (module, results):
+        file.parent.mkdir(parents=True)
+    module.write_text("x = 1\n", "utf-8")
+    written = {"package": origins.package_digest(tree)}
+    results.write_text(json.dumps({"written": written}), "utf-8")
+    assert marks_older_figures(tree)
+
+    module.write_text("x = 2\n", "utf-8")
+
+    assert not marks_older_figures(tree)
 
 
 def test_the_index_page_of_a_release_has_no_relative_link() -> None:

@@ -3,13 +3,15 @@
 The wheel is built from the source distribution, as an installer would. It is installed
 in an environment that has nothing else, and runs the README's program there, then the
 command that prints the documentation. With ``--release`` the distributions are left in
-``dist``; the addresses in ``pyproject.toml`` must be filled in then.
+``dist``; the addresses in ``pyproject.toml`` must be filled in then, and the pages must
+mark the figures that are older than the code.
 """
 
 from __future__ import annotations
 
 import argparse
 import email
+import json
 import os
 import re
 import shutil
@@ -23,7 +25,10 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+from tests.benchmarks import origins
+
 ROOT = Path(__file__).parents[2]
+RESULTS = "docs/explanation/figures/benchmarks.json"
 METADATA_VERSION = "2.4"
 NAMES = ("repository", "documentation", "security")
 """The addresses that a release needs."""
@@ -49,6 +54,14 @@ def missing_addresses(root: Path) -> list[str]:
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
     addresses = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["addresses"]
     return [name for name in NAMES if not addresses[name].startswith("https://")]
+
+
+def marks_older_figures(root: Path) -> bool:
+    """Return whether the pages were last written with the code of the package as it
+    is, so that they mark every figure that is older.
+    """
+    results = json.loads((root / RESULTS).read_text("utf-8"))
+    return bool(results["written"]["package"] == origins.package_digest(root))
 
 
 def page_of(metadata: Any) -> str:
@@ -169,6 +182,11 @@ def main() -> None:
         sys.exit(
             f"a release needs an https:// address for: {', '.join(missing)}; fill them "
             "in under [tool.hatch.metadata.hooks.custom.addresses] in pyproject.toml"
+        )
+    if release and not marks_older_figures(ROOT):
+        sys.exit(
+            "the code has changed since the pages were written that mark older "
+            "figures; run `python -m tests.benchmarks --docs --no-run`"
         )
     with tempfile.TemporaryDirectory() as name:
         files = build(Path(name), release=release)

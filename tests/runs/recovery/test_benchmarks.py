@@ -4,14 +4,26 @@ sizes.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.benchmarks import harness, order, report, slow_disk, workloads
+from tests.benchmarks import (
+    harness,
+    order,
+    origins,
+    profiles,
+    report,
+    results,
+    slow_disk,
+    workloads,
+)
+from tests.benchmarks.__main__ import Log
 from tests.benchmarks.child import Child, SideError
 from tests.benchmarks.model import OURS, Goal, Row, Side, Workload
 from tests.benchmarks.side import maker_of
@@ -174,3 +186,81 @@ def test_a_name_that_fits_no_row_is_an_error() -> None:
     """It says which there are."""
     with pytest.raises(LookupError, match=r"no row is called 'W99'; there are W1a, "):
         order.chosen(["W99"], quick=True)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> argparse.Namespace:
+    """A command line that keeps its results in a new file."""
+    return argparse.Namespace(json=tmp_path / "results.json")
+
+
+def new_log(options: argparse.Namespace, *, resumes: bool = True) -> Log:
+    """Return the log of a program that starts with the results in the file."""
+    return Log(options, results.load(options.json), resumes=resumes)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The code, the machine and its load, which a test can change."""
+    now: dict[str, Any] = {"package": "p", "cores": 2, "load": 0.0}
+    monkeypatch.setattr(origins, "package_digest", lambda: now["package"])
+    monkeypatch.setattr(results, "machine", lambda: {"cores": now["cores"]})
+    monkeypatch.setattr(origins, "sampled_load", lambda: now["load"])
+    return now
+
+
+@pytest.mark.parametrize(
+    ("load", "change", "is_measured"),
+    [
+        (0.0, {}, True),
+        (0.0, {"package": "other"}, False),
+        (0.0, {"cores": 3}, False),
+        (1.0, {}, False),
+        (1.0, {"load": 1.0}, True),
+    ],
+)
+def test_all_leaves_out_what_was_measured_on_this_code_and_machine(
+    options: argparse.Namespace,
+    machine: dict[str, Any],
+    load: float,
+    change: dict[str, Any],
+    is_measured: bool,
+) -> None:
+    """A stopped program resumes; a busy row waits for a quiet machine."""
+    new_log(options).add("rows", "W1a", {"figures": {"flowpregel": 1}, "load": load})
+    machine.update(change)
+
+    assert is_measured is new_log(options).has("rows", "W1a")
+    assert not new_log(options).has("rows", "W1b")
+    assert not new_log(options, resumes=False).has("rows", "W1a")
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_row_without_one_of_its_sides_is_measured_again(
+    options: argparse.Namespace,
+) -> None:
+    """A peer that was installed since then gets its figure."""
+    row = Row(name="W1a", what="work", goals=())
+    workload = Workload(sides={}, rows=(row,))
+    new_log(options).add("rows", "W1a", {"figures": {OURS: 1, "peer": 1}, "load": 0})
+
+    assert new_log(options).has_sides(workload, [OURS])
+    assert new_log(options).has_sides(workload, [OURS, "peer"])
+    assert not new_log(options).has_sides(workload, [OURS, "peer", "new"])
+
+
+@pytest.mark.usefixtures("machine")
+def test_origins_that_no_figure_has_are_dropped(options: argparse.Namespace) -> None:
+    """The file does not grow with each measurement."""
+    measured = results.load(None)
+    measured["origins"] = {"old": {"commit": "a"}}
+
+    Log(options, measured, resumes=False).add("rows", "W1a", {"load": 0})
+
+    assert "old" not in results.load(options.json)["origins"]
+
+
+def test_each_profile_has_a_name_of_its_own() -> None:
+    """The first row of each workload that runs in the profiled process."""
+    assert ["W3a", "W3a threads", "W3a async"] == profiles.names(["W3a"], quick=True)
+    assert [] == profiles.names(["census"], quick=True)
