@@ -17,13 +17,18 @@ COLOURS = {
     "langgraph Send": "#f1a9a0",
     "langgraph, plain reducer": "#f5c6bf",
     "dbos": "#8e44ad",
+    "dbos, workflows": "#c39bd3",
     "prefect": "#2c6fbb",
+    "prefect, cold": "#a3c4e8",
+    "temporal": "#444444",
+    "huey": "#e377c2",
+    "parsl": "#1a9850",
     "joblib": "#d68910",
     "dask": "#7f6000",
     "ray": "#17a2b8",
 }
 GREY = "#888888"
-MARKS = "osD^vP*X<>"
+MARKS = "osD^vP*X<>hdp8"
 
 
 def digest(data: Any) -> str:

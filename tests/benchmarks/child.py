@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.benchmarks.model import Side
 
-START, TURN = 90.0, 240.0
+START, TURN = 180.0, 240.0
 """Seconds that a side may take to get ready, and for one turn."""
 ROOT = Path(__file__).parents[2]
 QUIET = {
@@ -128,7 +128,15 @@ def _environment(more: dict[str, str]) -> dict[str, str]:
     )
     # With bytecode at hand, as an installed package has it.
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, **QUIET, "PYTHONPATH": path, **more}
+    return {**kept, **QUIET, "PATH": search_path(), "PYTHONPATH": path, **more}
+
+
+def search_path() -> str:
+    """Return where a side finds programs: first those of packages beside ours, as if
+    the environment were activated.
+    """
+    folder = str(Path(sys.executable).parent)
+    return os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])
 
 
 def cpu_seconds(pid: int) -> float | None:

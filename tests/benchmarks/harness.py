@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
+import shutil
 import statistics
 import sys
 import time
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.benchmarks import slow_disk
-from tests.benchmarks.child import Child, SideError
+from tests.benchmarks.child import Child, SideError, search_path
 from tests.benchmarks.model import OURS, Goal, Row, Side, Workload
 
 Samples = Mapping[str, Sequence[Mapping[str, float]]]
@@ -40,6 +41,8 @@ def is_there(side: Side) -> bool:
     try:
         found = all(importlib.util.find_spec(name) is not None for name in side.needs)
     except ModuleNotFoundError:
+        return False
+    if side.program and not shutil.which(side.program, path=search_path()):
         return False
     return found and (not side.slow_disk or slow_disk.compiler() is not None)
 

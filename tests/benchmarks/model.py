@@ -39,6 +39,8 @@ class Side:
     """Arguments of the maker, as plain data."""
     needs: tuple[str, ...] = ()
     """Modules without which it is left out."""
+    program: str = ""
+    """A program without which it is left out."""
     note: str = ""
     """What is different about it, for the reader."""
     slow_disk: bool = False

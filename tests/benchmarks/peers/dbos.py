@@ -1,7 +1,13 @@
-"""DBOS: OS threads, every step in a SQLite database, or in PostgreSQL."""
+"""DBOS: every step in a SQLite database, or in PostgreSQL.
+
+Many steps at once are coroutines that one workflow gathers, or functions in OS threads,
+each in a workflow of its own. The former are several times faster; the latter is for
+functions that would block the event loop.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import uuid
@@ -50,9 +56,21 @@ def one_by_one(count: int) -> int:
     return sum(same(n) for n in range(count))
 
 
+@DBOS.step()
+async def same_async(value: Any) -> Any:
+    """Do nothing, as a coroutine."""
+    return value
+
+
+@DBOS.workflow()
+async def all_gathered(count: int) -> int:
+    """Run steps of one workflow at once."""
+    return sum(await asyncio.gather(*(same_async(n) for n in range(count))))
+
+
 @DBOS.workflow()
 def same_later(value: Any) -> Any:
-    """Do a step, in a workflow of its own: how DBOS runs many at once."""
+    """Do a step, in a workflow of its own."""
     return same(value)
 
 
@@ -87,7 +105,18 @@ def steps(count: int, url: str = "") -> Working:
 
 @contextlib.contextmanager
 def gather(count: int) -> Working:
-    """Yield *count* trivial steps at once; the time is that of one."""
+    """Yield *count* trivial steps of a workflow at once; the time is that of one."""
+    with work.folder() as folder, launched(sqlite(folder)), asyncio.Runner() as runner:
+
+        async def gathered() -> int:
+            return await all_gathered(count)
+
+        yield lambda: work.seconds_of(lambda: runner.run(gathered()), count)
+
+
+@contextlib.contextmanager
+def gather_workflows(count: int) -> Working:
+    """Yield *count* workflows of a trivial step at once; the time is that of one."""
     with work.folder() as folder, launched(sqlite(folder)):
         yield lambda: work.seconds_of(lambda: all_at_once(count), count)
 

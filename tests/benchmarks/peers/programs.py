@@ -17,6 +17,41 @@ from tests.benchmarks.model import Working
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 
+DURABLE = {
+    "flowpregel": """
+from flowpregel import entrypoint, task
+from flowpregel.checkpoint.lmdb import LMDBSaver
+""",
+    "langgraph": """
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.func import entrypoint, task
+""",
+    "dbos": "from dbos import DBOS, SetWorkflowID",
+    "prefect": """
+from prefect import flow, task
+from prefect.task_runners import ProcessPoolTaskRunner
+""",
+    "temporalio": """
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.worker import Worker
+""",
+    "huey": "from huey import SqliteHuey",
+    "parsl": """
+import parsl
+from parsl.config import Config
+from parsl.dataflow.memoization import BasicMemoizer
+from parsl.executors import HighThroughputExecutor
+""",
+    "joblib": "from joblib import Memory, Parallel, delayed",
+    "distributed": "from distributed import Client, LocalCluster",
+    "ray": "import ray",
+    "loky": "import loky",
+}
+"""The imports of a program that keeps its results on disk, by the module that it needs.
+Those of Dask, Ray and loky are of a program that keeps nothing: they keep nothing.
+"""
+
 FIRST_TASK = {
     "flowpregel": """
 from flowpregel.func import entrypoint, task
@@ -49,9 +84,9 @@ def run(*arguments: str) -> str:
 
 @contextlib.contextmanager
 def imported(module: str) -> Working:
-    """Yield an import in a new process; the time is that of the import alone."""
+    """Yield the imports of a program in a new process; the time is theirs alone."""
     code = (
-        f"import time; t = time.perf_counter(); import {module}; "
+        f"import time; t = time.perf_counter()\n{DURABLE[module].strip()}\n"
         "print(time.perf_counter() - t)"
     )
     yield lambda: float(run("-c", code))

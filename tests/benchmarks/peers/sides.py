@@ -22,9 +22,13 @@ def langgraph(work: str, /, **options: Any) -> Side:
 
 def peer(name: str, work: str, note: str = "", /, **options: Any) -> Side:
     """Return another peer, by the name of its module here."""
-    module = {"dask": "distributed"}.get(name, name)
+    module = {"dask": "distributed", "temporal": "temporalio"}.get(name, name)
     return Side(
-        maker=f"peers.{name}:{work}", options=options, needs=(module,), note=note
+        maker=f"peers.{name}:{work}",
+        options=options,
+        needs=(module,),
+        program="temporal" if name == "temporal" else "",
+        note=note,
     )
 
 

@@ -14,7 +14,7 @@ ON_SQLITE = "flowpregel + SQLite"
 def workloads(quick: bool) -> list[Workload]:
     """Return them."""
     count = 20 if quick else 1_000
-    few = 10 if quick else 300
+    few, least = (10, 5) if quick else (300, 50)
     return [
         Workload(
             sides={
@@ -22,6 +22,8 @@ def workloads(quick: bool) -> list[Workload]:
                 ON_SQLITE: ours("steps", count=count, kept="sync", store="sqlite"),
                 SQLITE: langgraph("steps", count=count, kept="sync"),
                 "dbos": peer("dbos", "steps", f"{few} steps", count=few),
+                "temporal": peer("temporal", "steps", f"{least} steps", count=least),
+                "huey": peer("huey", "steps", f"{least} tasks", count=least),
                 "LMDB": limit("lmdb:commits", count=count),
             },
             rows=(

@@ -27,6 +27,7 @@ def _some(count: int) -> Workload:
             "langgraph Send": langgraph("sends", **given),
             "ray": peer("ray", "mapped", **given),
             "dask": peer("dask", "mapped", **given),
+            "parsl": peer("parsl", "mapped", **given),
             "joblib": peer("joblib", "mapped", **given),
             "loky in chunks": limit("loky:mapped", chunk=max(1, count // 8), **given),
         },

@@ -1,4 +1,6 @@
-"""W8: how long the import takes, and a whole program with one task."""
+"""W8: how long the imports of a durable program take, and a whole program with one
+task.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,32 @@ from tests.benchmarks.peers.sides import limit, ours
 
 def workloads(quick: bool) -> list[Workload]:
     """Return them."""
+    modules = {
+        "langgraph": "langgraph",
+        "dbos": "dbos",
+        "prefect": "prefect",
+        "temporal": "temporalio",
+        "huey": "huey",
+        "parsl": "parsl",
+        "joblib": "joblib",
+        "dask": "distributed",
+        "ray": "ray",
+    }
+    keep_nothing = ("dask", "ray", "loky")
     imported = {
-        name: replace(limit("programs:imported", module=module), needs=(name,))
-        for name, module in {
-            "langgraph": "langgraph.pregel",
-            "dbos": "dbos",
-            "prefect": "prefect",
-            "joblib": "joblib",
-            "dask": "distributed",
-            "ray": "ray",
-        }.items()
+        name: replace(
+            limit("programs:imported", module=module),
+            needs=(module,),
+            note="keeps nothing" if name in keep_nothing else "",
+        )
+        for name, module in modules.items()
     }
     sides: dict[str, Side] = {
-        OURS: ours("peers.programs:imported", module="flowpregel.pregel"),
+        OURS: ours("peers.programs:imported", module=OURS),
         **imported,
-        "loky": limit("programs:imported", module="loky"),
+        "loky": replace(
+            limit("programs:imported", module="loky"), note="keeps nothing"
+        ),
     }
     return [
         Workload(
@@ -32,7 +45,7 @@ def workloads(quick: bool) -> list[Workload]:
             rows=(
                 Row(
                     name="W8 import",
-                    what="import flowpregel",
+                    what="the imports of a program that keeps its results",
                     unit="once",
                     goals=against(langgraph=0.15),
                 ),
