@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.benchmarks import (
 from tests.benchmarks.__main__ import Log
 from tests.benchmarks.child import Child, SideError
 from tests.benchmarks.model import OURS, Goal, Row, Side, Workload
+from tests.benchmarks.peers import programs
 from tests.benchmarks.side import maker_of
 
 SOME = workloads.ALL if os.environ.get("FLOWPREGEL_CRASH_ALL") else workloads.ALL[::3]
@@ -72,6 +74,36 @@ def test_every_side_names_a_maker_that_takes_its_options() -> None:
     assert all(
         callable(maker_of(side.maker)) for side in sides if harness.is_there(side)
     )
+
+
+def test_a_side_whose_program_is_absent_is_left_out() -> None:
+    """Temporal needs its server beside the package."""
+    side = Side(maker="peers.temporal:steps", program="no-such-program")
+
+    assert not harness.is_there(side)
+    assert harness.is_there(replace(side, program="sh"))
+
+
+def test_no_peer_that_waits_for_the_disk_stands_beside_our_async_mode() -> None:
+    """Only LangGraph has such a mode too; the others stand beside our sync mode."""
+    peers = [
+        side
+        for workload in order.everything(quick=False)
+        if workload.sides[OURS].options.get("kept") == "async"
+        for side in workload.sides.values()
+        if side.needs
+    ]
+
+    assert {"langgraph"} == {side.needs[0] for side in peers}
+    assert "sync" not in {side.options.get("kept") for side in peers}
+
+
+@pytest.mark.slow
+def test_the_imports_of_a_durable_program_include_a_store() -> None:
+    """The row of imports measures more than the first of several modules."""
+    code = f"{programs.DURABLE[OURS]}\nimport sys; print('lmdb' in sys.modules)"
+
+    assert "True" == programs.run("-c", code).strip()
 
 
 @pytest.mark.slow
