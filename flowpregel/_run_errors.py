@@ -30,7 +30,9 @@ class _DetailedError(FlowPregelError):
     def __post_init__(self) -> None:
         # Unpickling calls the constructor with `args`, so these must be the
         # constructor's arguments.
-        self.args = tuple(getattr(self, name) for name in self.__match_args__)
+        self.args: tuple[Any, ...] = tuple(
+            getattr(self, name) for name in self.__match_args__
+        )
 
     def __str__(self) -> str:
         return self.text.format(**vars(self))

@@ -158,7 +158,8 @@ class ConfigurationError(
     """
 
     # `KeyError.__str__` would show the repr of the message.
-    __str__ = Exception.__str__
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class InvalidNamespaceError(ConfigurationError):

@@ -54,8 +54,8 @@ class BaseChannel(Generic[Value, Update], ABC):
         return None
 
     def __init__(self, typ: Any, key: str = "") -> None:
-        self.typ = typ
-        self.key = key
+        self.typ: Any = typ
+        self.key: str = key
 
     @property
     def ValueType(self) -> Any:
@@ -148,9 +148,12 @@ class HoldingChannel(BaseChannel[Value, Update]):
         key: The channel's name.
     """
 
+    value: Value | Missing
+    """The value, or `MISSING` if the channel has none."""
+
     def __init__(self, typ: Any, key: str = "") -> None:
         super().__init__(typ, key)
-        self.value: Value | Missing = MISSING
+        self.value = MISSING
 
     def get(self) -> Value:
         """Return the value.
@@ -194,6 +197,9 @@ class GuardedChannel(HoldingChannel[Value, Value]):
     """The advice in the error for several writes, where ``{}`` is replaced by the name
     of the class.
     """
+
+    value: Value | Missing
+    """The value, or `MISSING` if the channel has none."""
 
     def __init__(self, typ: Any, guard: bool = True) -> None:
         super().__init__(typ)

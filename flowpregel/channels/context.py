@@ -209,7 +209,9 @@ class Context(BaseChannel[Value, NoReturn]):
         return self.typ, self.key, self.held.token, self.factory
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.typ, self.key, token, factory = state
+        typ, key, token, factory = state
+        self.typ = typ
+        self.key = key
         self.held = _shared(token, factory)
 
 

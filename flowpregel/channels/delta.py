@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Self, TypeVar
 
-from flowpregel.channels.base import MISSING, HoldingChannel
+from flowpregel.channels.base import MISSING, HoldingChannel, Missing
 from flowpregel.channels.folding import (
     concrete,
     detached,
@@ -48,6 +48,9 @@ class DeltaChannel(HoldingChannel[Value, Update]):
     """
 
     reacts_to_silence = False
+
+    value: Value | Missing
+    """The value, or `MISSING` if the channel has none."""
 
     def __init__(
         self,

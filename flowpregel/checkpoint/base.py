@@ -245,7 +245,10 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     def delete_thread(self, thread_id: str) -> None:
         """Delete all records of a thread, in every namespace."""
 
-    adelete_thread: Any = async_form(delete_thread)
+    @async_form(delete_thread)
+    async def adelete_thread(self, *args: Any, **kwargs: Any) -> Any:
+        """`delete_thread`, without blocking the event loop."""
+        return await self._off_loop(self.delete_thread, *args, **kwargs)
 
     # -------------------------------------------------------- optional
 

@@ -10,11 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial, wraps
 from heapq import merge
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import (
+    Any,
+    ClassVar,
+    NamedTuple,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+)
 
+from flowpregel._async_forms import async_form
 from flowpregel._core import ids
 from flowpregel._core.records import (
     ASKED,
@@ -59,6 +67,8 @@ _BRANCH, _JOIN = "branch:to:", "join:"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+Params = ParamSpec("Params")
+Value = TypeVar("Value")
 Shape: TypeAlias = Mapping[str, Any]
 """One of LangGraph's dicts: a config, a checkpoint, metadata."""
 
@@ -73,26 +83,6 @@ class CheckpointTuple(NamedTuple):
     pending_writes: Sequence[tuple[str, str, Any]] | None = None
 
 
-def async_form(method: Callable[..., Any]) -> Any:
-    """Return a coroutine function that calls *method* of a saver without blocking the
-    event loop.
-    """
-
-    # Without ``updated=()``, the async form would get the mark of an abstract method
-    # from *method*, and would be abstract too.
-    @wraps(method, updated=())
-    async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # The method is looked up by name, because a subclass may override it.
-        done = partial(getattr(self, method.__name__), *args, **kwargs)
-        if self.commits_at_once:
-            return done()
-        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
-
-        return await asyncio.to_thread(done)
-
-    return call
-
-
 class LangGraphMethods:
     """A mixin with the saver methods that LangGraph programs call.
 
@@ -100,10 +90,10 @@ class LangGraphMethods:
     then call them instead of `load`, `history` and `commit`.
     """
 
-    load: Any
-    history: Any
-    commit: Any
-    namespaces: Any
+    load: Callable[[Address], Saved | None]
+    history: Callable[..., Iterator[Saved]]
+    commit: Callable[[Sequence[Batch]], None]
+    namespaces: Callable[..., Iterator[Address]]
     commits_at_once: ClassVar[bool]
 
     def get(self, config: Shape) -> dict[str, Any] | None:
@@ -211,22 +201,48 @@ class LangGraphMethods:
         """
         return version_after(current)
 
-    aget: Any = async_form(get)
-    aget_tuple: Any = async_form(get_tuple)
-    aput: Any = async_form(put)
-    aput_writes: Any = async_form(put_writes)
+    @async_form(get)
+    async def aget(self, *args: Any, **kwargs: Any) -> Any:
+        """`get`, without blocking the event loop."""
+        return await self._off_loop(self.get, *args, **kwargs)
+
+    @async_form(get_tuple)
+    async def aget_tuple(self, *args: Any, **kwargs: Any) -> Any:
+        """`get_tuple`, without blocking the event loop."""
+        return await self._off_loop(self.get_tuple, *args, **kwargs)
+
+    @async_form(put)
+    async def aput(self, *args: Any, **kwargs: Any) -> Any:
+        """`put`, without blocking the event loop."""
+        return await self._off_loop(self.put, *args, **kwargs)
+
+    @async_form(put_writes)
+    async def aput_writes(self, *args: Any, **kwargs: Any) -> Any:
+        """`put_writes`, without blocking the event loop."""
+        return await self._off_loop(self.put_writes, *args, **kwargs)
 
     async def alist(
         self, config: Any, **options: Any
     ) -> AsyncIterator[CheckpointTuple]:
         """Yield the same checkpoints as `list`, without blocking the event loop."""
-        for saved in await self._alisted(config, **options):
+        for saved in await self._off_loop(self._all_listed, config, **options):
             yield saved
 
     def _all_listed(self, config: Any, **options: Any) -> Sequence[CheckpointTuple]:
         return [*self.list(config, **options)]
 
-    _alisted = async_form(_all_listed)
+    async def _off_loop(
+        self,
+        method: Callable[Params, Value],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Value:
+        """Call *method* where it does not block the event loop."""
+        if self.commits_at_once:
+            return method(*args, **kwargs)
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        return await asyncio.to_thread(method, *args, **kwargs)
 
     def _listed(self, config: Shape | None) -> Iterator[Address]:
         """Yield the addresses whose histories `list` merges."""

@@ -257,7 +257,7 @@ class Flow(Pregel, Generic[P, R]):
         self.parameters: FlowParameters = replace(parameters, options=tuple(options))
         self.once: RunIdentity = replace(once, completed=self.completed)
         self.preset_options: Mapping[str, Any] = {}
-        self.expression = parameters.name
+        self.expression: str = parameters.name
         """The text by which a message refers to the workflow in code."""
         self._options = options
         self._signature = parameters.signature_with(options)

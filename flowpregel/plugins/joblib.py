@@ -86,7 +86,7 @@ def run_batch(batch: JoblibBatch) -> list[Any]:
 
 
 # joblib has no types, so its class is Any to mypy.
-class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
+class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
     """A backend of joblib whose batches are calls of a run.
 
     Args:
@@ -207,7 +207,7 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
 @contextmanager
 def joblib_backend(
     store: BaseCheckpointSaver | str | os.PathLike[str], id: str
-) -> Iterator[RecordingBackend]:
+) -> Iterator[_RecordingBackend]:
     """Have what joblib runs in the ``with`` block run in worker processes here, and
     recorded.
 
@@ -227,7 +227,7 @@ def joblib_backend(
         >>> with joblib_backend(store="runs.lmdb", id="search-1"):  # doctest: +SKIP
         ...     GridSearchCV(model, grid, n_jobs=-1).fit(X, y)
     """
-    backend = RecordingBackend(store, id)
+    backend = _RecordingBackend(store, id)
     backend.open()
     error: BaseException | None = None
     try:

@@ -16,14 +16,12 @@ import os
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Coroutine,
     Iterator,
     Mapping,
     Sequence,
 )
 from copy import copy as shallow_copy
 from dataclasses import fields
-from functools import wraps
 from types import GenericAlias
 from typing import (
     TYPE_CHECKING,
@@ -31,7 +29,6 @@ from typing import (
     ClassVar,
     Final,
     Generic,
-    ParamSpec,
     Required,
     Self,
     TypedDict,
@@ -40,6 +37,7 @@ from typing import (
     overload,
 )
 
+from flowpregel._async_forms import async_form
 from flowpregel._core.effects import StepContext, Steps
 from flowpregel._core.program import Keys, Program, names
 from flowpregel._core.records import Task
@@ -68,18 +66,13 @@ if TYPE_CHECKING:
     from flowpregel._inspection.run_table import RunDrawing
     from flowpregel.pregel.drawing import Graph
 
-Params = ParamSpec("Params")
 Value = TypeVar("Value")
 
 
 class DefinitionAttribute(Generic[Value]):
     """An attribute of a graph, stored in the graph's definition."""
 
-    def __set_name__(
-        self,
-        owner: type,
-        name: str,
-    ) -> None:
+    def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     @overload
@@ -130,25 +123,6 @@ class GraphParts(TypedDict, total=False):
 
 
 _ATTRIBUTES: Final = frozenset(field.name for field in fields(GraphDefinition))
-
-
-def _off_loop(
-    method: Callable[Params, Value],
-) -> Callable[Params, Coroutine[Any, Any, Value]]:
-    """Return the async form of *method*, which runs it on another OS thread."""
-
-    @wraps(method)
-    async def call_elsewhere(
-        *args: Params.args,
-        **kwargs: Params.kwargs,
-    ) -> Value:
-        # The method is looked up by name, because a subclass may override it.
-        bound = getattr(args[0], method.__name__)
-        result: Value = await elsewhere(bound, *args[1:], **kwargs)
-        return result
-
-    call_elsewhere.__doc__ = f"`{method.__name__}`, without blocking the event loop."
-    return call_elsewhere
 
 
 class Pregel:
@@ -219,32 +193,36 @@ class Pregel:
     schemas: GraphSchemas
     """The types of input and output."""
 
-    nodes = DefinitionAttribute[Mapping[str, PregelNode]]()
-    channels = DefinitionAttribute[Mapping[str, Any]]()
-    stream_mode = DefinitionAttribute[str | Sequence[str]]()
-    output_channels = DefinitionAttribute[str | Sequence[str]]()
-    stream_channels = DefinitionAttribute[str | Sequence[str] | None]()
-    interrupt_after_nodes = DefinitionAttribute[Where]()
-    interrupt_before_nodes = DefinitionAttribute[Where]()
-    input_channels = DefinitionAttribute[str | Sequence[str]]()
-    step_timeout = DefinitionAttribute[float | None]()
-    debug = DefinitionAttribute[bool]()
-    checkpointer = DefinitionAttribute[
+    nodes: DefinitionAttribute[Mapping[str, PregelNode]] = DefinitionAttribute()
+    channels: DefinitionAttribute[Mapping[str, Any]] = DefinitionAttribute()
+    stream_mode: DefinitionAttribute[str | Sequence[str]] = DefinitionAttribute()
+    output_channels: DefinitionAttribute[str | Sequence[str]] = DefinitionAttribute()
+    stream_channels: DefinitionAttribute[str | Sequence[str] | None] = (
+        DefinitionAttribute()
+    )
+    interrupt_after_nodes: DefinitionAttribute[Where] = DefinitionAttribute()
+    interrupt_before_nodes: DefinitionAttribute[Where] = DefinitionAttribute()
+    input_channels: DefinitionAttribute[str | Sequence[str]] = DefinitionAttribute()
+    step_timeout: DefinitionAttribute[float | None] = DefinitionAttribute()
+    debug: DefinitionAttribute[bool] = DefinitionAttribute()
+    checkpointer: DefinitionAttribute[
         BaseCheckpointSaver | str | os.PathLike[str] | bool | None
-    ]()
-    store = DefinitionAttribute[Any]()
-    cache = DefinitionAttribute[Any]()
-    retry_policy = DefinitionAttribute[RetryPolicy | Sequence[RetryPolicy]]()
-    cache_policy = DefinitionAttribute[CachePolicy | None]()
-    context_schema = DefinitionAttribute[type[Any] | None]()
-    config = DefinitionAttribute[Mapping[str, Any] | None]()
-    name = DefinitionAttribute[str]()
-    executor = DefinitionAttribute[Any]()
-    migrate = DefinitionAttribute[
+    ] = DefinitionAttribute()
+    store: DefinitionAttribute[Any] = DefinitionAttribute()
+    cache: DefinitionAttribute[Any] = DefinitionAttribute()
+    retry_policy: DefinitionAttribute[RetryPolicy | Sequence[RetryPolicy]] = (
+        DefinitionAttribute()
+    )
+    cache_policy: DefinitionAttribute[CachePolicy | None] = DefinitionAttribute()
+    context_schema: DefinitionAttribute[type[Any] | None] = DefinitionAttribute()
+    config: DefinitionAttribute[Mapping[str, Any] | None] = DefinitionAttribute()
+    name: DefinitionAttribute[str] = DefinitionAttribute()
+    executor: DefinitionAttribute[Any] = DefinitionAttribute()
+    migrate: DefinitionAttribute[
         Callable[[dict[str, Any]], Mapping[str, Any]] | None
-    ]()
-    run_options = DefinitionAttribute[Mapping[str, Any]]()
-    once = DefinitionAttribute[RunIdentity | None]()
+    ] = DefinitionAttribute()
+    run_options: DefinitionAttribute[Mapping[str, Any]] = DefinitionAttribute()
+    once: DefinitionAttribute[RunIdentity | None] = DefinitionAttribute()
 
     def __init__(self, **parts: Unpack[GraphParts]) -> None:
         arguments: dict[str, Any] = dict(parts)
@@ -669,10 +647,25 @@ class Pregel:
             self._merged(config, settings), xray=xray, limit=limit
         )
 
-    aget_state = _off_loop(get_state)
-    aupdate_state = _off_loop(update_state)
-    abulk_update_state = _off_loop(bulk_update_state)
-    aget_run = _off_loop(get_run)
+    @async_form(get_state)
+    async def aget_state(self, *args: Any, **kwargs: Any) -> Any:
+        """`get_state`, without blocking the event loop."""
+        return await elsewhere(self.get_state, *args, **kwargs)
+
+    @async_form(update_state)
+    async def aupdate_state(self, *args: Any, **kwargs: Any) -> Any:
+        """`update_state`, without blocking the event loop."""
+        return await elsewhere(self.update_state, *args, **kwargs)
+
+    @async_form(bulk_update_state)
+    async def abulk_update_state(self, *args: Any, **kwargs: Any) -> Any:
+        """`bulk_update_state`, without blocking the event loop."""
+        return await elsewhere(self.bulk_update_state, *args, **kwargs)
+
+    @async_form(get_run)
+    async def aget_run(self, *args: Any, **kwargs: Any) -> Any:
+        """`get_run`, without blocking the event loop."""
+        return await elsewhere(self.get_run, *args, **kwargs)
 
     # ------------------------------------------------------------ nodes and edges
 
@@ -722,7 +715,10 @@ class Pregel:
         for item in self.get_subgraphs(namespace=namespace, recurse=recurse):
             yield item
 
-    aget_graph = _off_loop(get_graph)
+    @async_form(get_graph)
+    async def aget_graph(self, *args: Any, **kwargs: Any) -> Any:
+        """`get_graph`, without blocking the event loop."""
+        return await elsewhere(self.get_graph, *args, **kwargs)
 
     @property
     def program(self) -> Program:
@@ -804,8 +800,15 @@ class Pregel:
         """
         return self.schemas.output_model()
 
-    input_schema = property(get_input_schema)
-    output_schema = property(get_output_schema)
+    @property
+    def input_schema(self) -> Any:
+        """The same as `get_input_schema`."""
+        return self.get_input_schema()
+
+    @property
+    def output_schema(self) -> Any:
+        """The same as `get_output_schema`."""
+        return self.get_output_schema()
 
     # ------------------------------------------------------------ shared results
 
@@ -817,4 +820,7 @@ class Pregel:
         """
         self.definition.clear_cache(nodes)
 
-    aclear_cache = _off_loop(clear_cache)
+    @async_form(clear_cache)
+    async def aclear_cache(self, *args: Any, **kwargs: Any) -> Any:
+        """`clear_cache`, without blocking the event loop."""
+        return await elsewhere(self.clear_cache, *args, **kwargs)

@@ -80,7 +80,8 @@ class CopyingCodec(ValueCodec):
     """
 
     def __init__(self) -> None:
-        self.fields_of = self.record_of = tuple
+        self.fields_of: Callable[[Any], Any] = tuple
+        self.record_of: Callable[[Any], Any] = tuple
 
     def load_renames_with(self, load: object) -> None:
         """Do nothing, because a copied value refers to its class, not to a name."""

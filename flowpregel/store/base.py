@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from functools import wraps
 from typing import (
     Any,
     ClassVar,
-    Concatenate,
     Final,
     Literal,
     NamedTuple,
@@ -22,6 +20,7 @@ from typing import (
     cast,
 )
 
+from flowpregel._async_forms import async_form
 from flowpregel._pickling.process_bound import ProcessBound
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
 
@@ -164,30 +163,6 @@ Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
 
 
-def _async_form(
-    method: Callable[Concatenate[Any, Parameters], Answer],
-) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Answer]]:
-    """Return a coroutine function that calls *method* and blocks no event loop."""
-
-    async def call(
-        self: Any, /, *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Answer:
-        function: Callable[Parameters, Answer] = getattr(self, method.__name__)
-        if self.answers_at_once:
-            return function(*args, **kwargs)
-        # asyncio is imported only here, because its import takes 44 ms. If the caller
-        # runs on an event loop, asyncio has already been imported.
-        import asyncio  # noqa: PLC0415
-
-        return await asyncio.to_thread(function, *args, **kwargs)
-
-    # With `updated=()`, the attributes of *method* are left out: the attributes of
-    # `batch` mark it as abstract, and `abatch` must not be abstract too.
-    wraps(method, updated=())(call).__name__ = f"a{method.__name__}"
-    call.__doc__ = f"Call `{method.__name__}` without blocking the event loop."
-    return call
-
-
 class BaseStore(ProcessBound, ABC):
     """A store of dicts under a namespace (a tuple of labels) and a key.
 
@@ -212,7 +187,10 @@ class BaseStore(ProcessBound, ABC):
             ConfigurationError: An operation is invalid; then none is performed.
         """
 
-    abatch = _async_form(batch)
+    @async_form(batch)
+    async def abatch(self, *args: Any, **kwargs: Any) -> Any:
+        """`batch`, without blocking the event loop."""
+        return await self._off_loop(self.batch, *args, **kwargs)
 
     def get(
         self,
@@ -354,11 +332,45 @@ class BaseStore(ProcessBound, ABC):
         )
         return cast("list[tuple[str, ...]]", self.batch([op])[0])
 
-    aget = _async_form(get)
-    asearch = _async_form(search)
-    aput = _async_form(put)
-    adelete = _async_form(delete)
-    alist_namespaces = _async_form(list_namespaces)
+    @async_form(get)
+    async def aget(self, *args: Any, **kwargs: Any) -> Any:
+        """`get`, without blocking the event loop."""
+        return await self._off_loop(self.get, *args, **kwargs)
+
+    @async_form(search)
+    async def asearch(self, *args: Any, **kwargs: Any) -> Any:
+        """`search`, without blocking the event loop."""
+        return await self._off_loop(self.search, *args, **kwargs)
+
+    @async_form(put)
+    async def aput(self, *args: Any, **kwargs: Any) -> Any:
+        """`put`, without blocking the event loop."""
+        return await self._off_loop(self.put, *args, **kwargs)
+
+    @async_form(delete)
+    async def adelete(self, *args: Any, **kwargs: Any) -> Any:
+        """`delete`, without blocking the event loop."""
+        return await self._off_loop(self.delete, *args, **kwargs)
+
+    @async_form(list_namespaces)
+    async def alist_namespaces(self, *args: Any, **kwargs: Any) -> Any:
+        """`list_namespaces`, without blocking the event loop."""
+        return await self._off_loop(self.list_namespaces, *args, **kwargs)
+
+    async def _off_loop(
+        self,
+        method: Callable[Parameters, Answer],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Answer:
+        """Call *method* where it does not block the event loop."""
+        if self.answers_at_once:
+            return method(*args, **kwargs)
+        # asyncio is imported only here, because its import takes 44 ms. If the caller
+        # runs on an event loop, asyncio has already been imported.
+        import asyncio  # noqa: PLC0415
+
+        return await asyncio.to_thread(method, *args, **kwargs)
 
 
 def _labels(namespace: Any) -> Any:

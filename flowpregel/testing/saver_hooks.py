@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -41,7 +41,7 @@ class Timeline:
     newest checkpoint of this line.
     """
 
-    clock = 1_700_000_000_000_000_000
+    clock: ClassVar[int] = 1_700_000_000_000_000_000
 
     def __init__(self, saver: Saver, thread_id: str, namespace: str = "") -> None:
         self.saver = saver

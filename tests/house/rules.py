@@ -252,11 +252,18 @@ def complex_function(source: Source) -> Iterator[str]:
 
 
 def large_record(source: Source) -> Iterator[str]:
-    """Yield mutable classes with more than 12 annotated fields."""
+    """Yield mutable classes with more than 12 annotated fields.
+
+    A descriptor (``name: Descriptor[int] = Descriptor()``) is no field, because its
+    value is stored elsewhere.
+    """
     for node in source.nodes:
         if not isinstance(node, ast.ClassDef):
             continue
-        fields = sum(isinstance(statement, ast.AnnAssign) for statement in node.body)
+        fields = sum(
+            isinstance(statement, ast.AnnAssign) and not _is_descriptor(statement)
+            for statement in node.body
+        )
         bases = {ast.unparse(base) for base in node.bases}
         is_frozen = any("frozen" in ast.unparse(item) for item in node.decorator_list)
         # A `TypedDict` that extends another one is known by its keyword.
@@ -266,6 +273,17 @@ def large_record(source: Source) -> Iterator[str]:
         is_mutable = not (is_frozen or is_dict or "NamedTuple" in bases)
         if fields > FIELDS and is_mutable:
             yield f"{source.name}:{node.lineno} {node.name}: {fields} fields"
+
+
+def _is_descriptor(field: ast.AnnAssign) -> bool:
+    """Return whether a field's value is a new object of the class it is annotated
+    with.
+    """
+    return (
+        isinstance(field.annotation, ast.Subscript)
+        and isinstance(field.value, ast.Call)
+        and ast.unparse(field.annotation.value) == ast.unparse(field.value.func)
+    )
 
 
 def clause_docstring(source: Source) -> Iterator[str]:

@@ -3,7 +3,7 @@
 * The section `Example` gets the plural name under which griffe renders code.
 * Each of several arguments that share one description (`args, kwargs: ...`) gets a line
   of its own.
-* `aget = async_form(get)` is an async method with the parameters of `get`.
+* A method with the decorator `@async_form(get)` has the parameters of `get`.
 * `LMDBSaver = LMDBSaverAdapter` is that class under its public name.
 """
 
@@ -16,7 +16,6 @@ from griffe import (
     Alias,
     Attribute,
     Class,
-    Docstring,
     Extension,
     Function,
     Module,
@@ -26,7 +25,7 @@ from griffe import (
 _EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)
 _SHARED = re.compile(r"^( *)([*\w]+(?:, [*\w]+)+): (.+(?:\n\1 +.+)*)", re.MULTILINE)
 _SECTION = re.compile(r"^( *)Args:\n((?:\1 +.*\n?|\n)+)", re.MULTILINE)
-_ASYNC_FORM = re.compile(r"_?(?:async_form|off_loop)\((\w+)\)")
+_ASYNC_FORM = re.compile(r"async_form\((\w+)\)")
 
 
 def _separate(arguments: re.Match[str]) -> str:
@@ -40,14 +39,12 @@ def google_style(text: str) -> str:
     return _EXAMPLE.sub(r"\1Examples:", text)
 
 
-def async_method(name: str, method: Function) -> Function:
-    """Return the async form of a method, as `async_form` makes it."""
-    text = f"`{method.name}`, without blocking the event loop."
-    form = Function(name, parameters=method.parameters, returns=method.returns)
-    form.docstring = Docstring(text, parent=form)
-    form.labels.add("async")
-    form.lineno, form.endlineno = method.lineno, method.endlineno
-    return form
+def synchronous(form: Function) -> str | None:
+    """Return the name of the method of which *form* is the async form, or None."""
+    for decorator in form.decorators:
+        if found := _ASYNC_FORM.fullmatch(str(decorator.value)):
+            return found[1]
+    return None
 
 
 class PlainPackage(Extension):
@@ -59,13 +56,14 @@ class PlainPackage(Extension):
             obj.docstring.value = google_style(obj.docstring.value)
 
     def on_class_members(self, *, cls: Class, **_: Any) -> None:
-        """Replace the attributes of *cls* that are async forms of its methods."""
-        for name, member in list(cls.members.items()):
-            if not isinstance(member, Attribute):
+        """Give the async forms among the methods of *cls* their parameters."""
+        for form in cls.members.values():
+            if not isinstance(form, Function):
                 continue
-            found = _ASYNC_FORM.fullmatch(str(member.value))
-            if found and isinstance(method := cls.members.get(found[1]), Function):
-                cls.set_member(name, async_method(name, method))
+            method = cls.members.get(synchronous(form) or "")
+            if isinstance(method, Function):
+                form.parameters = method.parameters
+                form.returns = method.returns
 
     def on_module_members(self, *, mod: Module, **_: Any) -> None:
         """Replace the variables of *mod* that are second names of its classes."""

@@ -25,7 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from pickle import PickleBuffer
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task, TaskOrigin
@@ -145,7 +145,7 @@ class RemotePoolHost(ProcessExecutor):
         size: The number of tasks that run at once.
     """
 
-    pool_class = RelayWorkerPool
+    pool_class: ClassVar[type[Pool]] = RelayWorkerPool
 
     def __init__(self, size: int) -> None:
         super().__init__(size)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 try:
     from langchain_core.messages.tool import ToolOutputMixin
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "flowpregel.plugins.langchain needs langchain-core, which is not installed; "
         "get it with: pip install 'flowpregel[langchain]'"
-    ) from error
+    ) from _error
 
 from flowpregel.plugins.langchain.agent import AgentState, create_react_agent
 from flowpregel.plugins.langchain.messages import MessagesState

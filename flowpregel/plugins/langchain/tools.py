@@ -114,7 +114,7 @@ class ToolNode(Runnable[Any, Any]):
         handle_tool_errors: Handling = ValidationError,
         messages_key: str = "messages",
     ) -> None:
-        self.name = name
+        self.name: str = name
         self.tools_by_name: dict[str, BaseTool] = {}
         self._markers: dict[str, dict[str, Any]] = {}
         for candidate in tools:

@@ -7,13 +7,17 @@ LangGraph, which has to be installed.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, get_checkpoint_metadata
 
+from flowpregel.checkpoint.base import Address, Batch, Saved
 from flowpregel.checkpoint.base import BaseCheckpointSaver as OurSaver
-from flowpregel.checkpoint.langgraph_methods import LangGraphMethods, async_form
+from flowpregel.checkpoint.langgraph_methods import (
+    LangGraphMethods,
+    async_form,
+)
 
 
 class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[misc]
@@ -37,10 +41,10 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
     def __init__(self, saver: OurSaver) -> None:
         super().__init__()
         self.saver = saver
-        self.load = saver.load
-        self.history = saver.history
-        self.commit = saver.commit
-        self.namespaces = saver.namespaces
+        self.load: Callable[[Address], Saved | None] = saver.load
+        self.history: Callable[..., Iterator[Saved]] = saver.history
+        self.commit: Callable[[Sequence[Batch]], None] = saver.commit
+        self.namespaces: Callable[..., Iterator[Address]] = saver.namespaces
 
     @property
     def commits_at_once(self) -> bool:  # type: ignore[override]
@@ -84,10 +88,25 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
     # LangGraph looks these methods up on the class, so they are set as attributes of
     # the class.
 
-    adelete_thread: Any = async_form(delete_thread)
-    adelete_for_runs: Any = async_form(delete_for_runs)
-    acopy_thread: Any = async_form(copy_thread)
-    aprune: Any = async_form(prune)
+    @async_form(delete_thread)
+    async def adelete_thread(self, *args: Any, **kwargs: Any) -> Any:
+        """`delete_thread`, without blocking the event loop."""
+        return await self._off_loop(self.delete_thread, *args, **kwargs)
+
+    @async_form(delete_for_runs)
+    async def adelete_for_runs(self, *args: Any, **kwargs: Any) -> Any:
+        """`delete_for_runs`, without blocking the event loop."""
+        return await self._off_loop(self.delete_for_runs, *args, **kwargs)
+
+    @async_form(copy_thread)
+    async def acopy_thread(self, *args: Any, **kwargs: Any) -> Any:
+        """`copy_thread`, without blocking the event loop."""
+        return await self._off_loop(self.copy_thread, *args, **kwargs)
+
+    @async_form(prune)
+    async def aprune(self, *args: Any, **kwargs: Any) -> Any:
+        """`prune`, without blocking the event loop."""
+        return await self._off_loop(self.prune, *args, **kwargs)
 
 
 class LMDBSaverAdapter(SaverAdapter):

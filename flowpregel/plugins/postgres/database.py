@@ -61,10 +61,10 @@ from flowpregel.storage import (
 try:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
-except ImportError as error:
+except ImportError as _error:
     raise ConfigurationError(
-        f"PostgreSQL needs the package psycopg ({error}); install flowpregel[postgres]"
-    ) from error
+        f"PostgreSQL needs the package psycopg ({_error}); install flowpregel[postgres]"
+    ) from _error
 
 ENGINES = ("postgresql", "0.9")
 """The name of this engine in a header, and its earlier name."""

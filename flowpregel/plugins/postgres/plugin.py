@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from flowpregel.cache.base import BaseCache
 from flowpregel.plugins import StorePlugin
 from flowpregel.plugins.postgres.cache import PostgresCache
@@ -13,8 +15,12 @@ from flowpregel.storage import Codec, StoreOptions
 class PostgresPlugin(StorePlugin):
     """The stores in PostgreSQL: ``postgresql://user@host/database``."""
 
-    example = "postgresql://user@host/database"
-    classes = ("PostgresSaver", "PostgresStore", "PostgresCache")
+    example: ClassVar[str] = "postgresql://user@host/database"
+    classes: ClassVar[tuple[str, ...]] = (
+        "PostgresSaver",
+        "PostgresStore",
+        "PostgresCache",
+    )
 
     def open_saver(
         self,

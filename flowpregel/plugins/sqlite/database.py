@@ -279,10 +279,11 @@ class SQLiteDatabase:
         """
         with our_errors(self.path, self._timeout):
             record = self._first_connection()
-        header, self.seal = keys.accepted_header(
+        header, seal = keys.accepted_header(
             record, self.path, self._options, readonly=self.readonly
         )
-        return header.key == self.seal.id
+        self.seal = seal
+        return header.key == seal.id
 
     def _create(self) -> None:
         if self.readonly:

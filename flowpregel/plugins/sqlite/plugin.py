@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from typing import ClassVar
 
 from flowpregel.plugins import StoreCheck, StorePlugin
 from flowpregel.plugins.sqlite import files
@@ -20,8 +21,8 @@ _LEAST_DISK = 256 << 20
 class SQLitePlugin(StorePlugin):
     """The stores in SQLite: ``sqlite:///runs.db``."""
 
-    example = files.EXAMPLE
-    classes = ("SQLiteSaver", "SQLiteStore", "SQLiteCache")
+    example: ClassVar[str] = files.EXAMPLE
+    classes: ClassVar[tuple[str, ...]] = ("SQLiteSaver", "SQLiteStore", "SQLiteCache")
 
     def open_saver(
         self,

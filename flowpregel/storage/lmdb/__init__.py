@@ -7,9 +7,9 @@ from flowpregel.errors import ConfigurationError
 # runs where there is no package `lmdb`.
 try:
     import lmdb as lmdb
-except ImportError as error:
+except ImportError as _error:
     raise ConfigurationError(
-        f"a store in a folder needs the package lmdb ({error}); install lmdb (if there "
-        "is no wheel for this Python, pip needs a C compiler), or use a SQLite "
+        f"a store in a folder needs the package lmdb ({_error}); install lmdb (if "
+        "there is no wheel for this Python, pip needs a C compiler), or use a SQLite "
         "database: 'sqlite:///runs.db'"
-    ) from error
+    ) from _error

@@ -86,11 +86,12 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
     def __init__(self, pool: TaskPool, room: int) -> None:
         self._pool = pool
-        self.room = room
+        self.room: int | None = room
         self._numbers = count(1)
         self._open: set[PoolFuture] = set()
         """The futures of the plain function calls that have not ended."""
-        self.is_closed = self._is_shut_down = False
+        self.is_closed: bool = False
+        self._is_shut_down = False
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -197,7 +198,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             # thread belong to the parent.
             return
         with self._lock:
-            is_first, self.is_closed = not self.is_closed, True
+            is_first = not self.is_closed
+            self.is_closed = True
         if is_first:
             self._pool.loop.call(self._pool.close)
         self._conclude(self._release)
@@ -524,7 +526,9 @@ class ProcessExecutor(PoolExecutor):
         )
         super().__init__(self.pool_class(settings), _ROOM * size)
         named_limits = _items_outside(OF_THE_MACHINE, amounts)
-        self.shared_limits = SharedLimits(named_limits, settings.limits_folder)
+        self.shared_limits: SharedLimits | None = SharedLimits(
+            named_limits, settings.limits_folder
+        )
         _pools.add(self._pool)
 
 

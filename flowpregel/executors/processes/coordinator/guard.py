@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flowpregel.executors.processes.wire import guard_process
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from subprocess import Popen
 
 
@@ -22,7 +23,7 @@ class Guard:
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
         name = os.urandom(8).hex()
-        self.tags = (f"{name}.{number}" for number in count(1))
+        self.tags: Iterator[str] = (f"{name}.{number}" for number in count(1))
         """The tags of the workers that will be started."""
 
     def add(self, pid: int, tag: str) -> None:

@@ -83,14 +83,16 @@ class Pool(TaskPool):
             settings, Arena(settings.shared_limit // 2, segments=segments_for(2))
         )
         self.workers: set[WorkerProcess] = set()
-        self.handlers |= {
-            protocol.READY: self._on_ready,
-            protocol.FAILED: self._on_failed,
-            protocol.RETURNED: self._on_returned,
-            protocol.SPOILED: self._on_spoiled,
-            protocol.REFUSED: self._on_refused,
-            protocol.LEFT: _on_contexts_left,
-        }
+        self.handlers.update(
+            {
+                protocol.READY: self._on_ready,
+                protocol.FAILED: self._on_failed,
+                protocol.RETURNED: self._on_returned,
+                protocol.SPOILED: self._on_spoiled,
+                protocol.REFUSED: self._on_refused,
+                protocol.LEFT: _on_contexts_left,
+            }
+        )
         self._numbers = count(1)
         self._batch = LARGEST_BATCH
         if settings.worker_max_tasks is not None or settings.worker_max_rss is not None:

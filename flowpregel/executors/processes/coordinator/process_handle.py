@@ -62,21 +62,26 @@ class WorkerConnections:
 
     def __init__(self, settings: PoolSettings, far: ExitStack) -> None:
         with ExitStack() as near:
-            self.link, far_link = _socket_pair(near, far)
+            link, far_link = _socket_pair(near, far)
+            self.link: socket.socket = link
             fd_socket, far_fd_socket = _socket_pair(near, far)
             fd_socket.setblocking(False)
-            self.fd_socket = FdSocket(fd_socket)
-            self.stdout, far_stdout = _pipe(near, far)
-            self.stderr, far_stderr = _pipe(near, far)
+            self.fd_socket: FdSocket = FdSocket(fd_socket)
+            stdout, far_stdout = _pipe(near, far)
+            self.stdout: int = stdout
+            stderr, far_stderr = _pipe(near, far)
+            self.stderr: int = stderr
             # Both processes read from this pipe: the worker to begin a task, and the
             # coordinator to take a task back. The process that reads a task's token has
             # the task.
-            self.tokens, self.tokens_write = _pipe(near, near)
+            tokens, tokens_write = _pipe(near, near)
+            self.tokens: int = tokens
+            self.tokens_write: int = tokens_write
             memory = new_shared_file(protocol.STATUS_SIZE)
             far.callback(os.close, memory)
-            self.status = protocol.map_status(memory)
-            self.magic = int.from_bytes(os.urandom(4), "little")
-            self.setup = WorkerSetup(
+            self.status: memoryview = protocol.map_status(memory)
+            self.magic: int = int.from_bytes(os.urandom(4), "little")
+            self.setup: WorkerSetup = WorkerSetup(
                 link=InheritedFd(far_link.fileno()),
                 fd_socket=InheritedFd(far_fd_socket.fileno()),
                 status=InheritedFd(memory),

@@ -29,7 +29,11 @@ from flowpregel.executors.processes.coordinator.assign import (
 )
 from flowpregel.executors.processes.coordinator.guard import Guard
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
-from flowpregel.executors.processes.coordinator.process_handle import start_process
+from flowpregel.executors.processes.coordinator.process_handle import (
+    ProcessHandle,
+    WorkerConnections,
+    start_process,
+)
 from flowpregel.executors.processes.coordinator.side_threads import WorkerOutput
 from flowpregel.executors.processes.coordinator.worker_life import (
     NEXT_STATE,
@@ -93,11 +97,11 @@ class WorkerProcess:
     """
 
     host: ClassVar[str] = HOST
-    is_spoiled = False
+    is_spoiled: bool = False
     """True if the worker begins no more tasks, because a task changed its process
     irreversibly.
     """
-    served = 0
+    served: int = 0
     """The number of tasks that were sent to the worker and not taken back."""
 
     def __init__(
@@ -117,8 +121,10 @@ class WorkerProcess:
         while it was idle, or ended a task.
         """
         self.sent: SentToWorker = SentToWorker()
-        self.process, self.connections = start_process(settings, guard, self.launch)
-        self.pid: int = self.process.pid
+        process, connections = start_process(settings, guard, self.launch)
+        self.process: ProcessHandle = process
+        self.connections: WorkerConnections = connections
+        self.pid: int = process.pid
         self.reader: BufferReader = BufferReader(self.connections.fd_socket)
         self.link: CoordinatorLink = CoordinatorLink(
             self, loop, self.connections, handlers

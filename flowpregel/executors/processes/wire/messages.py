@@ -327,7 +327,9 @@ class PackedOutcome:
         self.is_of_cancelled: bool = data[at] == _CANCELLED
         """True if the error is a `TaskCancelled`, because the call was cancelled."""
         self._kind = Raised if self.is_of_cancelled else _OUTCOMES[data[at]]
-        self._parts, self.is_plain = serialization.read_message(data, open_ref, at + 1)
+        parts, is_plain = serialization.read_message(data, open_ref, at + 1)
+        self._parts = parts
+        self.is_plain: bool = is_plain
 
     @property
     def is_failure(self) -> bool:

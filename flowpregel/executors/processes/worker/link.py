@@ -47,6 +47,7 @@ from functools import partial
 from itertools import count
 from typing import Any, ClassVar
 
+from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.records import Withdrawn
 from flowpregel.context import Job
 from flowpregel.executors.calls import CallFuture
@@ -96,7 +97,7 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
         settled = CallFuture[Any]()
         try:
             settled.settle(packed.read())
-            self.items = settled.items
+            self.items: ItemOutcomes | None = settled.items
             # The timeout is 0, because an outcome may leave the future pending, and the
             # caller must not be blocked forever.
             error = settled.exception(0)

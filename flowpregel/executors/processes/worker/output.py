@@ -47,7 +47,7 @@ class StdoutForwarder(io.RawIOBase):
         self._link = link
         self._fd = fd
         self._lock = threading.RLock()
-        self.line = b""
+        self.line: bytes = b""
         """The beginning of a line that has not ended."""
 
     def write(self, data: Any) -> int:
@@ -56,14 +56,16 @@ class StdoutForwarder(io.RawIOBase):
             self.line += bytes(data)
             if b"\n" in self.line or len(self.line) > _LONGEST_LINE:
                 end = self.line.rfind(b"\n") + 1 or len(self.line)
-                whole, self.line = self.line[:end], self.line[end:]
+                whole = self.line[:end]
+                self.line = self.line[end:]
                 self._send(whole)
         return len(data)
 
     def flush(self) -> None:
         """Send the unfinished line."""
         with self._lock:
-            rest, self.line = self.line, b""
+            rest = self.line
+            self.line = b""
             if rest:
                 self._send(rest)
 
