@@ -168,8 +168,7 @@ class UnansweredError(_DetailedError):
             question_option = " --id ID"
         text = (
             f"the run {self.thread_id!r} is waiting for an answer: {questions}. "
-            f"Answer with {self.flow}.invoke(Command(resume={answer}), "
-            f"thread_id={self.thread_id!r})"
+            f"Answer with {self.flow}.answer({answer}, id={self.thread_id!r})"
         )
         if self.store:
             run_id = shlex.quote(self.thread_id)

@@ -36,6 +36,7 @@ from typing import (
     overload,
 )
 
+from flowpregel._core.commands import Command
 from flowpregel._entry_points import NOTEBOOKS, load_plugins
 from flowpregel._inspection.dry_replay import DryRun
 from flowpregel._interrupts import defer_interrupts, on_sigterm
@@ -88,6 +89,8 @@ RUN_OPTIONS: Final[Mapping[str, Any]] = {
 """The options of a run and their defaults. They are passed among the arguments of the
 workflow.
 """
+_OF_INPUT: Final = ("id", "adopt", "again")
+"""The options that tell a run what its arguments are for, so an answer has none."""
 _INSTEAD: Final[Mapping[str, str]] = {
     "map": (
         "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in "
@@ -441,6 +444,76 @@ class Flow(Pregel, Generic[P, R]):
             return RunHandle(self._new_run(args, kwargs, stream_mode=_EVENTS))
 
         return self._with_signature(start, return_annotation=RunHandle)
+
+    def answer(self, value: Any, *, id: str, **options: Unpack[RunOptions]) -> R:
+        """Answer the question of a run, resume the run, and return its result.
+
+        Args:
+            value: The answer, which `interrupt` returns to the code that asks. If the
+                run asks several questions, a dict of answers by the ids of the
+                questions; questions without an answer in the dict stay open.
+            id: The id of the run.
+            options: The options of `run`, without ``adopt`` and ``again``.
+
+        Raises:
+            UnknownInterruptError: The run asks no question, or none with such an id;
+                or it asks several, and *value* has no ids.
+            UnansweredError: The run waits for the answer to another question.
+            Exception: Any other error of `run`.
+
+        Example:
+            >>> from flowpregel import InMemorySaver, interrupt
+            >>> from flowpregel.errors import UnansweredError
+            >>> from flowpregel.func import entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def publish(text: str) -> str:
+            ...     return f"{text} [{interrupt('publish it?')}]"
+            >>> try:
+            ...     publish.run("An essay.", id="essay")
+            ... except UnansweredError as waiting:
+            ...     print(waiting.interrupts[0].value)
+            publish it?
+            >>> publish.answer("yes", id="essay")
+            'An essay. [yes]'
+        """
+        with UsersFrames(), defer_interrupts():
+            run = self._answered_run(value, id, options)
+            for _ in run.items():
+                pass
+            result: R = _result_of(run)
+            return result
+
+    async def aanswer(self, value: Any, *, id: str, **options: Unpack[RunOptions]) -> R:
+        """`answer`, on the running event loop.
+
+        Args:
+            value, id, options: The arguments of `answer`.
+
+        Raises:
+            Exception: As `answer` does.
+        """
+        with UsersFrames():
+            run = self._answered_run(value, id, options)
+            async for _ in run.aitems():
+                pass
+            result: R = _result_of(run)
+            return result
+
+    def _answered_run(
+        self, value: Any, run_id: str, options: Mapping[str, Any]
+    ) -> GraphRun:
+        """Return the run that *value* resumes as an answer."""
+        if self.checkpointer is None:
+            raise _no_checkpointer(f"{self.name}.answer(..., id={run_id!r})")
+        settings = {**RUN_OPTIONS, **self.run_options, **self.preset_options}
+        for name in _OF_INPUT:
+            del settings[name]
+        for name, option in options.items():
+            if name not in settings:
+                raise TypeError(no_such_option("an answer", name, settings))
+            settings[name] = option
+        settings["thread_id"] = run_id
+        return GraphRun(self, Command(resume=value), None, settings)
 
     def _with_signature(self, method: Any, **changes: Any) -> RunMethod[P, Any]:
         """Return *method* with the docstring of the property, and the signature of the

@@ -71,6 +71,7 @@ async def use() -> None:
     assert_type(await study.arun([1]), float)
     assert_type(await flow.arun(1, id="1"), int)
     assert_type(flow.run(1), int)
+    assert_type(flow.answer("yes", id="a"), int)
     assert_type(study.start([1], id="1"), RunHandle[float])
     assert_type(study.start([1]).result(timeout=1), float)
     assert_type(study.plan([1], id="1"), DryRun)

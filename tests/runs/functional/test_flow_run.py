@@ -368,7 +368,7 @@ def test_a_run_that_waits_for_an_answer_says_so(drive: Any, saver: Any) -> None:
 
     for _ in "ab":
         with pytest.raises(
-            UnansweredError, match=r"'delete it\?'.*Command\(resume"
+            UnansweredError, match=r"'delete it\?'.*flow\.answer\("
         ) as caught:
             run(drive, flow, 1, id="1")
     assert ["delete it?"] == [each.value for each in caught.value.interrupts]
@@ -394,11 +394,11 @@ def test_an_unanswered_run_shows_each_way_to_answer(store: LMDBSaver) -> None:
         review.run(2, id="c")
 
     command = f"flowpregel answer 'a b' ANSWER --store {store.path}"
-    assert "review.invoke(Command(resume=...), thread_id='a b')" in str(one.value)
+    assert "review.answer(..., id='a b')" in str(one.value)
     assert command in str(one.value)
     first, second = two.value.interrupts
     answers = f"{{{first.id!r}: ..., {second.id!r}: ...}}"
-    assert f"review.invoke(Command(resume={answers}), thread_id='c')" in str(two.value)
+    assert f"review.answer({answers}, id='c')" in str(two.value)
     assert "answer c ANSWER --id ID --store" in str(two.value)
 
 
