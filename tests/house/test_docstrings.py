@@ -17,10 +17,12 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, is_typeddict
+from typing import Any, Protocol, is_typeddict
 
 import pytest
 
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.graph import StateGraph
 from tests.house.test_public_names import BUILT
 
 LIST = Path(__file__).with_name("undocumented.toml")
@@ -140,17 +142,88 @@ def unnamed_parameters(target: Any, owner: type | None) -> list[str]:
 
 
 def lacks_example(target: Any, owner: type | None) -> bool:
-    """Return whether a class, or a function with arguments, has no example. Errors and
-    typed dicts need none: callers do not make them.
+    """Return whether a class, or a function with arguments, has no example, and is of
+    no kind that needs none.
     """
     if isinstance(target, PROPERTIES):
         return False
     if inspect.isclass(target):
-        if issubclass(target, BaseException) or is_typeddict(target):
+        if needs_no_example(target):
             return False
-    elif not parameters_of(target):
+    elif not parameters_of(target) or (owner and is_shown_elsewhere(target, owner)):
         return False
     return ">>>" not in docs_of(target, owner)
+
+
+FOR_PLUG_INS = (
+    "flowpregel._core.tracing",
+    "flowpregel._stores",
+    "flowpregel.checkpoint.layout",
+    "flowpregel.checkpoint.leases",
+    "flowpregel.executors.base",
+    "flowpregel.executors.cluster",
+    "flowpregel.executors.processes.coordinator.task_pool",
+    "flowpregel.plugins.langgraph",
+    "flowpregel.storage",
+)
+"""The modules whose classes are parts of plug-ins. The methods of such a class need no
+example: the library calls them, or a plug-in does in an order that only a whole plug-in
+shows. The pages *Write a store* and *Publish a plug-in* have whole ones, which run.
+"""
+
+
+def is_shown_elsewhere(method: Any, owner: type) -> bool:
+    """Return whether a method is used in the example of its class, or on a page about
+    plug-ins, or in classes that implement it.
+    """
+    return (
+        method.__module__.startswith(FOR_PLUG_INS)
+        or is_implemented(method.__name__, owner)
+        or is_in_class_example(method.__name__, owner)
+    )
+
+
+def needs_no_example(target: type) -> bool:
+    """Return whether a class is of a kind that needs no example.
+
+    Callers do not create errors and typed dicts. A record is a list of fields, and each
+    field is described; but callers write the policies, so these have examples. An
+    abstract class or a protocol has examples in the classes that implement it.
+    """
+    is_record = dataclasses.is_dataclass(target) or issubclass(target, tuple)
+    return (
+        issubclass(target, BaseException)
+        or is_typeddict(target)
+        or (is_record and target.__module__ != "flowpregel.policies")
+        or inspect.isabstract(target)
+        or is_protocol(target)
+    )
+
+
+def is_protocol(target: type) -> bool:
+    """Return whether a class is a protocol itself."""
+    return Protocol in target.__bases__
+
+
+def is_implemented(name: str, owner: type) -> bool:
+    """Return whether a method implements an abstract class or a protocol. The library
+    calls such methods, and callers seldom do.
+    """
+    return any(
+        getattr(vars(base).get(name), "__isabstractmethod__", False)
+        or (is_protocol(base) and name in vars(base))
+        for base in owner.__mro__
+    )
+
+
+def is_in_class_example(name: str, owner: type) -> bool:
+    """Return whether the example of a class calls or defines a method, or the sync form
+    of it.
+    """
+    docs = "\n".join(base.__doc__ or "" for base in owner.__mro__ if is_ours(base))
+    code = "\n".join(re.findall(r"(?m)^ *(?:>>>|\.\.\.)(.*)", docs))
+    forms = f"(?:{name}|{name.removeprefix('a')})" if name.startswith("a") else name
+    return re.search(rf"(?:\.|\bdef ){forms}\(", code) is not None
 
 
 def undescribed_fields(target: Any, _: type | None) -> list[str]:
@@ -219,6 +292,22 @@ def test_docstrings_are_complete(check: str) -> None:
 
     assert [] == sorted(found - listed), "describe these"
     assert [] == sorted(listed - found), f"remove these from {LIST.name}"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "is_shown"),
+    [
+        (StateGraph, "add_node", True),
+        (StateGraph, "add_sequence", False),
+        (LMDBSaver, "load", True),
+        (LMDBSaver, "prune", False),
+    ],
+)
+def test_only_some_methods_need_no_example_of_their_own(
+    owner: type, name: str, is_shown: bool
+) -> None:
+    """A method in the example of its class, or one that an abstract class demands."""
+    assert is_shown is is_shown_elsewhere(getattr(owner, name), owner)
 
 
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
