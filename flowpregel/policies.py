@@ -120,7 +120,13 @@ class RetryPolicy:
             )
 
     def matches(self, error: BaseException) -> bool:
-        """Return whether this policy applies to *error*."""
+        """Return whether this policy applies to *error*.
+
+        Example:
+            >>> policy = RetryPolicy(retry_on=ConnectionError)
+            >>> policy.matches(ConnectionError()), policy.matches(ValueError())
+            (True, False)
+        """
         if isinstance(self.retry_on, type | Sequence):
             kinds = (
                 self.retry_on
@@ -186,7 +192,14 @@ class TimeLimit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TimeoutPolicy:
-    """The time that a task may take, in seconds (numbers) or as a ``timedelta``."""
+    """The time that a task may take, in seconds (numbers) or as a ``timedelta``.
+
+    Example:
+        >>> from flowpregel import task
+        >>> @task(timeout=TimeoutPolicy(run_timeout=3600, idle_timeout=60))
+        ... def train(epochs: int) -> float:
+        ...     return 1 / epochs
+    """
 
     run_timeout: float | timedelta | None = None
     """The maximum duration of one attempt."""
@@ -218,6 +231,10 @@ class TimeoutPolicy:
     def coerce(cls, value: float | timedelta | Self | None) -> Self | None:
         """Return *value* as a policy, or None for None. Plain seconds are a
         *run_timeout*.
+
+        Example:
+            >>> TimeoutPolicy.coerce(60).run_timeout
+            60.0
         """
         if value is None or isinstance(value, cls):
             return value
@@ -233,6 +250,11 @@ class TimeoutPolicy:
         Args:
             began: The time at which the attempt began, in seconds on any clock.
             alive: The time of the attempt's last sign of life, on the same clock.
+
+        Example:
+            >>> policy = TimeoutPolicy(run_timeout=60, idle_timeout=10)
+            >>> policy.next_limit(began=0.0, alive=30.0).at
+            40.0
         """
         run_seconds = _seconds_of(self.run_timeout)
         idle_seconds = _seconds_of(self.idle_timeout)
@@ -248,7 +270,14 @@ def _seconds_of(timeout: Any) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CachePolicy:
-    """The sharing of a task's result with later tasks that have the same input."""
+    """The sharing of a task's result with later tasks that have the same input.
+
+    Example:
+        >>> from flowpregel import task
+        >>> @task(cache_policy=CachePolicy(key_func=str.lower, ttl=3600))
+        ... def look_up(word: str) -> str:
+        ...     return f"the entry of {word}"
+    """
 
     key_func: Callable[..., str | bytes] | None = None
     """A function that computes the key from the task's input. None means a digest of

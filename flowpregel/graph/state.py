@@ -180,6 +180,13 @@ class StateGraph(GraphSpec):
         Args:
             retry_policy, timeout: Defaults for all nodes, including error handlers.
             cache_policy, error_handler: Defaults for all nodes except error handlers.
+
+        Example:
+            >>> from flowpregel import RetryPolicy
+            >>> graph = StateGraph(dict)
+            >>> graph = graph.set_node_defaults(retry_policy=RetryPolicy(), timeout=60)
+            >>> sorted(graph.defaults)
+            ['retry_policy', 'timeout']
         """
         options = {
             "retry_policy": retry_policy,
@@ -205,6 +212,11 @@ class StateGraph(GraphSpec):
         Raises:
             ConfigurationError: The edge begins at `END` or ends at `START`, or an edge
                 from a list of nodes names a node that was not added before.
+
+        Example:
+            >>> graph = StateGraph(dict).add_node("load", dict).add_node("rank", dict)
+            >>> sorted(graph.add_edge(START, "load").add_edge("load", "rank").edges)
+            [('__start__', 'load'), ('load', 'rank')]
         """
         starts = (start_key,) if isinstance(start_key, str) else tuple(start_key)
         if END in starts:
@@ -250,6 +262,19 @@ class StateGraph(GraphSpec):
         Raises:
             ConfigurationError: *source* has a branch of this name, or *path* cannot be
                 called.
+
+        Example:
+            >>> from typing import TypedDict
+            >>> class State(TypedDict):
+            ...     count: int
+            >>> def add(state: State) -> dict:
+            ...     return {"count": state["count"] + 1}
+            >>> graph = StateGraph(State).add_node(add).add_edge(START, "add")
+            >>> def choose(state: State) -> str:
+            ...     return "add" if state["count"] < 3 else END
+            >>> graph = graph.add_conditional_edges("add", choose, ["add", END])
+            >>> graph.compile(executor="inline").invoke({"count": 0})
+            {'count': 3}
         """
         call_target_of(path)
         name = name_of(path)
@@ -275,6 +300,11 @@ class StateGraph(GraphSpec):
 
         Raises:
             ConfigurationError: *nodes* is empty, or a name is taken.
+
+        Example:
+            >>> graph = StateGraph(dict).add_sequence([("load", dict), ("rank", dict)])
+            >>> sorted(graph.nodes), sorted(graph.edges)
+            (['load', 'rank'], [('load', 'rank')])
         """
         if not nodes:
             raise ConfigurationError("Sequence requires at least one node.")
@@ -291,7 +321,13 @@ class StateGraph(GraphSpec):
         return self
 
     def set_entry_point(self, key: str) -> Self:
-        """Begin with the node *key*: ``add_edge(START, key)``."""
+        """Begin with the node *key*: ``add_edge(START, key)``.
+
+        Example:
+            >>> graph = StateGraph(dict).add_node("load", dict)
+            >>> sorted(graph.set_entry_point("load").edges)
+            [('__start__', 'load')]
+        """
         return self.add_edge(START, key)
 
     def set_conditional_entry_point(
@@ -301,11 +337,30 @@ class StateGraph(GraphSpec):
     ) -> Self:
         """Begin with the nodes that *path* returns: ``add_conditional_edges(START,
         ...)``.
+
+        Example:
+            >>> from typing import TypedDict
+            >>> class State(TypedDict):
+            ...     size: int
+            >>> graph = StateGraph(State).add_node("shrink", lambda state: {"size": 9})
+            >>> graph = graph.set_conditional_entry_point(
+            ...     lambda state: "shrink" if state["size"] > 9 else END,
+            ...     ["shrink", END],
+            ... )
+            >>> app = graph.compile(executor="inline")
+            >>> app.invoke({"size": 5}), app.invoke({"size": 50})
+            ({'size': 5}, {'size': 9})
         """
         return self.add_conditional_edges(START, path, path_map)
 
     def set_finish_point(self, key: str) -> Self:
-        """End after the node *key*: ``add_edge(key, END)``."""
+        """End after the node *key*: ``add_edge(key, END)``.
+
+        Example:
+            >>> graph = StateGraph(dict).add_node("rank", dict)
+            >>> sorted(graph.set_finish_point("rank").edges)
+            [('rank', '__end__')]
+        """
         return self.add_edge(key, END)
 
     # ------------------------------------------------------------ compilation

@@ -45,7 +45,12 @@ class ManagedValue(ABC, Generic[Value]):
 
 
 class IsLastStepManager(ManagedValue[bool]):
-    """True if the recursion limit allows no superstep after this one."""
+    """True if the recursion limit allows no superstep after this one.
+
+    Example:
+        >>> [IsLastStepManager.get(step, stop=25) for step in (23, 24)]
+        [False, True]
+    """
 
     @staticmethod
     def get(step: int, stop: int) -> bool:
@@ -54,7 +59,12 @@ class IsLastStepManager(ManagedValue[bool]):
 
 
 class RemainingStepsManager(ManagedValue[int]):
-    """The number of supersteps that the recursion limit allows, with this one."""
+    """The number of supersteps that the recursion limit allows, with this one.
+
+    Example:
+        >>> RemainingStepsManager.get(step=24, stop=25)
+        1
+    """
 
     @staticmethod
     def get(step: int, stop: int) -> int:
@@ -86,5 +96,10 @@ def managed_value(declared: Any) -> type[ManagedValue[Any]] | None:
 
 
 def is_managed_value(declared: Any) -> bool:
-    """Return whether *declared* is a managed value, or is annotated with one."""
+    """Return whether *declared* is a managed value, or is annotated with one.
+
+    Example:
+        >>> is_managed_value(RemainingSteps), is_managed_value(int)
+        (True, False)
+    """
     return managed_value(declared) is not None

@@ -263,6 +263,14 @@ class Pregel:
 
         Raises:
             ConfigurationError: A graph has no such attribute.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.copy({"name": "twice"}).name, double.name
+            ('twice', 'double')
         """
         clone = shallow_copy(self)
         # The copy gets a new definition, so that its program is compiled from the
@@ -279,7 +287,16 @@ class Pregel:
         config: Config | None = None,
         **settings: Any,
     ) -> Self:
-        """Return the graph with *config* and *settings* as defaults of every run."""
+        """Return the graph with *config* and *settings* as defaults of every run.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.with_config(tags=["nightly"]).config["tags"]
+            ['nightly']
+        """
         return self.copy({"config": self._merged(config, settings)})
 
     def _merged(
@@ -408,6 +425,15 @@ class Pregel:
             The payload of each event, or ``(mode, payload)`` if *stream_mode* is a
             list. With ``subgraphs=True`` each item is a tuple that begins with the
             namespace.
+
+        Example:
+            >>> from flowpregel import entrypoint, get_runtime
+            >>> @entrypoint()
+            ... def flow(number: int) -> int:
+            ...     get_runtime().stream_writer("half done")
+            ...     return 2 * number
+            >>> list(flow.stream(4, stream_mode=["custom", "updates"]))
+            [('custom', 'half done'), ('updates', {'flow': 8})]
         """
         return GraphRun(
             self,
@@ -448,6 +474,14 @@ class Pregel:
             return_exceptions: Whether to return the exception of a failed run in place
                 of the run's output, instead of raising it.
             keywords: As `invoke` takes them.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.batch([1, 2, 3])
+            [2, 4, 6]
         """
         # Imported here because few programs need it.
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
@@ -534,6 +568,16 @@ class Pregel:
 
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
+
+        Example:
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.run(4, id="1")
+            8
+            >>> double.get_state(thread_id="1").values
+            8
         """
         return self.threads.state(self._merged(config, settings), deep=subgraphs)
 
@@ -553,6 +597,17 @@ class Pregel:
             filter: Metadata values that a checkpoint must have to be included.
             before: The config of a checkpoint; only earlier checkpoints are included.
             limit: The maximum number of states.
+
+        Example:
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.run(4, id="1")
+            8
+            >>> history = double.get_state_history(thread_id="1")
+            >>> [state.metadata["step"] for state in history]
+            [0, -1]
         """
         history = self.threads.history(
             self._merged(config, settings), filter=filter, before=before, limit=limit
@@ -592,6 +647,24 @@ class Pregel:
 
         Raises:
             InvalidUpdateError: The update cannot be made; the message gives the reason.
+
+        Example:
+            >>> from typing import TypedDict
+            >>> from flowpregel import InMemorySaver
+            >>> from flowpregel.graph import START, StateGraph
+            >>> class State(TypedDict):
+            ...     count: int
+            >>> def add(state: State) -> dict:
+            ...     return {"count": state["count"] + 1}
+            >>> graph = StateGraph(State).add_node(add).add_edge(START, "add")
+            >>> app = graph.compile(InMemorySaver(), executor="inline")
+            >>> app.invoke({"count": 1}, thread_id="1")
+            {'count': 2}
+            >>> config = app.update_state(
+            ...     values={"count": 9}, as_node="add", thread_id="1"
+            ... )
+            >>> app.get_state(config).values
+            {'count': 9}
         """
         update = StateUpdate(values, as_node, task_id)
         return self.bulk_update_state(config, [[update]], **settings)
@@ -612,6 +685,17 @@ class Pregel:
         Raises:
             ConfigurationError: There is nothing to apply.
             InvalidUpdateError: An update cannot be made.
+
+        Example:
+            >>> from flowpregel.types import StateUpdate
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> updates = [[StateUpdate(4, "__input__")], [StateUpdate(9, "double")]]
+            >>> config = double.bulk_update_state({}, updates, thread_id="1")
+            >>> double.get_state(config).values
+            9
         """
         return self.threads.update(self._merged(config, settings), supersteps)
 
@@ -683,6 +767,18 @@ class Pregel:
             config: Not used; accepted because LangGraph's programs pass it.
             xray: Whether to draw nested graphs too. A number limits the depth of
                 nesting.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> print(double.get_graph().draw_ascii())
+            __start__
+              └─ __start__ ─> double
+            double
+              └─ __end__ ─> __end__
+            __end__
         """
         return self.drawing.graph(xray=xray)
 
@@ -702,6 +798,14 @@ class Pregel:
             namespace: The namespace, such as ``"outer|inner"``, of the only graph to
                 yield.
             recurse: Whether to yield the graphs nested in those graphs too.
+
+        Example:
+            >>> from flowpregel.graph import START, StateGraph
+            >>> inner = StateGraph(dict).add_node("load", dict).add_edge(START, "load")
+            >>> outer = StateGraph(dict).add_node("inner", inner.compile())
+            >>> app = outer.add_edge(START, "inner").compile()
+            >>> [namespace for namespace, graph in app.get_subgraphs()]
+            ['inner']
         """
         return self.definition.subgraphs(namespace=namespace, recurse=recurse)
 
@@ -781,7 +885,16 @@ class Pregel:
         self,
         config: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the JSON Schema of a run's output."""
+        """Return the JSON Schema of a run's output.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.get_output_jsonschema()
+            {'title': 'doubleOutput', 'type': 'integer'}
+        """
         return self.schemas.output_json()
 
     def get_context_jsonschema(self) -> dict[str, Any] | None:
@@ -791,12 +904,28 @@ class Pregel:
     def get_input_schema(self, config: Mapping[str, Any] | None = None) -> Any:
         """Return a pydantic model of a run's input, or the input's type if pydantic is
         not installed.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.get_input_schema().model_json_schema()
+            {'title': 'doubleInput', 'type': 'integer'}
         """
         return self.schemas.input_model()
 
     def get_output_schema(self, config: Mapping[str, Any] | None = None) -> Any:
         """Return a pydantic model of a run's output, or the output's type if pydantic
         is not installed.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.get_output_schema().model_json_schema()
+            {'title': 'doubleOutput', 'type': 'integer'}
         """
         return self.schemas.output_model()
 
@@ -817,6 +946,27 @@ class Pregel:
 
         Raises:
             ConfigurationError: The graph has no cache, or no such node.
+
+        Example:
+            >>> from typing import TypedDict
+            >>> from flowpregel.cache.memory import InMemoryCache
+            >>> from flowpregel.graph import START, StateGraph
+            >>> from flowpregel.policies import CachePolicy
+            >>> class State(TypedDict):
+            ...     count: int
+            >>> def add(state: State) -> dict:
+            ...     print("adding")
+            ...     return {"count": state["count"] + 1}
+            >>> graph = StateGraph(State).add_node(add, cache_policy=CachePolicy())
+            >>> graph = graph.add_edge(START, "add")
+            >>> app = graph.compile(cache=InMemoryCache(), executor="inline")
+            >>> app.invoke({"count": 1}), app.invoke({"count": 1})
+            adding
+            ({'count': 2}, {'count': 2})
+            >>> app.clear_cache(["add"])
+            >>> app.invoke({"count": 1})
+            adding
+            {'count': 2}
         """
         self.definition.clear_cache(nodes)
 

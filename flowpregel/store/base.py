@@ -239,6 +239,18 @@ class BaseStore(ProcessBound, ABC):
             limit: The greatest number of items.
             offset: The number of items to skip.
             refresh_ttl: The option of `get`, for each item that is returned.
+
+        Example:
+            >>> from flowpregel.store.memory import InMemoryStore
+            >>> store = InMemoryStore()
+            >>> store.put(("users", "ada"), "food", {"likes": "pizza", "since": 2020})
+            >>> store.put(("users", "bob"), "food", {"likes": "soup", "since": 2024})
+            >>> items = store.search(("users",), filter={"since": {"$gt": 2022}})
+            >>> [item.value["likes"] for item in items]
+            ['soup']
+            >>> items = store.search(("users",), query="who likes pizza?", limit=1)
+            >>> [item.namespace for item in items]
+            [('users', 'ada')]
         """
         op = SearchOp(
             _labels(namespace_prefix),
@@ -271,6 +283,14 @@ class BaseStore(ProcessBound, ABC):
 
         Raises:
             NotImplementedError: A *ttl* is given to a store that does not support it.
+
+        Example:
+            >>> from flowpregel.store.memory import InMemoryStore
+            >>> store = InMemoryStore()
+            >>> store.put(("users", "ada"), "food", {"likes": "pizza"})
+            >>> store.put(("users", "ada"), "food", {"likes": "soup"})
+            >>> store.get(("users", "ada"), "food").value
+            {'likes': 'soup'}
         """
         if isinstance(ttl, NotProvided):
             minutes = (self.ttl_config or {}).get("default_ttl")
@@ -298,7 +318,16 @@ class BaseStore(ProcessBound, ABC):
         )
 
     def delete(self, namespace: tuple[str, ...], key: str) -> None:
-        """Delete the item under *key*, if there is one."""
+        """Delete the item under *key*, if there is one.
+
+        Example:
+            >>> from flowpregel.store.memory import InMemoryStore
+            >>> store = InMemoryStore()
+            >>> store.put(("users", "ada"), "food", {"likes": "pizza"})
+            >>> store.delete(("users", "ada"), "food")
+            >>> store.get(("users", "ada"), "food") is None
+            True
+        """
         self.batch([PutOp(_labels(namespace), key, None)])
 
     def list_namespaces(
@@ -318,6 +347,14 @@ class BaseStore(ProcessBound, ABC):
             max_depth: The number of labels to which longer ones are cut.
             limit: The greatest number of namespaces.
             offset: The number of namespaces to skip.
+
+        Example:
+            >>> from flowpregel.store.memory import InMemoryStore
+            >>> store = InMemoryStore()
+            >>> for user in ("ada", "bob"):
+            ...     store.put(("users", user, "notes"), "1", {"text": "hello"})
+            >>> store.list_namespaces(prefix=("users",), max_depth=2)
+            [('users', 'ada'), ('users', 'bob')]
         """
         conditions = []
         if prefix:
