@@ -103,36 +103,32 @@ def with_entries(text: str) -> str:
 
 
 def _module_text(module: str) -> str:
-    loaded = _module_or_error(module)
-    if isinstance(loaded, ImportError):
-        return f"The module cannot be imported here: {loaded}\n"
-    return markdown_of(inspect.getdoc(loaded))
-
-
-def _module_or_error(module: str) -> Any:
-    """Return a module, or the error with which its import failed, since it may need a
-    package that is not installed.
-    """
     try:
-        return importlib.import_module(module)
+        return markdown_of(inspect.getdoc(importlib.import_module(module)))
     except ImportError as error:
-        return error
+        return _import_failure(error)
+
+
+def _import_failure(error: ImportError) -> str:
+    """Return the text for a name that needs a package that is not installed."""
+    return f"This cannot be imported here: {error}\n"
 
 
 def api_entry(module: str, name: str) -> str:
     """Return the signature and the documentation of a public name in Markdown."""
-    loaded = _module_or_error(module)
-    if isinstance(loaded, ImportError):
-        return f"## `{module}.{name}`\n"
-    value = getattr(loaded, name)
-    parts = [f"## `{module}.{name}`\n"]
+    heading = f"## `{module}.{name}`\n"
+    try:
+        # A module may import what it needs when a name is first used.
+        value = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        return f"{heading}\n{_import_failure(error)}"
     if inspect.isclass(value):
-        parts += _class_entry(name, value)
+        parts = _class_entry(name, value)
     elif isinstance(value, FunctionType):
-        parts += _callable_entry(name, value)
+        parts = _callable_entry(name, value)
     else:
-        parts += _value_entry(name, value)
-    return "\n".join(parts)
+        parts = _value_entry(name, value)
+    return "\n".join([heading, *parts])
 
 
 def _value_entry(name: str, value: Any) -> Iterator[str]:

@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from flowpregel.cli.api_pages import markdown_of, signature_text, with_entries
+from flowpregel.cli.api_pages import (
+    api_entry,
+    markdown_of,
+    signature_text,
+    with_entries,
+)
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.cli.pages import (
@@ -205,6 +210,23 @@ def test_an_entry_leaves_out_what_differs_from_machine_to_machine() -> None:
     assert "(value: object = <object object>) -> None" == signature_text(function)
     assert "test_" not in docs("SaverContract").stdout
     assert "class NotProvided\n" in docs("NotProvided").stdout
+
+
+def test_the_entry_of_a_name_that_cannot_be_imported_gives_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its package is not installed, which a module may notice late."""
+    (tmp_path / "needs_a_package.py").write_text("import package_that_is_absent\n")
+    (tmp_path / "needs_it_late.py").write_text(
+        "def __getattr__(name):\n    import package_that_is_absent\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    reason = "This cannot be imported here: No module named 'package_that_is_absent'\n"
+
+    for module in ("needs_a_package", "needs_it_late"):
+        assert f"## `{module}.a`\n\n{reason}" == api_entry(module, "a")
+    text = "::: needs_a_package\n    options:\n      members:\n        - a\n"
+    assert f"{reason}\n## `needs_a_package.a`\n\n{reason}" == with_entries(text)
 
 
 @pytest.mark.slow
