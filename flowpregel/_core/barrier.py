@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -144,7 +144,7 @@ def apply(
     """
     update = Update(version)
     triggers = _mark_seen(state, outputs)
-    for name in triggers & state.channels.keys():
+    for name in triggers & program.consuming:
         if state.channels[name].consume():
             _note_change(state, name, update)
     for name, values in _writes_by_channel(outputs).items():
@@ -160,8 +160,9 @@ def apply(
         update.written.add(name)
         if is_changed:
             _note_change(state, name, update)
-            if isinstance(channel, DeltaChannel):
-                _note_delta(state, channel, Delta(previous, tuple(values)), update)
+            if name in program.deltas:
+                delta = Delta(previous, tuple(values))
+                _note_delta(state, program.deltas[name], delta, update)
     if triggers:
         _end_superstep(program, state, update)
     return update
@@ -202,7 +203,7 @@ def _end_superstep(
     """Update the channels that react to a superstep without a write; if no node can run
     next, finish the channels.
     """
-    for name in state.tick_channels - update.written:
+    for name in (program.ticking & state.available) - update.written:
         if state.channels[name].update(()):
             _note_change(state, name, update)
     if TASKS not in update.updated and update.updated.isdisjoint(program.triggers):
@@ -221,7 +222,7 @@ def changing(
     for output in outputs:
         names.update(output.triggers)
         names.update(name for name, _ in output.writes)
-    names.update(state.tick_channels, program.finishing)
+    names.update(program.ticking & state.available, program.finishing)
     return names & state.channels.keys()
 
 
@@ -266,11 +267,10 @@ def _note_change(
         state.newest = update.version
     if channel.is_available():
         update.updated.add(name)
-        if channel.reacts_to_silence:
-            state.tick_channels.add(name)
+        state.available.add(name)
     else:
         update.updated.discard(name)
-        state.tick_channels.discard(name)
+        state.available.discard(name)
 
 
 # ---------------------------------------------------------------- tasks that are due
@@ -311,20 +311,20 @@ def due_nodes(
     program: Program,
     state: RunState,
     updated: Collection[str] | None,
-) -> Iterator[Node]:
-    """Yield the nodes of the tasks that `plan` would return, without their inputs."""
-    yield from _pulled(program, state, updated)
+) -> list[Node]:
+    """Return the nodes of the tasks that `plan` would return, without their inputs."""
+    nodes = _pulled(program, state, updated)
     for send in _sends(state):
         if send.node in program.nodes:
-            yield program.nodes[send.node]
+            nodes.append(program.nodes[send.node])
+    return nodes
 
 
 def _sends(state: RunState) -> Iterable[Send]:
     """Return the values of all `Send` that wait in *state*."""
-    topic = state.channels.get(TASKS)
-    if topic is None or not topic.is_available():
+    if TASKS not in state.available:
         return ()
-    sends: Iterable[Send] = topic.get()
+    sends: Iterable[Send] = state.channels[TASKS].get()
     return sends
 
 
@@ -332,8 +332,8 @@ def _pulled(
     program: Program,
     state: RunState,
     updated: Collection[str] | None,
-) -> Iterator[Node]:
-    """Yield the nodes that a channel triggers, by name."""
+) -> list[Node]:
+    """Return the nodes that a channel triggers, by name."""
     candidates: set[str] = set()
     if updated:
         for channel in updated:
@@ -342,28 +342,29 @@ def _pulled(
         # A channel that holds a value from the start is never updated: the nodes that
         # it triggers run when nothing else is due.
         candidates.update(program.nodes)
+    due: list[Node] = []
     for name in sorted(candidates):
         node = program.nodes[name]
-        if _is_due(node, state):
-            yield node
+        if _is_due(node, program, state):
+            due.append(node)
+    return due
 
 
-def _is_due(node: Node, state: RunState) -> bool:
+def _is_due(node: Node, program: Program, state: RunState) -> bool:
     """Return whether the node has an input, and a trigger has a newer version than the
     node has seen.
     """
     source = node.channels
-    if isinstance(source, str) and not state.channels[source].is_available():
+    if isinstance(source, str) and source not in state.available:
         return False
     seen: Mapping[str, Any] | None = state.seen.get(node.name)
     for trigger in node.triggers:
-        channel = state.channels[trigger]
-        if not channel.is_available():
+        if trigger not in state.available:
             continue
         version = state.versions.get(trigger)
         if version is None:
             # An initial value triggers a node once. In a DeltaChannel, it never does.
-            is_new = seen is None and not isinstance(channel, DeltaChannel)
+            is_new = seen is None and trigger not in program.deltas
         else:
             is_new = seen is None or trigger not in seen or version > seen[trigger]
         if is_new:
@@ -406,7 +407,7 @@ def _values_of(
             values[name] = program.managed[name].get(step.step, step.stop)
         elif name in node.contexts:
             values[name] = state.channels[name]
-        elif state.channels[name].is_available():
+        elif name in state.available:
             values[name] = state.channels[name].get()
     return values
 

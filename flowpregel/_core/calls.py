@@ -434,12 +434,10 @@ def failure_writes(run: Run, task: Task, outcome: Raised) -> list[Write]:
     return writes
 
 
-def with_earlier_items(task: Task, outcome: Outcome) -> Outcome:
-    """Return *outcome*; if the task is a chunk that failed, with the results that
-    earlier attempts have.
+def with_earlier_items(task: Task, outcome: Raised) -> Raised:
+    """Return *outcome*; if the task is a chunk, with the results that earlier attempts
+    have.
     """
-    if not isinstance(outcome, Raised):
-        return outcome
     saved = task.attempt.saved
     items = outcome.items
     if items is not None:

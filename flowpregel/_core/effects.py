@@ -93,6 +93,10 @@ class Wait:
     """
 
 
+WAIT_FOR_EVENT: Final = Wait()
+"""The wait that only an event ends."""
+
+
 @dataclass(slots=True)
 class Commit:
     """Store a batch, as durably as the run's mode demands; the reply is None."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.ids import next_version
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel._core.unreadable import UnreadablePolicy
+from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import BaseChannel
 from flowpregel.managed import managed_value
 
@@ -38,8 +40,14 @@ class Program:
     stream_channels: Keys
     triggers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The nodes that each channel triggers, sorted."""
+    consuming: frozenset[str] = frozenset()
+    """The channels whose `consume` is called when they have triggered a task."""
+    ticking: frozenset[str] = frozenset()
+    """The channels that may change if a superstep does not write to them."""
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
+    deltas: Mapping[str, DeltaChannel[Any, Any]] = field(default_factory=dict)
+    """The channels of which checkpoints store the writes."""
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
     """A function that migrates the channel values of a checkpoint that an older program
     may have made.
@@ -66,6 +74,9 @@ def compile_program(
     channels = {key: item for key, item in channels.items() if managed[key] is None}
     for key, channel in channels.items():
         channel.key = key
+    deltas = {
+        key: item for key, item in channels.items() if isinstance(item, DeltaChannel)
+    }
     triggers: dict[str, list[str]] = {}
     for node_name in sorted(nodes):
         for trigger in nodes[node_name].triggers:
@@ -79,20 +90,37 @@ def compile_program(
         output_channels=output_channels,
         stream_channels=stream_channels,
         triggers={channel: tuple(names) for channel, names in triggers.items()},
-        finishing=tuple(
-            key
-            for key, item in channels.items()
-            if type(item).finish is not BaseChannel.finish
-        ),
+        consuming=frozenset(_names_where(channels, _consumes)),
+        ticking=frozenset(_names_where(channels, attrgetter("reacts_to_silence"))),
+        finishing=_names_where(channels, _finishes),
+        deltas=deltas,
         reducers={
             key: reducer
             for key, item in channels.items()
             if (reducer := item.folds_with) is not None
         },
-        untracked=frozenset(
-            key for key, item in channels.items() if not item.is_tracked
-        ),
+        untracked=frozenset(_names_where(channels, _is_untracked)),
     )
+
+
+def _names_where(
+    channels: Mapping[str, BaseChannel[Any, Any]],
+    test: Callable[[BaseChannel[Any, Any]], bool],
+) -> tuple[str, ...]:
+    """Return the names of the channels for which *test* is true."""
+    return tuple(name for name, channel in channels.items() if test(channel))
+
+
+def _consumes(channel: BaseChannel[Any, Any]) -> bool:
+    return type(channel).consume is not BaseChannel.consume
+
+
+def _finishes(channel: BaseChannel[Any, Any]) -> bool:
+    return type(channel).finish is not BaseChannel.finish
+
+
+def _is_untracked(channel: BaseChannel[Any, Any]) -> bool:
+    return not channel.is_tracked
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,7 @@ from flowpregel._core.replay import Replay
 from flowpregel._core.run_state import RunState, Update
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel._pickling.copies import private_copy
-from flowpregel.channels import DeltaChannel
-from flowpregel.channels.base import MISSING, read
+from flowpregel.channels.base import MISSING
 from flowpregel.errors import INVALID_RESUME
 
 
@@ -144,7 +143,7 @@ class Run:
             update.written.isdisjoint(outputs) or update.updated.isdisjoint(outputs)
         ):
             return
-        self.output = read(self.state.channels, self.options.output_channels)
+        self.output = self.state.read(self.options.output_channels)
         if "values" in self.options.modes:
             self.outbox.effects.append(Emit("values", self.output))
 
@@ -342,36 +341,39 @@ class Run:
             effects.insert(0, Commit(batch))
         return effects
 
-    def next_due(self, ended: Iterable[Node] = ()) -> int:
+    def _next_due(self, ended: Iterable[Node], *, is_edit: bool) -> int:
         """Return the continuation of the state, for its checkpoint: see
-        `Checkpoint.follows`.
-
-        Args:
-            ended: The nodes whose superstep has made the state.
+        `Checkpoint.follows`, and `save_checkpoint` for the arguments.
         """
-        if self.options.address is None or self.outbox.is_deferred:
-            # No checkpoint of this state is stored, so the continuation is not needed.
-            return records.NOTHING_DUE
         nodes = due_nodes(self.program, self.state, self.state.updated)
-        first = next(nodes, None)
-        if first is None:
+        if not nodes:
             return records.NOTHING_DUE
+        if is_edit:
+            return records.PAUSED
         if self.cursor.step >= self.cursor.stop:
             return records.LIMIT_REACHED
         before = self.options.interrupt_before
         after = self.options.interrupt_after
-        if before and breaks_before(self.state, (first, *nodes), before):
+        if before and breaks_before(self.state, nodes, before):
             return records.PAUSED
         if after and breaks_before(self.state, ended, after):
             return records.PAUSED
         return records.TASKS_DUE
 
-    def save_checkpoint(self, source: records.Source, follows: int) -> list[Effect]:
+    def save_checkpoint(
+        self,
+        source: records.Source,
+        ended: Iterable[Node] = (),
+        *,
+        is_edit: bool = False,
+    ) -> list[Effect]:
         """Make the state a checkpoint, and the next superstep its child.
 
         Args:
             source: The cause of the state.
-            follows: The continuation of the checkpoint: see `Checkpoint.follows`.
+            ended: The nodes whose superstep has made the state.
+            is_edit: Whether the user has edited the thread, and so decides when it
+                resumes: its due tasks do not start by themselves.
 
         Returns:
             The commit of the checkpoint, and the effects that follow it.
@@ -396,6 +398,7 @@ class Run:
                 outbox.has_unstored_input |= source == "input"
                 outbox.writes.clear()
             else:
+                follows = self._next_due(ended, is_edit=is_edit)
                 checkpoint = self._make_checkpoint(cursor.step, follows)
         cursor.step += 1
         return self.flush(checkpoint)
@@ -456,7 +459,7 @@ class Run:
             if name in deltas:
                 continue
             channel = self.state.channels[name]
-            is_delta = isinstance(channel, DeltaChannel)
+            is_delta = name in self.program.deltas
             value = channel.get() if is_delta else channel.checkpoint()
             if value is MISSING:
                 continue

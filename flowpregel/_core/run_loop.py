@@ -18,7 +18,6 @@ from flowpregel._core.records import LIMIT_REACHED, NOTHING_DUE, PAUSED, TASKS_D
 from flowpregel._core.run import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
-from flowpregel.channels.base import read
 from flowpregel.errors import (
     GraphDrained,
     GraphRecursionError,
@@ -175,7 +174,7 @@ def _end_step(run: Run, tasks: list[Task]) -> Steps:
         raise
     run.state.updated = update.updated
     run.show(update)
-    yield from run.save_checkpoint("loop", run.next_due(map(_NODE, tasks)))
+    yield from run.save_checkpoint("loop", map(_NODE, tasks))
 
 
 def _pause(run: Run) -> Steps:
@@ -230,7 +229,7 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
     payload = {
         "config": checkpoint_config(thread_id, address.namespace, cursor.checkpoint_id),
         "parent_config": parent,
-        "values": read(run.state.channels, run.program.stream_channels),
+        "values": run.state.read(run.program.stream_channels),
         "metadata": {
             "source": cursor.source,
             "step": step,

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from flowpregel._core.program import Program
+from flowpregel._core.program import Keys, Program
 from flowpregel._core.records import Delta, DeltaHistory, Saved, Version
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, BaseChannel
@@ -85,8 +85,8 @@ class RunState:
     """
     newest: Version | None = None
     """The newest of all versions."""
-    tick_channels: set[str] = field(default_factory=set)
-    """The available channels that change if a superstep does not write to them."""
+    available: set[str] = field(default_factory=set)
+    """The channels that hold a value."""
     updates_since_snapshot: dict[str, int] = field(default_factory=dict)
     """The number of deltas from which each DeltaChannel's value is rebuilt."""
     updated: set[str] | None = None
@@ -95,6 +95,24 @@ class RunState:
     """The changes since the newest stored checkpoint."""
     previous: Any = None
     """The value that the thread's previous run saved (functional API)."""
+
+    def add_channel(self, name: str, channel: BaseChannel[Any, Any]) -> None:
+        """Add a channel to a new state."""
+        self.channels[name] = channel
+        if channel.is_available():
+            self.available.add(name)
+
+    def read(self, keys: Keys) -> Any:
+        """Return the value of one channel (None if it has none), or a dict of the
+        values of several channels that have one.
+        """
+        if isinstance(keys, str):
+            return self.channels[keys].get() if keys in self.available else None
+        values: dict[str, Any] = {}
+        for key in keys:
+            if key in self.available:
+                values[key] = self.channels[key].get()
+        return values
 
     def copy(self, changing: Iterable[str]) -> RunState:
         """Return a copy that later changes of the channels in *changing* do not
@@ -109,7 +127,7 @@ class RunState:
             dict(self.versions),
             dict(self.seen),
             self.newest,
-            set(self.tick_channels),
+            set(self.available),
             dict(self.updates_since_snapshot),
             self.updated,
             self.unsaved,
@@ -119,11 +137,12 @@ class RunState:
 
 def new_state(program: Program) -> RunState:
     """Return the state of a new thread."""
-    channels = {}
+    state = RunState({})
     for name, declared in program.channels.items():
-        channels[name] = declared.from_checkpoint(MISSING)
-        channels[name].key = name
-    return RunState(channels)
+        channel = declared.from_checkpoint(MISSING)
+        channel.key = name
+        state.add_channel(name, channel)
+    return state
 
 
 def load_state(program: Program, saved: Saved) -> RunState:
@@ -142,9 +161,7 @@ def load_state(program: Program, saved: Saved) -> RunState:
         channel.key = name
         if history is not None:
             _replay(state, channel, history)
-        state.channels[name] = channel
-        if channel.reacts_to_silence and channel.is_available():
-            state.tick_channels.add(name)
+        state.add_channel(name, channel)
     return state
 
 

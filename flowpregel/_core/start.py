@@ -85,7 +85,7 @@ def start(
     run.state.seen[records.INTERRUPT] = dict(run.state.versions)
     run.show()
     if needs_branch:
-        yield from run.save_checkpoint("fork", run.next_due())
+        yield from run.save_checkpoint("fork")
     else:
         yield from run.flush()
     return run
@@ -330,7 +330,7 @@ def _start_over(run: Run, user_input: Any) -> Steps:
             f"Received no input for {channels}: pass one; None only resumes an "
             "existing run, under its thread_id"
         )
-    yield from run.save_checkpoint("input", run.next_due())
+    yield from run.save_checkpoint("input")
 
 
 def _abandonment_notice(run: Run) -> list[Emit]:

@@ -67,12 +67,9 @@ from flowpregel import errors
 from flowpregel._core import answering, cache_keys, calls, effects, records
 from flowpregel._core.barrier import check_writes, handler_task
 from flowpregel._core.effects import (
-    CacheKey,
     Call,
-    CancelCall,
     Effect,
     Ended,
-    SaveState,
     StepContext,
     Steps,
     Wakeup,
@@ -135,7 +132,7 @@ class Superstep:
     """The monotonic nanoseconds by which the superstep must end."""
     _effects: list[Effect] = field(default_factory=list)
     """The effects to perform at once."""
-    _shared: dict[CacheKey, tuple[Any, float | None] | None] = field(
+    _shared: dict[effects.CacheKey, tuple[Any, float | None] | None] = field(
         default_factory=dict
     )
     """The entries for the cache: see `effects.CacheStore`."""
@@ -153,13 +150,18 @@ class Superstep:
         If no interrupt waits, the last results are stored with the barrier.
         """
         run = self.run
+        seconds = run.options.step_timeout
         try:
-            yield from self._start()
+            due = self._due_tasks()
+            if seconds is not None:
+                yield from self._start_clock(seconds)
+            yield from self._start(due)
+            if self._lookups:
+                yield from self._look_up(0)
+                yield from run.flush()
             while self._open:
-                wakeup = yield effects.Wait(self._next_deadline())
+                wakeup = yield self._next_wait()
                 run.now = max(wakeup.now, run.now)
-                if self._deadline is not None:
-                    self._check_deadline(self._deadline, wakeup)
                 yield from self._handle(wakeup)
                 if self._lookups:
                     yield from self._look_up(wakeup.monotonic)
@@ -191,10 +193,8 @@ class Superstep:
             f"{names}"
         )
 
-    def _next_deadline(self) -> int | None:
-        """Return the monotonic nanoseconds of the next wake-up, or None if none
-        is due.
-        """
+    def _next_wait(self) -> effects.Wait:
+        """Return the wait for an event, and for the next deadline if there is one."""
         deadlines: list[int] = []
         if self._deadline is not None:
             deadlines.append(self._deadline)
@@ -202,27 +202,27 @@ class Superstep:
             deadlines.append(self._waiting[0][0])
         if self._failed_bodies is not None:
             deadlines.extend(self._failed_bodies.deadlines)
-        return min(deadlines, default=None)
+        return effects.Wait(min(deadlines)) if deadlines else effects.WAIT_FOR_EVENT
 
     def _ending_error(self) -> BaseException | None:
         """Return the error that ends the run before the barrier, if there is one."""
         if self._end.failure is not None:
             return self._end.failure
         stopped = self.run.stopped
-        if stopped is not None and (stopped.kill or self._has_unfinished_tasks()):
-            return stopped.error
+        if stopped is not None:
+            are_done = all(task.attempt.writes for task in self.tasks)
+            if stopped.kill or not are_done:
+                return stopped.error
         if self._end.command is not None:
             return errors.ParentCommand(self._end.command)
         return None
 
-    def _has_unfinished_tasks(self) -> bool:
-        """Return whether a planned task has not written anything."""
-        return not all(task.attempt.writes for task in self.tasks)
-
     # ------------------------------------------------------------ starts
 
-    def _start(self) -> Steps:
-        """Start the tasks that are due; some may have finished in an earlier run."""
+    def _due_tasks(self) -> list[Task]:
+        """Return the tasks to start, and show all planned ones; some may have finished
+        in an earlier run.
+        """
         run = self.run
         due = self.tasks.copy()
         if run.replay.pending and run.replay.reuses_writes:
@@ -231,25 +231,18 @@ class Superstep:
             run.outbox.effects.extend(
                 run.stream_events.planned(self.tasks, run.cursor.step, run.now)
             )
-        if run.options.step_timeout is not None:
-            yield from self._start_clock(run.options.step_timeout)
-            if run.stopped is not None:
-                return
-        self._open_planned(due)
-        yield from run.flush()
-        if self._lookups:
-            yield from self._look_up(0)
-            yield from run.flush()
-        elif due:
-            yield effects.Submit(due, self.step)
+        return due
 
-    def _open_planned(self, due: list[Task]) -> None:
-        """Open the planned tasks that must run, and give each the answers it has.
+    def _start(self, due: list[Task]) -> list[Effect]:
+        """Open the planned tasks that must run, and give each the answers it has;
+        return the effects that start them.
 
         If one of them shares its result, all start after the lookup, so that they start
         in order.
         """
         run = self.run
+        if run.stopped is not None:
+            return []
         has_answers = bool(run.replay.pending or run.answers.by_id)
         for task in due:
             self._open[task.id] = task
@@ -260,6 +253,10 @@ class Superstep:
                 task.attempt.first_started = run.now
             if has_answers:
                 answering.answer_from_pending(run, task)
+        starts = run.flush()
+        if due and not self._lookups:
+            starts.append(effects.Submit(due, self.step))
+        return starts
 
     def _start_clock(self, seconds: float) -> Steps:
         """Set the deadline of the superstep."""
@@ -267,8 +264,8 @@ class Superstep:
         # time of that wake-up is too old for the deadline.
         wakeup = yield effects.Wait(0)
         self.run.now = max(wakeup.now, self.run.now)
-        self._deadline = wakeup.monotonic + int(seconds * 1e9)
         yield from self._handle(wakeup)
+        self._deadline = wakeup.monotonic + int(seconds * 1e9)
 
     def _submit(self, tasks: Sequence[Task], queue: list[Effect]) -> None:
         """Add the start of an attempt of each of *tasks* to the effects in *queue*."""
@@ -301,7 +298,13 @@ class Superstep:
     # ------------------------------------------------------------ events
 
     def _handle(self, wakeup: Wakeup) -> list[Effect]:
-        """Handle the events of a wake-up; return the effects to perform at once."""
+        """Handle the events of a wake-up; return the effects to perform at once.
+
+        Raises:
+            TimeoutError: The superstep takes too long.
+        """
+        if self._deadline is not None:
+            self._check_deadline(self._deadline, wakeup)
         if self._waiting:
             self._start_due(wakeup.monotonic)
         for event in wakeup.events:
@@ -345,9 +348,9 @@ class Superstep:
                 self._handle_end(task, event, wakeup)
             case Call():
                 self._handle_call(task, event, wakeup)
-            case SaveState():
+            case effects.SaveState():
                 calls.save_state(self.run, task, event)
-            case CancelCall():
+            case effects.CancelCall():
                 self._cancel_call(event)
 
     def _stop(self, event: effects.Stopped) -> None:
@@ -409,7 +412,7 @@ class Superstep:
         else:
             self._start_call(task)
 
-    def _cancel_call(self, request: CancelCall) -> None:
+    def _cancel_call(self, request: effects.CancelCall) -> None:
         """Stop a call that its body no longer needs, and the calls that it made."""
         tasks = calls.cancel_call(self.run, self._open, request)
         task_ids = [task.id for task in tasks]
@@ -488,7 +491,7 @@ class Superstep:
         """
         tasks = self._lookups
         self._lookups = []
-        entries: dict[CacheKey, Any] = {}
+        entries: dict[effects.CacheKey, Any] = {}
         keys = cache_keys.claimed_keys(tasks)
         try:
             entries |= yield effects.CacheLookup(tuple(keys))
@@ -505,7 +508,7 @@ class Superstep:
     def _use_entries(
         self,
         tasks: Sequence[Task],
-        entries: dict[CacheKey, Any],
+        entries: dict[effects.CacheKey, Any],
         now: int,
     ) -> None:
         """End the tasks whose results are shared, and start the others, unless another
@@ -551,7 +554,9 @@ class Superstep:
         the task was cancelled, its writes fit no channel, or its body has missed a
         failure.
         """
-        outcome = calls.with_earlier_items(task, event.outcome)
+        outcome = event.outcome
+        if isinstance(outcome, Raised):
+            outcome = calls.with_earlier_items(task, outcome)
         if isinstance(outcome, Withdrawn):
             note_left_behind(self.run, task, outcome)
         elif task.id in self._cancelled:

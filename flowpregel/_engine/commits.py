@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from flowpregel import _fault
 from flowpregel._core.effects import Load
 from flowpregel._core.records import Batch, Durability, Saved
 from flowpregel._engine.background_writer import BackgroundWriter, finished
-from flowpregel._fault import fault
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
 if TYPE_CHECKING:
@@ -39,16 +39,18 @@ class Committer:
         The first batch of a run is always committed here, so that a store that cannot
         be written is noticed before the first task runs.
         """
-        fault("committer.commit.before")
+        if _fault.points:
+            _fault.fault("committer.commit.before")
         batch = self.saver.prepare(batch)
         if self.writer is not None:
             self.writer.put(batch)
-            fault("committer.handed over")
+            _fault.fault("committer.handed over")
             return
         if self.saver.needs_loop:
             self._check_loop()
         self.saver.commit((batch,))
-        fault("committer.commit.after", (batch,), finished)
+        if _fault.points:
+            _fault.fault("committer.commit.after", (batch,), finished)
         if self._in_background:
             self.writer = BackgroundWriter(self.saver)
 
@@ -62,12 +64,12 @@ class Committer:
             else:
                 self.commit(batch)
             return
-        fault("committer.commit.before")
+        _fault.fault("committer.commit.before")
         # Another OS thread commits, so that bodies on this loop continue during the
         # commit.
         batch = self.saver.prepare(batch)
         await _commit_with_others(self.saver, batch)
-        fault("committer.commit.after", (batch,), finished)
+        _fault.fault("committer.commit.after", (batch,), finished)
         if self._in_background:
             self.writer = BackgroundWriter(self.saver)
 
@@ -77,9 +79,9 @@ class Committer:
             self._check_loop()
         if self.writer is not None:
             self.writer.flush()
-        fault("committer.load.before")
+        _fault.fault("committer.load.before")
         saved = self.saver.load(load.address, before=load.before, lazy_results=True)
-        fault("committer.load.after")
+        _fault.fault("committer.load.after")
         return saved
 
     def _check_loop(self) -> None:

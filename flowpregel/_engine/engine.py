@@ -27,7 +27,14 @@ from typing import Any, Final, TypeAlias
 from flowpregel import _interrupts
 from flowpregel._core import effects
 from flowpregel._core.commands import Command
-from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
+from flowpregel._core.effects import (
+    WAIT_FOR_EVENT,
+    Event,
+    Steps,
+    Stopped,
+    Wait,
+    Wakeup,
+)
 from flowpregel._core.records import Kind
 from flowpregel._core.run import Result
 from flowpregel._engine.inbox import LATE_READING_LIMIT, LoopInbox, RunInbox, now
@@ -186,12 +193,17 @@ class Engine:
                 # Runs that began to wait after the request to stop have not received it
                 # yet, so they get it now.
                 self._stop_all(self._tasks.stopping)
-            deadlines = [run.deadline for run in self._waiting]
-            deadlines.append(self._tasks.deadline)
-            self._request = Wait(
-                min((at for at in deadlines if at is not None), default=None)
-            )
+            self._request = self._next_wait()
         return self._request
+
+    def _next_wait(self) -> Wait:
+        """Return the wait that the first deadline of a waiting run or task ends."""
+        deadline = self._tasks.deadline
+        for run in self._waiting:
+            if run.deadline is not None:
+                at = run.deadline
+                deadline = at if deadline is None else min(deadline, at)
+        return WAIT_FOR_EVENT if deadline is None else Wait(deadline)
 
     def perform(self, request: EngineRequest) -> None:
         """Perform *request* on this OS thread."""
@@ -357,7 +369,7 @@ class Engine:
             self._tasks.flush()
             request = self._request
             is_idle = not (self._inline.waiting or self._inbox.has_events)
-            if self._is_async and request == Wait() and is_idle:
+            if self._is_async and request == WAIT_FOR_EVENT and is_idle:
                 return
             if request is not None:
                 self.perform(request)

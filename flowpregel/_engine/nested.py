@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,6 +109,13 @@ class ActiveRun:
         self.inbox.append(Ended(task.id, task.attempt.number, outcome, span))
         self.deadline = 0
         fault("task.ended", task.id)
+
+    def post_all(self, tasks: Sequence[Task], outcome: Outcome) -> None:
+        """Add the event that each of *tasks*, which never began, ended with
+        *outcome*.
+        """
+        for task in tasks:
+            self.post(task, outcome)
 
     def stop(self, stopped: Stopped) -> None:
         """Ask the run to stop, unless it already has the same or a stronger request."""

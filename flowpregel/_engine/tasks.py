@@ -24,7 +24,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from flowpregel import executors
+from flowpregel import _fault, executors
 from flowpregel._core.effects import (
     Call,
     Cancel,
@@ -42,7 +42,6 @@ from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit, place
 from flowpregel._engine.inbox import refuse
 from flowpregel._engine.live_state import live_state
 from flowpregel._engine.nested import ActiveRun, GraphTask, NestedRuns
-from flowpregel._fault import fault
 from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
@@ -128,8 +127,7 @@ class TaskStarter:
         """
         run.channels = effect.step.channels
         if self.stopping is not None:
-            for task in effect.tasks:
-                run.post(task, Withdrawn())
+            run.post_all(effect.tasks, Withdrawn())
             return
         for (node, _), tasks in groupby(effect.tasks, _node_and_caller):
             if node.role != "graph":
@@ -147,8 +145,7 @@ class TaskStarter:
                 node, run_context.executor, is_below, any(map(_timeout_of, tasks))
             )
         except Exception as error:  # noqa: BLE001 - the tasks fail with it
-            for task in tasks:
-                run.post(task, Raised(error))
+            run.post_all(tasks, Raised(error))
             return
         priority = priority_of(tasks[0]) if self._are_ranked else 0
         jobs: list[Job] = []
@@ -169,7 +166,8 @@ class TaskStarter:
             )
             self._jobs[task.id] = job
             jobs.append(job)
-            fault("task.submitted", task.id)
+            if _fault.points:
+                _fault.fault("task.submitted", task.id)
         if placement.limits is not None:
             self._admit(jobs, placement.limits, placement.concurrency)
             return
@@ -306,14 +304,16 @@ class TaskStarter:
             self._jobs.pop(task_id, None)
             if task_id in self._nested.active:
                 self._nested.note_written(event)
-            fault("task.ended", task_id)
+            if _fault.points:
+                _fault.fault("task.ended", task_id)
 
     def resolve(self, _: ActiveRun, effect: Resolve) -> None:
         """Hand the outcome of a call to the caller, if the caller still runs."""
         job = self._jobs.get(effect.call.task_id)
         if job is not None:
             job.executor.resolve(effect.call, effect.outcome)
-        fault("task.resolved")
+        if _fault.points:
+            _fault.fault("task.resolved")
 
     # ------------------------------------------------------------ cancellation
 

@@ -16,7 +16,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from flowpregel import errors
+from flowpregel import _fault, errors
 from flowpregel._core import records
 from flowpregel._core.chunks import ItemsFailed
 from flowpregel._core.commands import CallTarget, Injection
@@ -29,7 +29,6 @@ from flowpregel._core.records import (
     Returned,
     Task,
 )
-from flowpregel._fault import fault
 from flowpregel._pickling.copies import private_copy
 from flowpregel.context import Job, RunClient, Scope, config_of, current
 from flowpregel.errors import ParentCommand, TaskCancelled
@@ -244,7 +243,8 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     call_step = _CALLS[scope.job.run.checks_mutations]
     if node.role == "body" or isinstance(value, Arguments):
         value = _private_input(scope.job)
-    fault("task.before", task.id)
+    if _fault.points:
+        _fault.fault("task.before", task.id)
     if node.contexts:
         value = yield from _entered(node.contexts, value, on_loop=prefer_async)
     try:
@@ -252,10 +252,9 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
             result = call_step(callee, value, scope, prefer_async=prefer_async)
             value = (yield result) if hasattr(result, "__await__") else result
     except ParentCommand as escaped:
-        if not _is_for_graph_of(task, escaped.command):
-            raise
-        value = escaped.command
-    fault("task.after", task.id)
+        value = _own_command(task, escaped)
+    if _fault.points:
+        _fault.fault("task.after", task.id)
     scope.end_questions()
     if task.kind is Kind.CALL:
         if futures_in(value):
@@ -289,13 +288,17 @@ def _private_input(job: Job) -> Any:
     return value
 
 
-def _is_for_graph_of(task: Task, command: Any) -> bool:
-    """Return whether *command* is for the graph that the node of *task* belongs to. The
-    command was sent to its parent by a graph that the node called.
+def _own_command(task: Task, escaped: ParentCommand) -> Any:
+    """Return the command that a graph called by the node of *task* sends to its parent,
+    if it is for the graph that the node belongs to.
+
+    Raises:
+        ParentCommand: The command is for another graph.
     """
-    if task.kind is Kind.CALL or task.node.role == "body":
-        return False
-    return command.graph is None
+    is_called = task.kind is Kind.CALL or task.node.role == "body"
+    if is_called or escaped.command.graph is not None:
+        raise escaped
+    return escaped.command
 
 
 def _entered(

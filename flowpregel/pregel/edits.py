@@ -15,15 +15,12 @@ from flowpregel._core.barrier import (
     TaskOutput,
     barrier_of,
     check_writes,
-    due_nodes,
 )
 from flowpregel._core.effects import Commit, Notice, StepContext
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import (
     INPUT,
     INTERRUPT,
-    NOTHING_DUE,
-    PAUSED,
     TASKS,
     Node,
     Saved,
@@ -121,11 +118,7 @@ def _saved_edit(
     """
     if source != "input" or not is_first:
         run.cursor.step += 1
-    # Due tasks do not start by themselves, because the user who edits a thread decides
-    # whether the thread resumes. So the thread is marked as paused.
-    due = next(due_nodes(run.program, run.state, run.state.updated), None)
-    follows = NOTHING_DUE if due is None else PAUSED
-    commit = run.save_checkpoint(source, follows)[0]
+    commit = run.save_checkpoint(source, is_edit=True)[0]
     assert isinstance(commit, Commit)
     return commit.batch
 
