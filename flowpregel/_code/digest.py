@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterable
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from flowpregel._code.bindings import Bindings
 from flowpregel._code.reader import CodeDigest, CodeReader
 from flowpregel._code.values import cells_of, is_ours
 
@@ -25,6 +27,7 @@ __all__ = ["CodeDigest", "KeptDigest", "code_digest", "code_of", "tasks_named_by
 
 _BODY_DIGESTS: WeakKeyDictionary[types.FunctionType, CodeDigest] = WeakKeyDictionary()
 _MOST_BODIES = 1_000
+_bindings_of: Final = attrgetter("bindings")
 
 
 class KeptDigest:
@@ -88,7 +91,7 @@ def code_of(function: Any) -> CodeDigest:
 
 def codes_hold(codes: Iterable[CodeDigest]) -> bool:
     """Return True if all names in *codes* refer to the same objects as before."""
-    return all(code.bindings.hold() for code in codes)
+    return all(map(Bindings.hold, map(_bindings_of, codes)))
 
 
 def tasks_named_by(function: Any) -> list[Any]:

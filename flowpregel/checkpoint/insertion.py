@@ -155,7 +155,9 @@ class _Insertion(NamedTuple):
         data: Any = self.checkpoint.values[channel]
         if isinstance(data, bytes) and len(data) <= LONGEST_INLINE:
             return data
-        self.tables.values.put(self.transaction, self._key(channel), data)
+        version = self.checkpoint.channel_versions[channel]
+        key = layout.value_key(self.namespace.prefix, version, channel)
+        self.tables.values.put(self.transaction, key, data)
         return layout.STORED
 
     def _put_delta(self, channel: str) -> Place:
@@ -164,7 +166,9 @@ class _Insertion(NamedTuple):
         if delta.previous is not None:
             base = self._location(channel, delta.previous)
         record = self.tables.record_of((delta.previous, base, delta.writes))
-        self.tables.deltas.put(self.transaction, self._key(channel), record)
+        version = self.checkpoint.channel_versions[channel]
+        key = layout.value_key(self.namespace.prefix, version, channel)
+        self.tables.deltas.put(self.transaction, key, record)
         return layout.DELTA
 
     def _unwritten(self, channel: str) -> Place:
@@ -180,10 +184,6 @@ class _Insertion(NamedTuple):
         if self.parent.version(channel) == version:
             return self.parent.place(channel)
         return self.tables.place(self.transaction, self.namespace, channel, version)
-
-    def _key(self, channel: str) -> bytes:
-        version = self.checkpoint.channel_versions[channel]
-        return layout.value_key(self.namespace.prefix, version, channel)
 
 
 def _differing(checkpoint: Checkpoint, parent: ChannelStates) -> list[str]:

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from flowpregel._core.records import NOTHING_DUE, Address, Version
@@ -108,6 +108,7 @@ def namespace_key(thread_id: str, namespace: str) -> bytes:
     return digest(thread_id) + digest(namespace)
 
 
+@lru_cache(1_000)
 def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
     """Return the key of a checkpoint. Keys of one namespace sort by checkpoint id.
 
@@ -148,13 +149,16 @@ def id_in(key: bytes) -> str:
     )
 
 
+_channel_digest: Final = lru_cache(10_000)(digest)
+
+
 def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
     """Return the key of a channel at a version, in ``values`` and in ``deltas``."""
     if isinstance(version, int) and 0 <= version < 1 << 63:
         ordered = b"i" + version.to_bytes(8, "big")
     else:
         ordered = b"o" + digest(f"{type(version).__name__} {version!r}", 8)
-    return prefix + ordered + digest(channel)
+    return prefix + ordered + _channel_digest(channel)
 
 
 def keyframe_key(prefix: bytes, name: bytes) -> bytes:

@@ -8,7 +8,7 @@ transaction is open.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -145,8 +145,12 @@ class RecordSaver(BaseCheckpointSaver):
     def commit(self, batches: Sequence[Batch]) -> None:
         # A subclass's `prepare` may return a batch that is not encoded, so the batches
         # are prepared here too.
-        prepared = [RecordSaver.prepare(self, batch) for batch in batches]
-        for batch in prepared:
+        prepared: list[EncodedBatch] = []
+        for batch in batches:
+            if isinstance(batch, EncodedBatch):
+                prepared.append(batch)
+            else:
+                prepared.append(RecordSaver.prepare(self, batch))
             thread = batch.address.thread_id
             fence = batch.fence
             if fence is not None and (thread, fence) not in self._leases.held:
@@ -311,45 +315,60 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
     Raises:
         ValueEncodingError: A value cannot be encoded.
     """
-    # Values are recognized by their ids, which are unique because *batch* keeps the
-    # objects alive.
-    encoded: dict[int, Any] = {}
-
-    def encode_once(value: Any, label: object) -> Any:
-        if id(value) not in encoded:
-            encoded[id(value)] = encode(value, label)
-        return encoded[id(value)]
-
+    encoder = _Encoder(encode)
     tasks = []
     for task in batch.writes:
-        writes = [
-            (name, encode_once(value, WriteLabel(task, name)))
-            for name, value in task.writes
-        ]
+        writes = encoder.encoded(task.writes, partial(WriteLabel, task))
         if writes:
             identity = task.checkpoint_id, task.task_id, task.path
             tasks.append(TaskWrites(*identity, tuple(writes), task.ran, task.failed))
     result = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
     if batch.checkpoint is not None:
-        result.checkpoint = _encode_checkpoint(batch.checkpoint, encode_once)
+        result.checkpoint = _encode_checkpoint(batch.checkpoint, encoder)
     return result
 
 
-def _encode_checkpoint(checkpoint: Checkpoint, encode: Encode) -> Checkpoint:
+@dataclass(slots=True, eq=False)
+class _Encoder:
+    """An encoder of the values of one batch, each object once.
+
+    Values are recognized by their ids, which are unique because the batch keeps the
+    objects alive.
+    """
+
+    encode: Encode
+    _known: dict[int, Any] = field(default_factory=dict)
+    """The encoded form of each object, by its id."""
+
+    def encoded(
+        self, values: Iterable[tuple[str, Any]], label_of: Callable[[str], object]
+    ) -> list[tuple[str, Any]]:
+        """Return named values with each value encoded.
+
+        Args:
+            values: The names and the values.
+            label_of: A function that returns the label of the value with a name.
+        """
+        known = self._known
+        encoded: list[tuple[str, Any]] = []
+        for name, value in values:
+            if id(value) not in known:
+                known[id(value)] = self.encode(value, label_of(name))
+            encoded.append((name, known[id(value)]))
+        return encoded
+
+
+def _encode_checkpoint(checkpoint: Checkpoint, encoder: _Encoder) -> Checkpoint:
     """Return a copy of *checkpoint* with its values, deltas and metadata encoded."""
     step = checkpoint.step
-    values = {
-        name: encode(value, ValueLabel(name, step))
-        for name, value in checkpoint.values.items()
-    }
+    values = encoder.encoded(checkpoint.values.items(), partial(ValueLabel, step=step))
     deltas = {}
     for name, delta in checkpoint.deltas.items():
         label = f"what was added to channel {name!r} (step {step})"
-        added = tuple(encode(value, label) for value in delta.writes)
-        deltas[name] = Delta(delta.previous, added)
-    metadata = {
-        name: encode(value, METADATA) for name, value in checkpoint.metadata.items()
-    }
+        writes = [(label, value) for value in delta.writes]
+        added = [data for _, data in encoder.encoded(writes, str)]
+        deltas[name] = Delta(delta.previous, tuple(added))
+    metadata = encoder.encoded(checkpoint.metadata.items(), _label_of_metadata)
     # `dataclasses.replace` is not used, because it takes three times as long, and this
     # is done with each stored superstep.
     return Checkpoint(
@@ -364,11 +383,15 @@ def _encode_checkpoint(checkpoint: Checkpoint, encode: Encode) -> Checkpoint:
         versions_seen=dict(checkpoint.versions_seen),
         changed=checkpoint.changed,
         updated_channels=checkpoint.updated_channels,
-        values=values,
+        values=dict(values),
         deltas=deltas,
-        metadata=metadata,
+        metadata=dict(metadata),
         follows=checkpoint.follows,
     )
+
+
+def _label_of_metadata(_: str) -> str:
+    return METADATA
 
 
 def _codes_in(batch: Batch) -> list[str]:
@@ -407,81 +430,72 @@ def put_batches(
     Raises:
         LeaseLostError: Another run has taken over the lease of a batch.
     """
-    writer = BatchWriter(tables, transaction)
     grown = []
     for batch in batches:
-        namespace = writer.put(batch)
+        namespace = _put_batch(tables, transaction, batch)
         if batch.checkpoint is not None:
             grown.append(namespace)
     return grown
 
 
-@dataclass(slots=True, eq=False)
-class BatchWriter:
-    """The writer of encoded batches, as records, in one transaction."""
+def _put_batch(
+    tables: Tables, transaction: Any, batch: EncodedBatch
+) -> NamespaceRecord:
+    """Put a batch into the tables.
 
-    tables: Tables
-    transaction: Any
+    Returns:
+        The new record of the namespace.
 
-    def put(self, batch: EncodedBatch) -> NamespaceRecord:
-        """Put a batch into the tables.
+    Raises:
+        LeaseLostError: Another run has taken over the lease of the batch.
+    """
+    key = layout.namespace_key(batch.address.thread_id, batch.address.namespace)
+    data = tables.threads.get(transaction, key)
+    before = None if data is None else NamespaceRecord(*tables.fields_of(data))
+    namespace = before or tables.new_namespace(transaction, batch.address)
+    fence = namespace.fence if batch.fence is None else batch.fence
+    if fence < namespace.fence:
+        raise LeaseLostError(namespace.thread_id, namespace.namespace, "a newer run")
+    if fence != namespace.fence:
+        namespace = namespace._replace(fence=fence)
+    for code, source in batch.sources.items():
+        tables.put_source(transaction, code, source)
+    for task in batch.writes:
+        _put_task(tables, transaction, namespace.prefix, task)
+    if batch.checkpoint is not None:
+        namespace = put_checkpoint(tables, transaction, namespace, batch.checkpoint)
+        if tables.looks_ahead:
+            tables.note_checkpoint(transaction, namespace, batch.checkpoint.id)
+    if namespace != before:
+        tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
+    return namespace
 
-        Returns:
-            The new record of the namespace.
 
-        Raises:
-            LeaseLostError: Another run has taken over the lease of the batch.
-        """
-        tables = self.tables
-        transaction = self.transaction
-        key = layout.namespace_key(batch.address.thread_id, batch.address.namespace)
-        data = tables.threads.get(transaction, key)
-        before = None if data is None else NamespaceRecord(*tables.fields_of(data))
-        namespace = before or tables.new_namespace(transaction, batch.address)
-        if batch.fence is not None:
-            if batch.fence < namespace.fence:
-                raise LeaseLostError(
-                    namespace.thread_id, namespace.namespace, "a newer run"
-                )
-            namespace = namespace._replace(fence=batch.fence)
-        for code, source in batch.sources.items():
-            tables.put_source(transaction, code, source)
-        for task in batch.writes:
-            self._put_task(namespace.prefix, task)
-        if batch.checkpoint is not None:
-            namespace = put_checkpoint(tables, transaction, namespace, batch.checkpoint)
-            if tables.looks_ahead:
-                tables.note_checkpoint(transaction, namespace, batch.checkpoint.id)
-        if namespace != before:
-            tables.threads.put(transaction, key, tables.record_of(tuple(namespace)))
-        return namespace
+def _put_task(
+    tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites
+) -> None:
+    """Add a task's pending writes to its stored writes on a checkpoint.
 
-    def _put_task(self, prefix: bytes, task: TaskWrites) -> None:
-        """Add a task's pending writes to its stored writes on a checkpoint.
-
-        The arguments of a failed call are stored beside the writes until the call
-        finishes.
-        """
-        table = self.tables.writes
-        transaction = self.transaction
-        pending = layout.checkpoint_key(prefix, task.checkpoint_id)
-        key = pending + layout.digest(task.task_id)
-        data = table.get(transaction, key)
-        writes: dict[int, tuple[str, bytes]] = {}
-        ran = None if task.ran is None else tuple(task.ran)
-        if data is not None:
-            stored = WritesRecord(*self.tables.fields_of(data))
-            writes = dict(stored.writes)
-            ran = _newer(stored.ran, task.ran)
-            if not CONTROL_WRITES.issuperset(dict(task.writes)):
-                table.delete(transaction, layout.sidecar_key(layout.ARGUMENTS, key))
-        _add_writes(writes, task.writes)
-        fields = (task.task_id, task.path, writes, ran)
-        table.put(transaction, key, self.tables.record_of(fields))
-        if isinstance(task.failed, bytes):
-            table.put(
-                transaction, layout.sidecar_key(layout.ARGUMENTS, key), task.failed
-            )
+    The arguments of a failed call are stored beside the writes until the call
+    finishes.
+    """
+    table = tables.writes
+    pending = layout.checkpoint_key(prefix, task.checkpoint_id)
+    key = pending + layout.digest(task.task_id)
+    data = table.get(transaction, key)
+    writes: dict[int, tuple[str, bytes]] = {}
+    ran = None if task.ran is None else tuple(task.ran)
+    if data is not None:
+        stored = WritesRecord(*tables.fields_of(data))
+        writes = dict(stored.writes)
+        ran = _newer(stored.ran, task.ran)
+        if not CONTROL_WRITES.issuperset(dict(task.writes)):
+            table.delete(transaction, layout.sidecar_key(layout.ARGUMENTS, key))
+    _add_writes(writes, task.writes)
+    fields = (task.task_id, task.path, writes, ran)
+    table.put(transaction, key, tables.record_of(fields))
+    if isinstance(task.failed, bytes):
+        table.put(transaction, layout.sidecar_key(layout.ARGUMENTS, key), task.failed)
 
 
 def _add_writes(
