@@ -308,10 +308,11 @@ class CrashDriver:
         match effect:
             case Emit():
                 self.emitted.append((effect.mode, effect.payload))
-            case Resolve(call, outcome):
-                self.resolved.append((call, outcome))
-                if call.reply is not None:
-                    call.reply.settle(outcome)
+            case Resolve(outcomes):
+                self.resolved += outcomes
+                for call, outcome in outcomes:
+                    if call.reply is not None:
+                        call.reply.settle(outcome)
             case CacheLookup():
                 return {
                     key: self.cache[key] for key in effect.keys if key in self.cache

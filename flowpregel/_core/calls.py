@@ -13,7 +13,7 @@ from flowpregel import errors
 from flowpregel._core import answering, ids, recorded_calls, records
 from flowpregel._core.body_calls import BodyCalls, CallFailure
 from flowpregel._core.chunks import ItemOutcomes
-from flowpregel._core.effects import Call, CancelCall, Resolve, SaveState, StepContext
+from flowpregel._core.effects import Call, CancelCall, SaveState, StepContext
 from flowpregel._core.ids import NOWHERE, CallRecord
 from flowpregel._core.provenance import note_failed
 from flowpregel._core.records import (
@@ -65,7 +65,7 @@ def plan_call(
     if record is not None and task_id not in running:
         task_id, outcome = _recorded_outcome(run, step, caller, call, task_id, record)
     if outcome is not None:
-        run.outbox.effects.append(Resolve(call, outcome))
+        run.outbox.resolve(call, outcome)
         return None
     if record is not None:
         recorded_calls.note_use(run, body, record, record.code)
@@ -78,7 +78,7 @@ def plan_call(
     assert task.origin is not None
     if task.origin.depth > DEEPEST:
         failure = fail_call(task, too_deep(task.name))
-        run.outbox.effects.append(Resolve(call, failure))
+        run.outbox.resolve(call, failure)
         return None
     run.replay.report.executed += not task.node.hidden
     body.running += 1
@@ -225,7 +225,7 @@ def save_state(
     # is then read from `pending`.
     run.drop_saved_value(task)
     run.replay.pending[task.id].append(saved)
-    run.outbox.effects.append(Resolve(request, Returned(())))
+    run.outbox.resolve(request, Returned(()))
 
 
 def cancel_call(

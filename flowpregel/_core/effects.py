@@ -77,10 +77,9 @@ class Cancel:
 
 @dataclass(slots=True)
 class Resolve:
-    """Give the caller of a call its outcome; the reply is None."""
+    """Give the callers of calls their outcomes; the reply is None."""
 
-    call: Call | SaveState
-    outcome: Outcome
+    outcomes: list[tuple[Call | SaveState, Outcome]]
 
 
 @dataclass(frozen=True, slots=True)

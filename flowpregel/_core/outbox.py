@@ -10,9 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from flowpregel._core.effects import CacheKey, Effect, Emit
+from flowpregel._core.effects import (
+    CacheKey,
+    Call,
+    Effect,
+    Emit,
+    Resolve,
+    SaveState,
+)
 from flowpregel._core.ids import AttemptRecord
-from flowpregel._core.records import TaskWrites
+from flowpregel._core.records import Outcome, TaskWrites
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +51,14 @@ class Outbox:
         """Add the attempt of a node to the next checkpoint, if code made its writes."""
         if attempt.code or attempt.used:
             self.step_attempts.append(attempt)
+
+    def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
+        """Give the caller of *call* its *outcome* after the next commit."""
+        last = self.effects[-1] if self.effects else None
+        if not isinstance(last, Resolve):
+            last = Resolve([])
+            self.effects.append(last)
+        last.outcomes.append((call, outcome))
 
     def note(self, text: str, subject: str | None = None) -> None:
         """Give the user a notice after the next commit.

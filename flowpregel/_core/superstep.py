@@ -468,9 +468,8 @@ class Superstep:
         """
         assert task.origin is not None
         assert task.parent is not None
-        after_commit = self.run.outbox.effects
         for call in task.origin.waiting:
-            after_commit.append(effects.Resolve(call, outcome))
+            self.run.outbox.resolve(call, outcome)
         caller = task.parent
         body = caller.attempt.body
         body.running -= 1

@@ -129,13 +129,16 @@ class Engine:
         self._tasks = TaskStarter(
             self._inbox, self._executors, self._nested, limit, self.fail
         )
-        self._immediate: dict[type, Callable[[ActiveRun, Any], None]] = {
+        self._performers: dict[type, Callable[[ActiveRun, Any], IORequest | None]] = {
             effects.Submit: self._tasks.submit,
             effects.Resolve: self._tasks.resolve,
             effects.Cancel: self._tasks.cancel,
             effects.Emit: self._emit,
+            effects.Commit: self._commit,
         }
-        """The functions that perform the effects that need no waiting."""
+        """The functions that perform effects that need no waiting. Each returns None,
+        or a request if the effect may take time, as all other effects do.
+        """
         self._is_asked_to_stop = False
         """True once a request to stop has been posted to the inbox."""
         self._request: EngineRequest | None = None
@@ -443,11 +446,27 @@ class Engine:
                 run.deadline = 0 if run.inbox else effect.deadline
                 self._waiting[run] = None
                 return None
-            perform = self._immediate.get(type(effect))
-            if perform is None:
-                return IORequest(run, effect)
-            perform(run, effect)
+            perform = self._performers.get(type(effect), IORequest)
+            request = perform(run, effect)
+            if request is not None:
+                return request
         return self._end(run, run.end)
+
+    @staticmethod
+    def _commit(run: ActiveRun, effect: effects.Commit) -> IORequest | None:
+        """Commit a batch if that takes no time; otherwise return the request for it.
+
+        If the commit fails, the run gets the error.
+        """
+        committer = run.run_context.committer
+        assert committer is not None
+        if committer.blocks:
+            return IORequest(run, effect)
+        try:
+            committer.commit(effect.batch)
+        except Exception as error:  # noqa: BLE001 - it is raised inside the run
+            run.failure = error
+        return None
 
     def _emit(self, run: ActiveRun, effect: effects.Emit) -> None:
         """Put an item into the outbox."""

@@ -151,8 +151,11 @@ class RunInbox:
             seconds = max(0.0, min(remaining, LONGEST_WAIT))
         get = partial(self._posted.get, timeout=seconds)
         wake = partial(self._posted.put, ())
-        with suppress(Empty):
-            self._events.extend(wakeup_on_signal(get, wake))
+        try:
+            posted = wakeup_on_signal(get, wake)
+        except Empty:
+            return
+        self._events.extend(posted)
 
     def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:
         """Read an event on this OS thread.

@@ -308,12 +308,13 @@ class TaskStarter:
                 _fault.fault("task.ended", task_id)
 
     def resolve(self, _: ActiveRun, effect: Resolve) -> None:
-        """Hand the outcome of a call to the caller, if the caller still runs."""
-        job = self._jobs.get(effect.call.task_id)
-        if job is not None:
-            job.executor.resolve(effect.call, effect.outcome)
-        if _fault.points:
-            _fault.fault("task.resolved")
+        """Hand the outcomes of calls to the callers that still run."""
+        for call, outcome in effect.outcomes:
+            job = self._jobs.get(call.task_id)
+            if job is not None:
+                job.executor.resolve(call, outcome)
+            if _fault.points:
+                _fault.fault("task.resolved")
 
     # ------------------------------------------------------------ cancellation
 

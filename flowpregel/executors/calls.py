@@ -190,7 +190,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """
         self._look(".result()", timeout)
         try:
-            return self.value(timeout)
+            return super().result(timeout)
+        except Exception as error:
+            if not self._returns_its_error():
+                raise
+            return cast("ResultT", error)
         except GraphInterrupt as question:
             # If the called task asks a question, the task that waits for it is
             # interrupted by the same question.
@@ -223,9 +227,13 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         try:
             return super().result(timeout)
         except Exception as error:
-            if not (self.returns_errors and self.done()):
+            if not self._returns_its_error():
                 raise
             return cast("ResultT", error)
+
+    def _returns_its_error(self) -> bool:
+        """Return whether the call has failed, and its error is returned as a result."""
+        return self.returns_errors and self.done()
 
     def sibling(self, *, is_call: bool = True) -> Self:
         """Return a new future for the same body.
@@ -340,7 +348,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             calls.check_process()
         if self._turn is not None and not self.done():
             self._turn(self)
-        if self._needs_loop and not self.done() and on_event_loop():
+        if self._needs_loop and on_event_loop() and not self.done():
             raise RuntimeError(
                 f"{how} of a task that is not done would block the event loop on "
                 "which the task's result arrives: use await"

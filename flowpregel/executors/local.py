@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -100,7 +100,7 @@ class LocalRunClient(RunClient):
         """The node that was called last, and True if its calls go to another process.
         """
         self.open_calls: OpenCalls = OpenCalls()
-        self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.name
+        self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.node.name
         if before_first is not None:
             self._backlog = mailbox.backlog
             self.open_calls.before_first = before_first
@@ -242,15 +242,15 @@ def _withdrawn(waiting: Waiting, key: JobKey) -> bool:
     return False
 
 
-def _put(waiting: Waiting, item: tuple[Job, Mailbox]) -> None:
-    """Add a job behind the jobs of the same priority, and before the jobs of lower
+def _put(waiting: Waiting, jobs: Iterable[Job], mailbox: Mailbox) -> None:
+    """Add each job behind the jobs of the same priority, and before the jobs of lower
     priorities.
     """
-    priority = item[0].priority
-    position = len(waiting)
-    while position and waiting[position - 1][0].priority < priority:
-        position -= 1
-    waiting.insert(position, item)
+    for job in jobs:
+        position = len(waiting)
+        while position and waiting[position - 1][0].priority < job.priority:
+            position -= 1
+        waiting.insert(position, (job, mailbox))
 
 
 class ThreadExecutor(Executor):
@@ -289,13 +289,12 @@ class ThreadExecutor(Executor):
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Start each job as soon as the limit allows."""
         for job in jobs:
-            item = job, mailbox
             with self._changed:
-                _put(self._waiting, item)
+                _put(self._waiting, (job,), mailbox)
                 try:
                     self._make_room()
                 except RuntimeError as error:
-                    self._waiting.remove(item)
+                    self._waiting.remove((job, mailbox))
                     failure = ExecutorUnavailableError(
                         f"no OS thread can be started for task {job.task.name!r} "
                         f"({error}): let the program have more (`ulimit -u`, the "
@@ -435,8 +434,7 @@ class InlineExecutor(Executor):
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Keep *jobs* until the run waits."""
-        for job in jobs:
-            _put(self.waiting, (job, mailbox))
+        _put(self.waiting, jobs, mailbox)
 
     def free(self) -> float:
         """Return 1 if no job waits, since the next job then starts as soon as the run

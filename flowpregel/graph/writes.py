@@ -88,7 +88,7 @@ class NodeWriter:
         """Return the writes of a dict, an annotated object or a plain value."""
         if update is None:
             return []
-        if isinstance(update, Mapping):
+        if isinstance(update, dict | Mapping):
             return self._item_writes(update, update.items(), scope)
         if ROOT in self.keys:
             return [(ROOT, update)]

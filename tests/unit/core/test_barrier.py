@@ -235,6 +235,42 @@ def test_a_superstep_clears_what_it_did_not_write() -> None:
     assert set() == applied.updated
 
 
+class Sum(BinaryOperatorAggregate[int]):
+    """A channel with an initial value that counts the supersteps without a write."""
+
+    __slots__ = ()
+    reacts_to_silence = True
+
+    def update(self, values: Sequence[int]) -> bool:
+        """Add the writes, or 1 if there are none."""
+        return super().update(values or [1])
+
+
+def test_a_channel_with_an_initial_value_reacts_to_the_first_superstep() -> None:
+    """As it does in a thread that is loaded."""
+    made = program(node("n"), silent=Sum(int, operator.add))
+    state, _ = written(made, 1, a=1)
+
+    ran(made, state, "n", 2)
+
+    assert 1 == state.channels["silent"].get()
+
+
+def test_the_state_tracks_which_channels_hold_a_value() -> None:
+    """The barrier asks a channel only after it has changed it."""
+    made = program(
+        node("n"), brief=EphemeralValue(int), total=BinaryOperatorAggregate(int, max)
+    )
+    state, _ = written(made, 1, a=1, brief=1)
+    assert {"a", "brief", "total"} == state.available
+    copied = state.copy({"brief"})
+
+    ran(made, state, "n", 2)
+
+    assert {"a", "total"} == state.available
+    assert {"a", "brief", "total"} == copied.available
+
+
 def test_a_channel_is_consumed_before_it_is_written() -> None:
     """So a barrier can be completed anew in the superstep that it triggers."""
     barrier = NamedBarrierValue(str, names={"x"})

@@ -103,7 +103,7 @@ def test_a_call_that_is_made_after_the_run_was_stopped_is_withdrawn() -> None:
     made = call_of(body)
 
     assert Cancel(body.id, True) == steps.send(Wakeup([Stopped("bye"), made], 2, 0))
-    assert Resolve(made, Withdrawn()) == steps.send(None)
+    assert Resolve([(made, Withdrawn())]) == steps.send(None)
     assert isinstance(steps.send(None), Wait)
     with pytest.raises(TaskCancelled, match="bye"):
         steps.send(Wakeup([Ended(body.id, 1, Withdrawn())], 3, 0))

@@ -65,7 +65,7 @@ def test_what_is_saved_is_kept_before_it_is_answered() -> None:
 
     assert isinstance(commit, Commit)
     assert [((SAVED, "half"),)] == [each.writes for each in commit.batch.writes]
-    assert Resolve(save, Returned(())) == steps.send(None)
+    assert Resolve([(save, Returned(()))]) == steps.send(None)
     assert "half" == task.attempt.saved
     steps.close()
 
@@ -79,7 +79,7 @@ def test_what_was_saved_is_dropped_with_the_result() -> None:
     def kept() -> Any:
         return run.replay.pending.get(task.id)
 
-    assert Resolve(save, Returned(())) == steps.send(Wakeup([save], 3, 0))
+    assert Resolve([(save, Returned(()))]) == steps.send(Wakeup([save], 3, 0))
     assert isinstance(steps.send(None), Wait)
     assert [(SAVED, "half")] == kept()
     steps.send(Wakeup([Ended(task.id, 1, Returned([("__return__", 1)]))], 4, 0))
@@ -95,7 +95,7 @@ def test_a_call_that_is_given_up_is_stopped() -> None:
     assert Cancel(task.id, True) == steps.send(Wakeup([cancel_of(made)], 3, 0))
     assert isinstance(steps.send(None), Wait)
     late = Ended(task.id, 1, Raised(OSError("too late")))
-    assert Resolve(made, Withdrawn()) == steps.send(Wakeup([late], 4, 0))
+    assert Resolve([(made, Withdrawn())]) == steps.send(Wakeup([late], 4, 0))
     steps.close()
 
 
