@@ -21,6 +21,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from flowpregel.cli.pages import Page, sections_of
+from flowpregel.errors import ConfigurationError
 
 _FOLDER: Final = "reference/api/"
 _DIRECTIVE: Final = re.compile(
@@ -33,6 +34,8 @@ _TITLES: Final = {"Args": "Arguments", "Raises": "Errors"}
 _ITEM: Final = re.compile(r"(\S[*\w., ]*): +(.*)")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _KEYWORDS: Final = re.compile(r"Unpack\[(\w+)\]")
+_IMPORT_ERRORS: Final = (ImportError, ConfigurationError)
+"""The errors of a module whose package is not installed."""
 _WIDTH: Final = 79
 _LONGEST_VALUE: Final = 200
 _OWN: Final = "flowpregel"
@@ -105,11 +108,11 @@ def with_entries(text: str) -> str:
 def _module_text(module: str) -> str:
     try:
         return markdown_of(inspect.getdoc(importlib.import_module(module)))
-    except ImportError as error:
+    except _IMPORT_ERRORS as error:
         return _import_failure(error)
 
 
-def _import_failure(error: ImportError) -> str:
+def _import_failure(error: Exception) -> str:
     """Return the text for a name that needs a package that is not installed."""
     return f"This cannot be imported here: {error}\n"
 
@@ -120,7 +123,7 @@ def api_entry(module: str, name: str) -> str:
     try:
         # A module may import what it needs when a name is first used.
         value = getattr(importlib.import_module(module), name)
-    except ImportError as error:
+    except _IMPORT_ERRORS as error:
         return f"{heading}\n{_import_failure(error)}"
     if inspect.isclass(value):
         parts = _class_entry(name, value)

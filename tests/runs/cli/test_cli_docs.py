@@ -220,11 +220,18 @@ def test_the_entry_of_a_name_that_cannot_be_imported_gives_the_reason(
     (tmp_path / "needs_it_late.py").write_text(
         "def __getattr__(name):\n    import package_that_is_absent\n"
     )
+    (tmp_path / "names_the_extra.py").write_text(
+        "from flowpregel.errors import ConfigurationError\n"
+        "raise ConfigurationError('install flowpregel[extra]')\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     reason = "This cannot be imported here: No module named 'package_that_is_absent'\n"
 
     for module in ("needs_a_package", "needs_it_late"):
         assert f"## `{module}.a`\n\n{reason}" == api_entry(module, "a")
+    assert api_entry("names_the_extra", "a").endswith(
+        "\n\nThis cannot be imported here: install flowpregel[extra]\n"
+    )
     text = "::: needs_a_package\n    options:\n      members:\n        - a\n"
     assert f"{reason}\n## `needs_a_package.a`\n\n{reason}" == with_entries(text)
 
