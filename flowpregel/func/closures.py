@@ -30,8 +30,7 @@ class NodeSnapshots:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        (callee,) = node.steps
-        self._target = callee.func or callee.coroutine
+        self._target = called_by(node)
         self._last: tuple[Node, tuple[tuple[CellType, Any], ...]] | None = None
 
     def take(self) -> Node:
@@ -157,3 +156,9 @@ def _names_bound_by(code: CodeType) -> frozenset[str]:
         if isinstance(constant, CodeType):
             names |= _names_bound_by(constant)
     return frozenset(names & {*code.co_freevars})
+
+
+def called_by(node: Node) -> Any:
+    """Return the function that a call of *node* runs."""
+    (callee,) = node.steps
+    return callee.func or callee.coroutine

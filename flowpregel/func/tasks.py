@@ -50,7 +50,7 @@ from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.executors.calls import FutureInArgument, futures_in, with_results
 from flowpregel.executors.misplaced import misplaced_future
 from flowpregel.func import mapping
-from flowpregel.func.closures import NodeSnapshots
+from flowpregel.func.closures import NodeSnapshots, called_by
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import Flow, run_identity_of
 from flowpregel.func.mapping import ItemFuture, MappedCall, ResultStream
@@ -70,6 +70,7 @@ from flowpregel.func.single_call import (
     flow_of_call,
     run_of_call,
 )
+from flowpregel.pregel.result_caches import cache_of_value
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -429,7 +430,11 @@ class TaskFunction(Generic[P, R]):
         """Delete the results of this task from a cache.
 
         Args:
-            cache: The cache, such as an `InMemoryCache`.
+            cache: The cache, its path or URL, or the checkpointer in whose store the
+                results are.
+
+        Raises:
+            ConfigurationError: The value is none of these, or its store has no cache.
 
         Example:
             >>> from flowpregel.cache.memory import InMemoryCache
@@ -439,11 +444,13 @@ class TaskFunction(Generic[P, R]):
             ...     return 2 * number
             >>> double.clear_cache(InMemoryCache())
         """
-        cache.clear([self.cache_namespace])
+        with cache_of_value(cache) as results:
+            results.clear([self.cache_namespace])
 
     async def aclear_cache(self, cache: Any) -> None:
         """`clear_cache`, without blocking the event loop."""
-        await cache.aclear([self.cache_namespace])
+        with cache_of_value(cache) as results:
+            await results.aclear([self.cache_namespace])
 
     @property
     def cache_namespace(self) -> tuple[str, ...]:
@@ -489,7 +496,7 @@ class TaskFunction(Generic[P, R]):
         if node.cache is None:
             return node
         return self._shared.at(
-            node, scope, None if self._closure is None else _called_by(node)
+            node, scope, None if self._closure is None else called_by(node)
         )
 
     def _chunk_node(self, node: Node) -> Node:
@@ -621,7 +628,7 @@ class TaskFunction(Generic[P, R]):
         # The field is read only once, because another OS thread, which makes a delayed
         # call, may replace it.
         digested = self._digested
-        called = _called_by(node)
+        called = called_by(node)
         if digested is None or digested[0] is not called:
             self._digested = digested = called, KeptDigest(called, self._note_past)
         return digested[1].now().digest
@@ -700,12 +707,6 @@ class TaskFunction(Generic[P, R]):
 
 def _note_digest(code: CodeDigest) -> None:
     note_code(code.digest, [code])
-
-
-def _called_by(node: Node) -> Any:
-    """Return the function that a call of *node* runs."""
-    (callee,) = node.steps
-    return callee.func or callee.coroutine
 
 
 class _ByName:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from copy import copy as shallow_copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
-from weakref import WeakKeyDictionary
 
 from flowpregel._core.ids import without_ids
 from flowpregel._core.program import Keys, Program, compile_program, names
@@ -29,7 +28,6 @@ from flowpregel.pregel.naming import (
     as_cache,
     as_checkpointer,
     as_store,
-    cache_at,
 )
 from flowpregel.pregel.node import (
     NodeBuilder,
@@ -37,10 +35,9 @@ from flowpregel.pregel.node import (
     checked_cache_policy,
     policies_of,
 )
+from flowpregel.pregel.result_caches import cache_of_saver
 
 if TYPE_CHECKING:
-    from flowpregel.cache.memory import InMemoryCache
-    from flowpregel.checkpoint.memory import InMemorySaver
     from flowpregel.pregel.drawing import Edge
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
@@ -313,22 +310,7 @@ class GraphDefinition:
         cache: BaseCache | None = self.cache
         if cache is not None or self.saver is None:
             return cache
-        # The imports are kept out of `import flowpregel`, because no worker needs
-        # savers and caches.
-        from flowpregel.cache.memory import InMemoryCache  # noqa: PLC0415
-        from flowpregel.checkpoint.memory import InMemorySaver  # noqa: PLC0415
-
-        if isinstance(self.saver, InMemorySaver):
-            return _CACHES.setdefault(self.saver, InMemoryCache())
-        # This module imports lmdb, too.
-        from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
-
-        if not isinstance(self.saver, DurableSaver):
-            return None
-        opened = cache_at(self.saver.location, self.saver.options)
-        if isinstance(opened, AbstractContextManager):
-            resources.enter_context(opened)
-        return opened
+        return cache_of_saver(self.saver, resources)
 
     def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
         """Delete the shared results of *nodes*, or of all nodes.
@@ -353,10 +335,6 @@ class CompiledGraph(Protocol):
 
     definition: GraphDefinition
     """The parts of the graph."""
-
-
-_CACHES: WeakKeyDictionary[InMemorySaver, InMemoryCache] = WeakKeyDictionary()
-"""The cache that all runs with the same `InMemorySaver` share, by saver."""
 
 
 def _built_nodes(nodes: Mapping[str, Any]) -> Any:

@@ -4,6 +4,7 @@ once.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver as LangGraphSaver
 
 from flowpregel.cache.memory import InMemoryCache
 from flowpregel.channels import LastValue
@@ -22,6 +24,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.func import File, entrypoint, task
 from flowpregel.policies import CachePolicy, RetryPolicy
 from flowpregel.pregel import NodeBuilder, Pregel
+from flowpregel.pregel.naming import as_checkpointer
 from tests.runs.notes import Notes
 from tests.runs.stores import ROOT
 
@@ -80,6 +83,50 @@ def test_a_saver_in_memory_keeps_them_too(
 
     assert seen == ["1", "1"]
     flow.clear_cache()
+
+
+@pytest.mark.parametrize("form", ["checkpointer", "path", "url"])
+def test_shared_results_of_a_task_are_cleared_where_the_runs_are_stored(
+    drive: Any, measure: Any, seen: Notes, tmp_path: Path, form: str
+) -> None:
+    """`clear_cache` takes the checkpointer of the runs, or its path or URL."""
+    location = "sqlite:///" if form == "url" else ""
+    flow = flow_of(measure, "inline", checkpointer=f"{location}{tmp_path / 'runs'}")
+    drive.invoke(flow, [1], thread_id="a")
+
+    measure.clear_cache(
+        flow.checkpointer if form == "checkpointer" else flow.checkpointer.location
+    )
+    drive.invoke(flow, [1], thread_id="b")
+    drive.invoke(flow, [1], thread_id="c")
+
+    flow.checkpointer.close()
+    assert ["1", "1"] == seen
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_shared_results_of_a_saver_in_memory_are_cleared(
+    drive: Any, measure: Any, seen: Notes, is_async: bool
+) -> None:
+    """`clear_cache` takes that saver."""
+    saver = InMemorySaver()
+    flow = flow_of(measure, "inline", checkpointer=saver)
+    drive.invoke(flow, [1], thread_id="a")
+
+    if is_async:
+        asyncio.run(measure.aclear_cache(saver))
+    else:
+        measure.clear_cache(saver)
+    drive.invoke(flow, [1], thread_id="b")
+
+    assert ["1", "1"] == seen
+
+
+@pytest.mark.parametrize("value", [None, as_checkpointer(LangGraphSaver())])
+def test_what_has_no_cache_cannot_be_cleared(measure: Any, value: Any) -> None:
+    """The error names what `clear_cache` takes."""
+    with pytest.raises(ConfigurationError, match="or the checkpointer of the runs"):
+        measure.clear_cache(value)
 
 
 def test_a_path_is_a_cache(
