@@ -76,6 +76,10 @@ class BodyCalls:
     """The calls that ran, by position. Nothing is added if the body cannot repeat its
     calls.
     """
+    replayed: int = 0
+    """The number of calls of an earlier run that the present attempt has made again. It
+    is counted only for bodies that are not calls themselves.
+    """
     has_new_result: bool = False
     """True if a recorded result was computed again. Later calls of the body may depend
     on the result, so calls other than the recorded ones are expected.
@@ -84,3 +88,4 @@ class BodyCalls:
     def restart(self) -> None:
         """Reset the order of calls, after the end of an attempt."""
         self.sequence = CallSequence()
+        self.replayed = 0

@@ -114,8 +114,10 @@ def answer_from_record(
         check_chance(run, caller, record)
         return task_id, None
     # Nested calls are not counted, because they are not repeated if the call around
-    # them is answered from its record.
-    report.replayed += caller.record is None and record.code != ""
+    # them is answered from its record. Nor are calls that this run itself has made, in
+    # an earlier attempt of the body.
+    is_of_earlier_run = task_id not in body.recorded
+    body.replayed += is_of_earlier_run and caller.record is None and record.code != ""
     run.replay.matched.add(record.name)
     note_change(run, caller, recorded, record)
     source = recorded
@@ -225,8 +227,10 @@ def forget(
     run.store_writes(task_id, path, FORGOTTEN)
 
 
-def count_unreplayed(run: Run) -> None:
-    """Count the recorded calls that changed bodies did not make again."""
+def count_unreplayed(run: Run, tasks: Sequence[Task]) -> None:
+    """Count the recorded calls that the bodies of *tasks* did not make again in their
+    last attempts.
+    """
     recorded = list(run.replay.recorded_calls())
     # Calls that a recorded call made are left out: they are not repeated if the
     # recorded call is answered from its record.
@@ -237,4 +241,7 @@ def count_unreplayed(run: Run) -> None:
         # They are not counted.
         if record.code != "" and record.caller not in callers:
             report.unreplayed += 1
-    report.unreplayed -= report.replayed
+    for task in tasks:
+        body: BodyCalls | None = task.attempt.body
+        if body is not None:
+            report.unreplayed -= body.replayed

@@ -26,10 +26,6 @@ class ReplayReport:
     """The number of calls that their records answered."""
     executed: int = 0
     """The number of calls that ran."""
-    replayed: int = 0
-    """The number of recorded calls of planned tasks that were made again in this
-    superstep.
-    """
     unreplayed: int = 0
     """The number of recorded calls that no body made again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
@@ -114,7 +110,6 @@ class Replay:
         self.pending = {}
         self.lazy_results = None
         self.calls_by_position = None
-        self.report.replayed = 0
 
     def is_empty(self) -> bool:
         """Return whether no writes of an earlier run are stored."""

@@ -157,7 +157,7 @@ def _end_step(run: Run, tasks: list[Task]) -> Steps:
     If a write cannot be applied, the state stays unchanged.
     """
     if run.replay.report.is_changed:
-        count_unreplayed(run)
+        count_unreplayed(run, tasks)
     outputs = barrier_of(tasks)
     before = run.state
     if run.outbox.is_deferred:

@@ -145,7 +145,7 @@ def dry_superstep(
     known = run.replay.report
     try:
         yield from _withheld(superstep.go(), withheld)
-        count_unreplayed(run)
+        count_unreplayed(run, tasks)
         known.is_changed |= known.unreplayed > 0
     except Exception as failure:  # noqa: BLE001 - the failure of the run is the answer
         error = f"{type(failure).__name__}: {failure}"

@@ -87,7 +87,8 @@ def map(
             With an id of your own, other items are an error unless *adopt* is set, and
             results that other code computed are kept, with a notice.
         chunksize: The number of items in one recorded call, for very short calls. If an
-            item is added, the chunk that gets it is computed again.
+            item is added, the chunk that gets it is computed again. With another
+            chunksize, all items are computed again.
         errors: With ``"return"``, the result of a failed call is the exception.
         options: ``progress`` is whether to show a live view (by default on a terminal
             and in a notebook), or a function that wraps the stream of results, such as
@@ -121,7 +122,9 @@ def map(
 
     with UsersFrames():
         flow = plain.flow_of(body)
-        results: list[R] = flow.run(text_of(arguments), **plain.run_options(flow))
+        results: list[R] = flow.run(
+            text_of(arguments, chunksize), **plain.run_options(flow)
+        )
         return results
 
 
@@ -184,7 +187,7 @@ def imap(
     flow.once = replace(flow.once, replays=True)
     keywords = plain.run_options(flow)
     if isinstance(items, Sequence):
-        text = text_of(items)
+        text = text_of(items, chunksize)
     else:
         # The items are not known before, so they may always differ from those of an
         # earlier run.
@@ -328,11 +331,12 @@ class ResultQueue(Generic[R]):
             handle.result()
 
 
-def text_of(items: Sequence[Any]) -> str:
-    """Return the input of a run over *items*: their number and a digest. The items
-    themselves are stored only with failed calls.
+def text_of(items: Sequence[Any], chunksize: int) -> str:
+    """Return the input of a run over *items*: their number, a digest, and the size of
+    the chunks. The items themselves are stored only with failed calls.
     """
-    return f"{len(items):,} items, {digest_of(items, 'the items', strict=False)}"
+    text = f"{len(items):,} items, {digest_of(items, 'the items', strict=False)}"
+    return text if chunksize == 1 else f"{text}, in chunks of {chunksize}"
 
 
 def _reported(results: Iterable[R], total: int | None) -> Iterator[R]:

@@ -106,6 +106,32 @@ def test_two_maps_of_one_function_keep_the_results_of_both(
     assert [1, 2, 10] == sorted(ran)
 
 
+@BOTH
+def test_a_run_that_has_failed_goes_on_in_chunks_of_another_size(
+    mapped: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The items are computed again, as the notice says."""
+
+    mended = tmp_path / "mended"
+
+    def double_later(n: int) -> int:
+        ran.append(n)
+        if n == 3 and not mended.exists():
+            raise ConnectionError
+        return 2 * n
+
+    with pytest.raises(ConnectionError):
+        mapped(double_later, [1, 2, 3], **PLAIN)
+    mended.touch()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert [2, 4, 6] == mapped(double_later, [1, 2, 3], chunksize=2, **PLAIN)
+    assert "do not match the calls made now" in str(caught[0].message)
+    assert [2, 4, 6] == mapped(double_later, [1, 2, 3], chunksize=2, **PLAIN)
+    assert [1, 1, 2, 2, 3, 3] == sorted(ran)
+
+
 class Model:
     """A model whose method is mapped."""
 

@@ -204,6 +204,30 @@ def test_calls_that_are_not_asked_for_are_counted_in_every_superstep() -> None:
         flow_of((1,)).invoke(None, thread_id="1")
 
 
+def test_calls_that_several_attempts_make_again_are_counted_once() -> None:
+    """Neither are those counted that the run itself has made in an earlier attempt."""
+    world, saver = World(), InMemorySaver()
+    world.down.add("body")
+
+    def flow_of(asked: tuple[int, ...], attempts: int) -> Any:
+        def body(_: Any) -> Any:
+            for given in asked:
+                call(world.one, given).result()
+            if world.runs.count("body") == attempts - 1:
+                world.down.clear()
+            return {"out": world.note("body", 1)}
+
+        graph = StateGraph(dict).add_node("body", body, retry_policy=AT_ONCE)
+        graph.add_edge("__start__", "body")
+        return graph.compile(executor="inline", checkpointer=saver)
+
+    with pytest.raises(ValueError, match="body"):
+        flow_of((1, 2, 3), attempts=9).invoke({}, thread_id="1")
+
+    with pytest.warns(RunNotice, match="1 executed, 1 not made again"):
+        flow_of((1, 2, 4), attempts=6).invoke(None, thread_id="1")
+
+
 def test_a_body_whose_input_is_too_deep_to_be_looked_at_goes_on() -> None:
     """Its calls are known by its code alone then."""
     world, deep = World(), list[Any]()
