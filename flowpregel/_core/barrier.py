@@ -29,7 +29,9 @@ from flowpregel.errors import InvalidUpdateError, NodeError
 TO_NODE = "branch:to:"
 """The start of the name of a channel that makes a node of a `StateGraph` run."""
 PUSHED = ("__pregel_push",)
-"""The trigger of a sent task. It is no channel, so no version is marked as seen."""
+"""The trigger of a sent task. The trigger is not a channel, so no version is marked as
+seen.
+"""
 
 # ---------------------------------------------------------------- outputs of tasks
 
@@ -40,8 +42,8 @@ class TaskOutput:
 
     writes: Sequence[Write]
     reader: str = ""
-    """The name under which the task's triggers are marked as seen; empty if there are
-    none.
+    """The name under which the task's triggers are marked as seen, or an empty text if
+    the task has no triggers.
     """
     triggers: tuple[str, ...] = ()
     order: tuple[int, str] = (0, "")
@@ -136,8 +138,9 @@ def apply(
 ) -> Update:
     """Fold the outputs of tasks into the channels of *state*.
 
-    A barrier where some task was triggered is a superstep: channels that react to
-    it are updated without a write too, and if nothing could run next, all finish.
+    If a channel triggered any of the tasks, the barrier ends a superstep. Channels that
+    react to the end of a superstep are then updated even without a write, and if no
+    node can run next, all channels are finished.
 
     Raises:
         InvalidUpdateError: A channel cannot take its writes.
@@ -169,7 +172,7 @@ def apply(
 
 
 def _mark_seen(state: RunState, outputs: Sequence[TaskOutput]) -> set[str]:
-    """Mark the triggers of the tasks as seen; return all triggers."""
+    """Mark the triggers of the tasks as seen, and return all triggers."""
     triggers: set[str] = set()
     for output in outputs:
         if not output.triggers:
@@ -200,7 +203,7 @@ def _end_superstep(
     state: RunState,
     update: Update,
 ) -> None:
-    """Update the channels that react to a superstep without a write; if no node can run
+    """Update the channels that react to a superstep without a write. If no node can run
     next, finish the channels.
     """
     for name in (program.ticking & state.available) - update.written:
@@ -286,8 +289,9 @@ def plan(
 
     Args:
         program: The nodes and their triggers.
-        state: The channels as the last barrier left them.
-        updated: The channels that may trigger a node; empty or None means any channel.
+        state: The channels after the last barrier.
+        updated: The channels that may trigger a node. If the collection is empty or
+            None, any channel may.
         step: The superstep.
     """
     tasks = []
@@ -400,7 +404,7 @@ def _values_of(
     state: RunState,
     step: StepContext,
 ) -> dict[str, Any]:
-    """Return the values of the several channels that *node* reads."""
+    """Return the values of the channels that *node* reads, by name."""
     values: dict[str, Any] = {}
     for name in node.channels:
         if name in program.managed:

@@ -29,8 +29,9 @@ from flowpregel._core.run import Run
 from flowpregel._pickling.copies import as_storable
 
 DEEPEST = 1_000
-"""The number of tasks, or graphs, that may be nested: as many as Python's own calls by
-default. In OS threads and worker processes no stack would end endless nesting.
+"""The number of tasks, or graphs, that may be nested. It equals Python's default
+recursion limit. The limit is needed because nested tasks on OS threads and in worker
+processes share no stack that could overflow.
 """
 SHOWN_FAILURES = 3
 """The number of failed calls that a note lists."""
@@ -91,7 +92,7 @@ def identify_call(
     call: Call,
     step: StepContext,
 ) -> tuple[str, CallRecord | None]:
-    """Count the next call of *caller*; return its task id and its record.
+    """Count the next call of *caller*, and return the call's task id and record.
 
     The id of a recorded call is made from the caller and the key of the call. The id of
     any other call is made from the caller and the position among the caller's calls.
@@ -167,7 +168,7 @@ def _next_graph_namespace(caller: Task) -> str:
 
 
 def too_deep(name: str) -> RecursionError:
-    """Return the error for a task or a graph that is nested too deep."""
+    """Return the error for a task or a graph that is nested too deeply."""
     return RecursionError(
         f"{name!r} is nested more than {DEEPEST:,} deep: does it call itself without "
         "end?"
@@ -213,7 +214,9 @@ def save_state(
     task: Task,
     request: SaveState,
 ) -> None:
-    """Store the value that a running *task* saves; answer it after the commit."""
+    """Store the value that a running *task* saves, and answer the task after the
+    commit.
+    """
     task.attempt.saved = request.value
     saved: Write = (records.SAVED, request.value)
     writes: list[Write] = [saved]
@@ -233,7 +236,7 @@ def cancel_call(
     running: Mapping[str, Task],
     request: CancelCall,
 ) -> list[Task]:
-    """Record that a body no longer needs a call; return the tasks that must stop.
+    """Record that a body no longer needs a call, and return the tasks that must stop.
 
     The cancellation is recorded before the body's next effect, which depends on it.
     """
@@ -257,8 +260,8 @@ def _task_of_reply(running: Mapping[str, Task], reply: Any) -> Task | None:
 
 
 def _is_same_reply(reply: Any, other: Any) -> bool:
-    """Return whether two replies are of one call: futures, or a task's key and a
-    number.
+    """Return whether two replies belong to the same call. A reply is a future, or a
+    pair of a task's key and a number.
     """
     if reply is other:
         return True
@@ -290,7 +293,9 @@ def below(running: Mapping[str, Task], body: Task) -> list[Task]:
 
 
 def fail_call(task: Task, error: BaseException) -> Raised:
-    """Note that a call failed, perhaps after its body ended; return its outcome."""
+    """Note that a call failed, perhaps after its body ended, and return the call's
+    outcome.
+    """
     assert task.parent is not None
     assert task.origin is not None
     parent = task.parent.attempt
@@ -356,7 +361,9 @@ def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
 
 
 def _note_others(error: BaseException, unseen: Sequence[Task]) -> None:
-    """Note on *error* the calls among *unseen* that failed with other errors."""
+    """Add a note to *error* that lists the calls in *unseen* that failed with other
+    errors.
+    """
     causes = records.failed_calls(error)
     texts = [task.call for task in unseen if task.id not in causes]
     if not texts:
@@ -388,7 +395,9 @@ def delay(
     outcome: Outcome,
     jitter: float,
 ) -> float | None:
-    """Return the seconds until the next attempt of *task*, or None to give up."""
+    """Return the seconds until the next attempt of *task*, or None if there is no
+    further attempt.
+    """
     if not isinstance(outcome, Raised):
         has_answer = answering.answer_first_question(run, task, outcome)
         return 0.0 if has_answer else None
@@ -409,7 +418,9 @@ def delay(
 
 
 def _delay_after(task: Task, error: BaseException, jitter: float) -> float | None:
-    """Return the seconds until the next attempt after *error*, or None to give up."""
+    """Return the seconds until the next attempt after *error*, or None if there is no
+    further attempt.
+    """
     attempt = task.attempt
     for policy in task.node.retry:
         if policy.matches(error):
@@ -420,7 +431,9 @@ def _delay_after(task: Task, error: BaseException, jitter: float) -> float | Non
 
 
 def add_notes(task: Task, outcome: Raised) -> None:
-    """Note the task, its call and its worker on the errors of *outcome*."""
+    """Add a note to the errors of *outcome* that names the task, its call and its
+    worker.
+    """
     note = note_of(task)
     for error in outcome.errors():
         error.add_note(note)
@@ -435,8 +448,8 @@ def failure_writes(run: Run, task: Task, outcome: Raised) -> list[Write]:
 
 
 def with_earlier_items(task: Task, outcome: Raised) -> Raised:
-    """Return *outcome*; if the task is a chunk, with the results that earlier attempts
-    have.
+    """Return *outcome*. If the task is a chunk, add the results of items from earlier
+    attempts.
     """
     saved = task.attempt.saved
     items = outcome.items
@@ -449,13 +462,14 @@ def with_earlier_items(task: Task, outcome: Raised) -> Raised:
 
 
 def items_to_store(run: Run, task: Task, items: ItemOutcomes) -> Write:
-    """Return the write that stores the outcomes of a chunk for its next attempt, and
-    let a body that makes the call again find them.
+    """Return the write that stores the outcomes of a chunk's items for the next
+    attempt, and let a body that makes the call again find the outcomes.
     """
     storable = {
         position: as_storable(error) for position, error in items.errors.items()
     }
-    # A resumed run tries all failed items again, whatever this run has given up.
+    # A resumed run tries all failed items again, including items that this run no
+    # longer retries.
     stored = replace(items, errors=storable, final=frozenset())
     write: Write = (records.SAVED, stored)
     run.drop_saved_value(task)
@@ -464,7 +478,7 @@ def items_to_store(run: Run, task: Task, items: ItemOutcomes) -> Write:
 
 
 def begin_next_attempt(run: Run, task: Task, outcome: Outcome) -> None:
-    """Make the next attempt of *task* the present one, after this *outcome*."""
+    """Begin the next attempt of *task*, after an attempt that ended with *outcome*."""
     attempt = task.attempt
     attempt.number += 1
     if attempt.body is not None:

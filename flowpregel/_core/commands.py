@@ -1,4 +1,4 @@
-"""Callables, commands and questions: the exchanges of a run with its user."""
+"""Callables, commands and questions, with which a run and its user's code interact."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _INJECTED: dict[str, frozenset[str]] = {
     "runtime": _ANY,
     "context": _ANY,
 }
-"""The parameters to inject, and the annotations that each may have (if none, any
-annotation).
+"""The names of the parameters that a run fills in, each with the annotations that the
+parameter may have. An empty set allows any annotation.
 """
 
 
@@ -104,7 +104,7 @@ class Injection:
 
     name: str
     index: int | None
-    """The position of the parameter, if it may be given by position."""
+    """The position of the parameter, or None if it can only be passed by name."""
     required: bool
     optional: bool
     """True if the annotation allows None."""
@@ -135,8 +135,8 @@ def call_target_of(target: Any, *, takes_input: bool = True) -> CallTarget:
 
     Args:
         target: The node, as the user gave it.
-        takes_input: Whether its first parameter is the node's input, which is
-            never filled in by name.
+        takes_input: True if the first parameter is the node's input, which is never
+            filled in by name.
 
     Raises:
         ConfigurationError: *target* cannot be called.
@@ -234,7 +234,9 @@ def _injection_of(parameter: inspect.Parameter, index: int) -> Injection | None:
 
 
 def _annotation_names(annotation: Any) -> frozenset[str]:
-    """Return the bare class names in an annotation, written out or as text."""
+    """Return the bare class names in an annotation, which may be an object or a
+    text.
+    """
     if annotation is inspect.Parameter.empty:
         return frozenset()
     text = annotation

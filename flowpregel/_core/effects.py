@@ -27,12 +27,12 @@ from flowpregel.errors import RunStopped, TaskCancelled
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Read a checkpoint; the reply is a `Saved`, or None."""
+    """The effect that reads a checkpoint. The reply is a `Saved`, or None."""
 
     address: Address
     before: str | None = None
-    """The id that the checkpoint's id must be smaller than; None means the newest
-    checkpoint.
+    """The id of a later checkpoint: only checkpoints with smaller ids are read. If it
+    is None, the newest checkpoint is read.
     """
 
 
@@ -47,7 +47,7 @@ class StepContext:
     previous: Any = None
     """The value that the thread's previous run saved (functional API)."""
     channels: Mapping[str, Any] = field(default_factory=dict)
-    """The live channels; they do not change while tasks run."""
+    """The run's own channel objects, which do not change while tasks run."""
     managed: Mapping[str, Any] = field(default_factory=dict)
     resuming: bool = False
     answers: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +56,9 @@ class StepContext:
 
 @dataclass(slots=True, eq=False)
 class Submit:
-    """Start an attempt of each task; an `Ended` follows for each. The reply is None."""
+    """The effect that starts an attempt of each task. An `Ended` follows for each of
+    them. The reply is None.
+    """
 
     tasks: list[Task]
     step: StepContext
@@ -64,12 +66,14 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop a running task, or withdraw a waiting one; an `Ended` still follows."""
+    """The effect that stops a running task, or withdraws a waiting task. An `Ended`
+    still follows. The reply is None.
+    """
 
     task_id: str
     kill: bool
-    """True to stop the task in any case; False to stop it only if no work is lost (it
-    waits, or is a coroutine).
+    """True to stop the task in any case. False to stop it only if no work is lost,
+    because the task waits or is a coroutine.
     """
     leave: bool = False
     """True if the `Ended` of a task that cannot be stopped must follow at once."""
@@ -77,18 +81,18 @@ class Cancel:
 
 @dataclass(slots=True)
 class Resolve:
-    """Give the callers of calls their outcomes; the reply is None."""
+    """The effect that gives the callers of calls the outcomes. The reply is None."""
 
     outcomes: list[tuple[Call | SaveState, Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for an event; the reply is a `Wakeup`."""
+    """The effect that waits for an event. The reply is a `Wakeup`."""
 
     deadline: int | None = None
-    """The monotonic nanoseconds at which to wake up in any case; 0 means at once, None
-    means never.
+    """The monotonic nanoseconds at which the run wakes up even without an event. 0
+    means at once, and None means never.
     """
 
 
@@ -98,7 +102,9 @@ WAIT_FOR_EVENT: Final = Wait()
 
 @dataclass(slots=True)
 class Commit:
-    """Store a batch, as durably as the run's mode demands; the reply is None."""
+    """The effect that stores a batch, with the durability of the run. The reply is
+    None.
+    """
 
     batch: Batch
 
@@ -108,7 +114,7 @@ CacheKey: TypeAlias = tuple[tuple[str, ...], str]
 BUSY: Final = object()
 """The value in the cache of a result that another task or run is computing."""
 LOOK_AGAIN: Final = 50_000_000
-"""Nanoseconds between two lookups of such a result."""
+"""Nanoseconds between two lookups of a result that another task or run is computing."""
 HOLD: Final = 50_000_000
 """Nanoseconds for which a call without a record waits for recorded calls of the same
 task.
@@ -117,7 +123,8 @@ task.
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
-    """Look up shared results; the reply maps these keys to writes, or to `BUSY`.
+    """The effect that looks up shared results. The reply maps keys to writes, or to
+    `BUSY`.
 
     A key without a result is claimed for this run, until the run shares a result or
     releases the claim.
@@ -128,22 +135,24 @@ class CacheLookup:
 
 @dataclass(frozen=True, slots=True)
 class CacheStore:
-    """Put the writes of finished tasks into the cache; the reply is None."""
+    """The effect that puts the writes of finished tasks into the cache. The reply is
+    None.
+    """
 
     entries: Mapping[CacheKey, tuple[Any, float | None] | None]
-    """The writes and the seconds until they expire, by key; None only releases the
-    claim.
+    """The writes and the seconds until they expire, by key. For None, only the claim on
+    the key is released.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Give the user's stream an item; the reply is None."""
+    """The effect that adds an item to the user's stream. The reply is None."""
 
     mode: str
     payload: Any
     namespace: tuple[str, ...] | None = None
-    """The namespace of the item; None is the run's own."""
+    """The namespace of the item, or None for the namespace of the run."""
 
 
 Effect: TypeAlias = (
@@ -159,42 +168,50 @@ Steps: TypeAlias = Generator[Effect, Any, Any]
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A running task called a `@task` function or a graph, and may wait for it."""
+    """The event that a running task has called a `@task` function or a graph. The task
+    may wait for the result.
+    """
 
     task_id: str
     """The id of the calling task."""
     attempt: int
-    """The attempt of the caller; each attempt numbers its calls from the start."""
+    """The number of the caller's attempt. Each attempt numbers its calls from the
+    start.
+    """
     node: Node
     arguments: Arguments
     key: CallKey | None = None
-    """The key of a recorded call; None for a graph, whose calls are identified by their
-    order.
+    """The key of a recorded call, or None for the call of a graph, which is identified
+    by its order.
     """
     reply: Any = None
-    """The caller that waits, for the engine; opaque here."""
+    """The caller that waits for the outcome. Only the engine uses this."""
     variables: Any = None
-    """The caller's context variables (a `contextvars.Context`); opaque here."""
+    """The caller's context variables (a `contextvars.Context`). Only the engine uses
+    them.
+    """
     code: Any = None
-    """The packed code of the node, if it was packed at the call; opaque here."""
+    """The packed code of the node, if it was packed at the call. Only the engine uses
+    it.
+    """
 
 
 @dataclass(slots=True, eq=False)
 class SaveState:
-    """A running task saves a value for its next attempt. The run answers with a
-    `Resolve` after the commit.
+    """The event that a running task saves a value for its next attempt. The run answers
+    with a `Resolve` after the commit.
     """
 
     task_id: str
     attempt: int
     value: Any
     reply: Any = None
-    """The task that waits, for the engine; opaque here."""
+    """The task that waits for the answer. Only the engine uses this."""
 
 
 @dataclass(slots=True, eq=False)
 class CancelCall:
-    """A body no longer needs a call that it made."""
+    """The event that a body no longer needs a call that it made."""
 
     task_id: str
     """The id of the calling task."""
@@ -205,7 +222,7 @@ class CancelCall:
 
 @dataclass(slots=True)
 class Ended:
-    """An attempt of a task ended."""
+    """The event that an attempt of a task has ended."""
 
     task_id: str
     attempt: int
@@ -213,7 +230,9 @@ class Ended:
     span: Span | None = None
     """The time span of the attempt, if its executor reports it."""
     observed_failures: Collection[str] | None = None
-    """The ids of the calls whose failures the task has seen; None if not reported."""
+    """The ids of the calls whose failures the task has seen, or None if the executor
+    does not report them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +301,9 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A running task emitted a chunk, a `Report`, a `Notice` or a `ModelMessage`."""
+    """The event that a running task has emitted a chunk, a `Report`, a `Notice` or a
+    `ModelMessage`.
+    """
 
     task_id: str
     payload: Any
@@ -291,21 +312,21 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The run must end, because its stream has no reader any more or the program is
-    ending.
+    """The event that the run must end, because its stream has no reader any more or the
+    program is ending.
     """
 
     reason: str
     kill: bool = True
-    """True to stop running tasks; False to let them continue for now and end only
-    waiting and new tasks.
+    """True to stop running tasks. False to end only waiting and new tasks, and let
+    running tasks continue for now.
     """
     leave: bool = False
     """True if the run does not wait for tasks that cannot be stopped."""
 
     @property
     def error(self) -> TaskCancelled:
-        """The error that the run ends with."""
+        """The error with which the run ends."""
         return TaskCancelled(self.reason) if self.kill else RunStopped(self.reason)
 
 
@@ -320,8 +341,10 @@ class Wakeup:
 
     events: list[Event]
     now: int
-    """Wall-clock nanoseconds, strictly increasing."""
+    """The present time in wall-clock nanoseconds. It is greater than in any earlier
+    wake-up.
+    """
     monotonic: int
-    """Nanoseconds, for deadlines."""
+    """The present time in monotonic nanoseconds, for deadlines."""
     jitter: float = 0.0
     """A random number in [0, 1), for the delays of retries."""

@@ -251,7 +251,9 @@ class AttemptRecord(NamedTuple):
     executor: str
     pid: int
     error: str = ""
-    """The error of the last attempt, in one line; empty if the attempt did not fail."""
+    """The error of the last attempt in one line, or an empty text if the attempt did
+    not fail.
+    """
     call: str = ""
     """The call as readable text, if it failed."""
     planned: int = 0
@@ -259,15 +261,19 @@ class AttemptRecord(NamedTuple):
     cpu: float = 0.0
     peak: int = 0
     host: str = ""
-    """The host of the last attempt; *cpu* and *peak* are its cost: see `Span`."""
+    """The host of the last attempt. *cpu* and *peak* are the cost of this attempt, as
+    in `Span`.
+    """
     failed: tuple[FailedAttempt, ...] = ()
     """The last attempts that failed."""
     code: str = ""
-    """A digest of the code that made the task's writes; empty for a call, or without
-    writes.
+    """A digest of the code that made the task's writes, or an empty text for a call or
+    a task without writes.
     """
     used: tuple[UsedResults, ...] = ()
-    """The results of calls that the task used, and the files that those calls took."""
+    """The results of calls that the task used, and the files in the arguments of those
+    calls.
+    """
 
 
 class LazyResults(Protocol):

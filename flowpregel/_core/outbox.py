@@ -41,7 +41,7 @@ class Outbox:
     unstored_attempts: list[AttemptRecord] = field(default_factory=list)
     """The attempts of earlier supersteps since the newest checkpoint."""
     has_unstored_input: bool = False
-    """True if the input of the run is not stored either."""
+    """True if the input of the run is not stored yet."""
     claims: set[CacheKey] = field(default_factory=set)
     """The shared results that this run has claimed."""
     notices: set[str] = field(default_factory=set)

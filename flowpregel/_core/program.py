@@ -69,7 +69,9 @@ def compile_program(
     output_channels: Keys,
     stream_channels: Keys,
 ) -> Program:
-    """Return the program of *nodes* and *channels* (managed values among them)."""
+    """Return the program with these *nodes* and *channels*. Managed values are among
+    the channels.
+    """
     managed = {key: managed_value(item) for key, item in channels.items()}
     channels = {key: item for key, item in channels.items() if managed[key] is None}
     for key, channel in channels.items():
@@ -129,11 +131,13 @@ class Nested:
 
     resuming: bool = False
     answers: Mapping[str, Any] = field(default_factory=dict)
-    """Answers by interrupt id; some may be for other graphs."""
+    """Answers by interrupt id. Some of them may be for other graphs."""
     own_answers: tuple[Any, ...] = ()
     """The answers to the questions of the nested graph itself."""
     before: str | None = None
-    """Start from the newest checkpoint before this one: the parent is replayed."""
+    """The id of a checkpoint, or None. If the outer graph replays its past, the nested
+    run starts from the newest checkpoint before this one.
+    """
     addressed: bool = False
     """True if the user addressed a checkpoint of the nested graph."""
 
@@ -153,12 +157,14 @@ class Options:
     modes: frozenset[str] = frozenset()
     """The stream modes that are read."""
     messages: Any = None
-    """A function that makes the items of mode ``messages``, if that mode is read;
-    opaque here.
+    """A function that makes the items of the mode ``messages``, or None if that mode is
+    not read.
     """
     step_timeout: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """The metadata of every checkpoint: the user's, ``run_id`` and ``parents``."""
+    """The metadata of every checkpoint: the user's metadata, ``run_id`` and
+    ``parents``.
+    """
     nested: Nested | None = None
     drain: Callable[[], str | None] = lambda: None
     """A function that returns the reason why the run should stop at the next barrier,
@@ -176,8 +182,8 @@ class Options:
     to fail.
     """
     on_unmatched: Literal["run", "error"] | None = "run"
-    """The policy for a first call that fits no recorded call of the same task; None:
-    such calls are not detected.
+    """The policy for a first call that fits no recorded call of the same task, or None
+    if such calls are not detected.
     """
     adopts_input: bool = False
     """True if the run continues although the content of an input file has changed."""
@@ -191,7 +197,7 @@ class Options:
     loaded: tuple[Saved | None] | None = None
     """The checkpoint at *address*, if it was loaded before."""
     now: int = 0
-    """Wall-clock nanoseconds at the start."""
+    """The start of the run in wall-clock nanoseconds."""
 
 
 def names(keys: Keys | Sequence[str]) -> tuple[str, ...]:

@@ -286,7 +286,7 @@ class Task:
     error: NodeError | None = None
     """The failure that a HANDLER handles."""
     origin: TaskOrigin | None = None
-    """The source of a CALL; None for a planned task."""
+    """The source of a CALL, or None for a planned task."""
     attempt: Attempt = field(default_factory=Attempt)
 
     @property
@@ -301,8 +301,8 @@ class Task:
 
     @property
     def record(self) -> CallRecord | None:
-        """The key of a recorded call; None if the task is no call, or the call is not
-        recorded.
+        """The key of a recorded call, or None if the task is not a call, or the call is
+        not recorded.
         """
         return None if self.origin is None else self.origin.record
 
@@ -327,7 +327,7 @@ class Task:
 
     @property
     def call(self) -> str:
-        """The call as readable text; empty if the task is no call."""
+        """The call as readable text, or an empty text if the task is not a call."""
         if self.kind is not Kind.CALL:
             return ""
         record = self.record
@@ -440,7 +440,7 @@ class Delta:
     """The writes that one superstep added to a DeltaChannel."""
 
     previous: Version | None
-    """The version to which the writes were applied; None for an empty channel."""
+    """The version to which the writes were applied, or None for an empty channel."""
     writes: tuple[Any, ...]
     """The writes, in the order of the reducer's argument."""
 
@@ -599,6 +599,6 @@ class Saved:
     order.
     """
     lazy_results: LazyResults | None = field(default=None, compare=False)
-    """The reader of results of finished calls that are not in *writes*; None if
-    *writes* contains all.
+    """The reader of results of finished calls that are not in *writes*, or None if
+    *writes* contains all results.
     """

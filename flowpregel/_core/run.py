@@ -56,24 +56,26 @@ class Result:
     """The result of a run for its caller."""
 
     values: Any
-    """The last values shown of the output channels; None: nothing was written."""
+    """The last shown values of the output channels, or None if nothing was written."""
     interrupts: tuple[Interrupt, ...] = ()
     """The questions that wait for answers, with which the run resumes."""
     paused: bool = False
     """True if the run stopped at a breakpoint or an interrupt."""
     questions: tuple[QuestionRecord, ...] = ()
-    """The records of all questions without answers, asked now or earlier."""
+    """The records of all questions without answers, whether this run or an earlier run
+    asked them.
+    """
 
 
 @dataclass(slots=True, eq=False)
 class StepCursor:
-    """The superstep that a run is at, and the checkpoint that it started from."""
+    """The present superstep of a run, and the checkpoint from which it started."""
 
     checkpoint_id: str = ""
     parent_id: str | None = None
     """The id of the previous checkpoint, if it is stored."""
     stored_id: str | None = None
-    """The id of the newest checkpoint that is stored, or is about to be."""
+    """The id of the newest checkpoint that is stored or is about to be stored."""
     step: int = -1
     stop: int = 0  # no mutant: The start of a run sets the field.
     """The superstep at which the recursion limit ends the run."""
@@ -89,8 +91,8 @@ class Run:
     stream_events: StreamEvents
     state: RunState
     now: int
-    """Wall-clock nanoseconds, which grow with every id made from them, and never
-    decrease.
+    """The present time in wall-clock nanoseconds. It grows with each id that is made
+    from it, and never decreases.
     """
     cursor: StepCursor = field(default_factory=StepCursor)
     replay: Replay = field(default_factory=Replay)
@@ -99,7 +101,7 @@ class Run:
     code_around: CodeAround = field(init=False)
     """The digests of the code that works beside the nodes."""
     output: Any = None
-    """The last values shown of the output channels."""
+    """The last shown values of the output channels."""
     stopped: Stopped | None = None
     """The request to end the run, if there is one."""
 
@@ -135,8 +137,8 @@ class Run:
         """Show the values of the output channels.
 
         Args:
-            update: The changes of a barrier; nothing is shown unless it wrote an output
-                channel, and one has a new value.
+            update: The changes of a barrier. The values are shown only if the barrier
+                wrote to an output channel, and an output channel has a new value.
         """
         outputs = self.stream_events.outputs
         if update is not None and (
@@ -177,7 +179,9 @@ class Run:
             self.outbox.effects.extend(items)
 
     def store_end(self, task: Task, writes: Sequence[Write]) -> None:
-        """Store the writes that *task*, a call or a planned one, ended with."""
+        """Store the last writes of *task*, which has ended. The task is a call or a
+        planned task.
+        """
         attempt = task.attempt
         is_failure = writes[0][0] == records.ERROR
         if attempt.saved is not None and not is_failure:
@@ -242,7 +246,9 @@ class Run:
         return writes
 
     def _note_failure(self, task: Task, writes: Sequence[Write]) -> FailedCall | None:
-        """Note the failure of *task*; return its call if the arguments are stored."""
+        """Note the failure of *task*, and return its call if the arguments are
+        stored.
+        """
         if task.attempt.span is not None:
             note_failed(task, writes[0][1])
         if not (task.node.is_task and self.options.keeps_arguments):
@@ -252,7 +258,9 @@ class Run:
         return FailedCall(task.node.home, task.input, task.node.redacted)
 
     def _note_unseen_values(self, attempt: AttemptRecord) -> None:
-        """Note the values that the digests of the code behind a result do not cover."""
+        """Note the values that are not included in the digests of the code behind a
+        result.
+        """
         codes = {name: code for name, code, _ in attempt.used}
         codes[attempt.name] = attempt.code
         for name, code in codes.items():
@@ -261,7 +269,7 @@ class Run:
                 self.replay.report.unseen[name.removeprefix(NOT_A_TASK)] = values
 
     def _tracked_writes(self, writes: Sequence[Write]) -> tuple[Write, ...]:
-        """Return *writes* without the values that no checkpoint may hold."""
+        """Return *writes* without the values that no checkpoint may contain."""
         if not self.program.untracked:
             return tuple(writes)
         tracked = []
@@ -271,8 +279,8 @@ class Run:
         return tuple(tracked)
 
     def _without_untracked(self, value: Any) -> Any:
-        """Return *value*; if it is a `Send`, without the values that no checkpoint may
-        hold.
+        """Return *value*. If it is a `Send`, leave out the values that no checkpoint
+        may contain.
         """
         untracked = self.program.untracked
         if not isinstance(value, Send) or not isinstance(value.arg, dict):
@@ -291,11 +299,11 @@ class Run:
     # ------------------------------------------------------------ answers
 
     def refuse_answer(self, error: BaseException) -> bool:
-        """Drop the answer that *error* refuses; its question then waits for another
+        """Drop the answer that *error* refuses. Its question then waits for another
         answer.
 
         Returns:
-            True if *error* refuses an answer, in this run or in one nested in it.
+            True if *error* refuses an answer, in this run or in a nested run.
         """
         question = getattr(error, INVALID_RESUME, None)
         if question is not None:
@@ -371,7 +379,7 @@ class Run:
 
         Args:
             source: The cause of the state.
-            ended: The nodes whose superstep has made the state.
+            ended: The nodes that ran in the superstep before this state.
             is_edit: Whether the user has edited the thread, and so decides when it
                 resumes: its due tasks do not start by themselves.
 

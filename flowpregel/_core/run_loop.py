@@ -35,15 +35,15 @@ def run_program(
     *,
     traced: bool = False,
 ) -> Steps:
-    """Run *program* until no task is due; return its `Result`.
+    """Run *program* until no task is due, and return the `Result` of the run.
 
     Args:
         program: The nodes and channels.
         options: The address and the limits of the run, and the stream modes that are
             read.
-        user_input: The input; None resumes; a `Command` answers, writes, or goes to a
-            node.
-        traced: Whether a tracer receives this run already.
+        user_input: The input. None resumes the run. A `Command` answers questions,
+            writes to channels, or determines the next nodes.
+        traced: True if a tracer already receives this run.
 
     Raises:
         GraphRecursionError: The run used up its supersteps.
@@ -89,7 +89,7 @@ def _fail(run: Run, error: BaseException) -> Steps:
 
 
 def _repeat(run: Run) -> Steps:
-    """Repeat supersteps until none is due, or the run stops at a question or
+    """Repeat supersteps until no task is due, or until the run stops at a question or a
     breakpoint.
     """
     after = run.options.interrupt_after
@@ -114,7 +114,9 @@ def _repeat(run: Run) -> Steps:
 
 
 def _due_tasks(run: Run, step: StepContext) -> list[Task]:
-    """Return the tasks of the next superstep; none beyond the recursion limit."""
+    """Return the tasks of the next superstep, or none if the recursion limit is
+    reached.
+    """
     if run.cursor.step > run.cursor.stop:
         return []
     return plan(run.program, run.state, run.state.updated, step)
@@ -203,7 +205,7 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
 
 
 def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
-    """Show the stream the checkpoint that the run is at.
+    """Add the run's present checkpoint to the stream.
 
     Args:
         run: The run.

@@ -1,11 +1,10 @@
 """The state of a thread between two barriers: channels and their versions.
 
-Theory
-------
-Each channel has a version, which moves when the channel changes. Versions are times
-(see `ids.next_version`), so those of two branches of a thread never collide. For each
-node the state records the versions that its triggers had when it last ran.
-A node is due if a trigger has a newer version than the one seen.
+Theory of operation. Each channel has a version, which changes when the channel changes.
+Versions are times (see `ids.next_version`), so two branches of a thread never have
+equal versions for different values. For each node the state records the versions that
+its triggers had when it last ran. A node is due if a trigger has a newer version than
+the version that the node has seen.
 
 A barrier (`barrier.apply`) is the only place where channels change. It gives one new
 version to all channels that changed, and returns an `Update`: which channels changed,
@@ -17,9 +16,9 @@ of these facts:
 ``unsaved``    all changes since the newest checkpoint: what the next one stores
 =============  =================================================================
 
-A checkpoint is made of `RunState` alone. It stores the values of the channels in
-``unsaved`` and the versions of all. While tasks run, channels do not change, so the
-state of a running superstep is that of the checkpoint.
+A checkpoint is made from `RunState` alone. It stores the values of the channels in
+``unsaved``, and the versions of all channels. While tasks run, channels do not change,
+so the state of a running superstep is that of the checkpoint.
 
 Attempts to apply a barrier that may fail work on a copy: `RunState.copy` copies the
 channels that may change, and shares the others.
@@ -52,7 +51,8 @@ class Update:
     deltas: dict[str, Delta] = field(default_factory=dict)
 
     def then(self, later: Update) -> Update:
-        """Return the changes of this barrier and of *later* as those of one barrier.
+        """Return the changes of this barrier and of *later* as the changes of one
+        barrier.
 
         A DeltaChannel that changed in both, and whose earlier change is stored in full,
         has no delta: its value is stored in full again.
@@ -80,8 +80,8 @@ class RunState:
     channels: dict[str, BaseChannel[Any, Any]]
     versions: dict[str, Version] = field(default_factory=dict)
     seen: dict[str, Mapping[str, Version]] = field(default_factory=dict)
-    """The versions seen, by node. Its inner mappings are replaced and never changed, so
-    a copy may be shallow.
+    """The versions that each node has seen, by the node's name. The inner mappings are
+    replaced and never changed, so a copy may be shallow.
     """
     newest: Version | None = None
     """The newest of all versions."""
@@ -90,7 +90,7 @@ class RunState:
     updates_since_snapshot: dict[str, int] = field(default_factory=dict)
     """The number of deltas from which each DeltaChannel's value is rebuilt."""
     updated: set[str] | None = None
-    """The channels that may trigger tasks; None means any channel."""
+    """The channels that may trigger tasks, or None if any channel may."""
     unsaved: Update | None = None
     """The changes since the newest stored checkpoint."""
     previous: Any = None
@@ -172,7 +172,7 @@ def _replay(
 ) -> None:
     """Apply the writes since a snapshot to *channel*, which holds the snapshot.
 
-    The channel may be of another kind now than when the writes were made.
+    The channel may have another type now than when the writes were made.
     """
     if isinstance(channel, DeltaChannel):
         channel.replay(history.writes)

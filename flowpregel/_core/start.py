@@ -1,4 +1,5 @@
-"""The start of a run: from new input, from where it stopped, or from its past.
+"""The start of a run: with new input, at the point where the last run stopped, or at an
+earlier checkpoint.
 
 ====================  ==========================  ===============================
 user input            on a thread with a state    on a thread without one
@@ -81,7 +82,7 @@ def start(
     if not run.replay.is_resuming:
         yield from _start_over(run, user_input)
         return run
-    # A breakpoint that stopped the run here must not stop it again.
+    # The breakpoint at which the run stopped must not stop it again.
     run.state.seen[records.INTERRUPT] = dict(run.state.versions)
     run.show()
     if needs_branch:
@@ -141,7 +142,7 @@ def _run_from(
     """Return the run at the checkpoint *saved*.
 
     Raises:
-        LookupError: There is nothing at the checkpoint that the user addressed.
+        LookupError: The checkpoint that the user addressed does not exist.
         ValueEncodingError: A value of the checkpoint cannot be read, and is not
             computed again.
     """
@@ -195,8 +196,9 @@ def not_before(now: int, saved: Saved) -> int:
     """Return *now*, or a later time if the thread has records that are newer than
     *now*.
 
-    Otherwise, after the clock was set back, a fork's checkpoints would sort before
-    those of the branch it forked from, or have the same ids and channel versions.
+    Otherwise, after the clock was set back, the checkpoints of a fork would sort before
+    the checkpoints of the original branch, or would have the same ids and channel
+    versions.
     """
     newest = 0
     if saved.newest_id is not None:
@@ -205,7 +207,7 @@ def not_before(now: int, saved: Saved) -> int:
 
 
 def _is_same_run(options: Options, saved: Saved | None) -> bool:
-    """Return whether a run of the same id stored *saved*."""
+    """Return whether a run with the same id has stored *saved*."""
     run_id = options.metadata.get("run_id")
     if run_id is None or not saved:
         return False
@@ -275,9 +277,9 @@ def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
     """Raise an error if a run that resumes cannot plan the tasks that are due.
 
     Raises:
-        ConfigurationError: Another library stopped in a superstep: its tasks have other
-            ids than ours.
-        InvalidUpdateError: A node that is due is gone from the program.
+        ConfigurationError: Another library stopped the thread in the middle of a
+            superstep. The ids of the tasks in that superstep differ from ours.
+        InvalidUpdateError: A node that is due no longer exists in the program.
     """
     is_redirected = mode.command is not None and bool(mode.command.goto)
     if is_redirected or not run.replay.is_resuming:
@@ -297,8 +299,9 @@ def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
         )
     if own_writes(run):
         return  # A command has chosen the next nodes, so the stored ones need no check.
-    # A channel that the program does not have stays in the state. Its node is due only
-    # at the first superstep after an update, so only updated channels are checked.
+    # The state keeps the channels that the program no longer has. A node that such a
+    # channel triggers was due only in the superstep after an update of the channel, so
+    # only updated channels are checked.
     due: list[Write] = [
         (name, None)
         for name in checkpoint.updated_channels or ()
@@ -356,11 +359,12 @@ def _abandonment_notice(run: Run) -> list[Emit]:
 
 
 def input_writes(program: Program, user_input: Any) -> list[Write]:
-    """Return the channel writes of an input; None and a `Command` have none.
+    """Return the channel writes of an input. If the input is None or a `Command`, there
+    are none.
 
     Raises:
-        TypeError: Several input channels, and no dict.
-        InvalidUpdateError: A key that is no input channel.
+        TypeError: There are several input channels, and the input is not a dict.
+        InvalidUpdateError: A key of the input is not an input channel.
     """
     if user_input is None or isinstance(user_input, Command):
         return []

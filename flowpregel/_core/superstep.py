@@ -1,40 +1,42 @@
 """One superstep: start the tasks that are due, and handle the end of each.
 
-Theory ------ A superstep is a loop of wake-ups. Each wake-up brings events, and is
-handled in two halves: while events are handled nothing leaves the superstep; afterwards
-effects are performed in an order that stays consistent if the run crashes at any point:
+Theory of operation. A superstep is a loop of wake-ups. Each wake-up brings events, and
+has two halves. While the events are handled, nothing leaves the superstep. Afterwards,
+effects are performed, in an order that stays consistent if the run crashes at any
+point:
 
 ====  ==============================  ================================================
       effects                         reason
 ====  ==============================  ================================================
-1     `Submit`, `Cancel`              they depend on no result of this wake-up
-2     `CacheLookup`                   its reply starts or ends more tasks
-3     `Commit`                        all writes of the tasks that ended: one
-                                      transaction for a wake-up, not for a task
-4     `Emit`, `Resolve`,              they show results, to the stream, to bodies that
-      `CacheStore`                    wait, and to other runs: so the results must be
-                                      stored already
+1     `Submit`, `Cancel`              these depend on no result of this wake-up
+2     `CacheLookup`                   the reply starts or ends more tasks
+3     `Commit`                        all writes of the tasks that have ended are stored
+                                      in one transaction
+4     `Emit`, `Resolve`,              these show results to the stream, to waiting
+      `CacheStore`                    bodies and to other runs, so the results must be
+                                      stored before
 ====  ==============================  ================================================
 
-Effects of rows 1 and 2 are collected in ``_effects`` and ``_lookups``; those of row 4
-in the run's `Outbox`, which puts the commit in front of them.
+The effects of rows 1 and 2 are collected in ``_effects`` and ``_lookups``. The effects
+of row 4 are collected in the run's `Outbox`, which puts the commit in front of them.
 
 The states of a task:
 
 ============  =========================================================================
 state         meaning and the events that end it
 ============  =========================================================================
-planned       its stored writes are found (it is done), or it is opened
-looked up     its result may be shared: the reply to `CacheLookup` ends it, starts it,
-              or makes it wait for the run that computes it
-held          a call that no recorded call fits: it starts after `effects.HOLD`, unless
-              a call of the same task finds a record
+planned       the task is part of the superstep; if its stored writes are found, it is
+              done, otherwise it is opened
+looked up     the result may be shared; the reply to `CacheLookup` ends the task, starts
+              it, or makes it wait for the run that computes the result
+held          the task is a call that no recorded call fits; it starts after
+              `effects.HOLD`, unless another call of the same task finds a record
 running       an attempt was submitted; `Ended` follows
-delayed       an attempt failed and the retry policy has another one, which starts
-              when it is due
-ended body    a body that ended while its calls run: the last of them settles it
-settled       its writes, its failure or its questions are stored; it is not open any
-              more
+delayed       an attempt has failed; the next attempt starts when its delay is over
+ended body    the task is a body that has ended while its calls run; the end of the last
+              call settles it
+settled       the writes, the failure or the questions of the task are stored; it is not
+              open any more
 ============  =========================================================================
 
 Looked-up tasks that wait, held tasks and delayed tasks are in `WaitingTasks`. A task is
@@ -45,10 +47,10 @@ A settled task takes these steps, in this order:
 ====  ================================================================================
 1     The writes, the error or the interrupts are added to the outbox, with the record
       of the attempt (`Run.store_end`).
-2     Events for the stream are added behind them.
-3     The result is offered to the cache, or its claim is released.
-4     For a call: each waiting `Call` is resolved, and the body has one running call
-      less; if the body had ended, it is settled now.
+2     The events for the stream are added to the outbox.
+3     The result is offered to the cache, or the claim of the task is released.
+4     If the task is a call, each waiting `Call` is resolved. If the call's body has
+      ended, and no other call of the body runs, the body is settled.
 ====  ================================================================================
 
 The superstep ends in one of four ways: all tasks have returned (the barrier follows), a
@@ -102,7 +104,9 @@ class StepEnd:
     """The command of a task to the parent graph."""
 
     def fail(self, error: BaseException) -> bool:
-        """Note *error* as the failure; return whether it is the first."""
+        """Note *error* as the failure of the superstep, and return whether it is the
+        first failure.
+        """
         is_first = self.failure is None
         if is_first:
             self.failure = error
@@ -144,7 +148,7 @@ class Superstep:
     # ------------------------------------------------------------ main loop
 
     def go(self) -> Steps:
-        """Run until every task has ended; return whether an interrupt waits for an
+        """Run until every task has ended, and return whether an interrupt waits for an
         answer.
 
         If no interrupt waits, the last results are stored with the barrier.
@@ -298,7 +302,7 @@ class Superstep:
     # ------------------------------------------------------------ events
 
     def _handle(self, wakeup: Wakeup) -> list[Effect]:
-        """Handle the events of a wake-up; return the effects to perform at once.
+        """Handle the events of a wake-up, and return the effects to perform at once.
 
         Raises:
             TimeoutError: The superstep takes too long.
@@ -549,9 +553,9 @@ class Superstep:
             self._settle(task, outcome)
 
     def _accepted_outcome(self, task: Task, event: Ended) -> Outcome:
-        """Return the outcome of an attempt for its run: another than the executor's if
-        the task was cancelled, its writes fit no channel, or its body has missed a
-        failure.
+        """Return the outcome of an attempt for its run. It differs from the executor's
+        outcome if the task was cancelled, if its writes fit no channel, or if its body
+        has not seen a failure.
         """
         outcome = event.outcome
         if isinstance(outcome, Raised):
@@ -626,8 +630,8 @@ class Superstep:
             self._resolve(task, outcome)
 
     def _share(self, task: Task, claim: CacheClaim, outcome: Outcome) -> None:
-        """Offer the result of a settled task to the cache; without a result, release
-        its *claim*.
+        """Offer the result of a settled task to the cache. If there is no result,
+        release the *claim* of the task.
         """
         if claim.is_busy:
             return

@@ -43,9 +43,9 @@ class TracedRun:
     name: str
     run_id: str | None
     thread_id: str | None
-    """The thread; None if nothing of the run is stored."""
+    """The id of the thread, or None if nothing of the run is stored."""
     namespace: str
-    """The namespace of a nested run; empty for the outermost one."""
+    """The namespace of a nested run, or an empty text for the outermost run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class TracedCall:
     step: int
     """The number of the superstep."""
     parent_id: str | None
-    """The task whose code made the call; None for a node's task."""
+    """The task whose code made the call, or None for the task of a node."""
     graph_namespace: str | None
     """The namespace of the nested run that the task starts, or None."""
     variables: Context
@@ -75,7 +75,7 @@ class CallEnd:
     outcome: CallOutcome
     error: BaseException | None
     seconds: float | None
-    """The duration in its process; None if it did not run."""
+    """The duration of the call in its process, or None if the call did not run."""
     executor: str | None
     pid: int | None
 
@@ -112,8 +112,8 @@ def set_tracer(tracer: MakeTracer | None) -> None:
     """Trace all runs that this program starts from now on.
 
     Args:
-        tracer: A function that returns the tracer of a run that begins; None: runs
-            are not traced.
+        tracer: A function that returns the tracer of a run that begins, or None to
+            trace no runs.
     """
     global make_tracer
     make_tracer = tracer
