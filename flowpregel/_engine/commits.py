@@ -103,15 +103,15 @@ class Committers:
     _by_saver: dict[BaseCheckpointSaver, Committer] = field(default_factory=dict)
 
     def of(self, saver: BaseCheckpointSaver, durability: Durability) -> Committer:
-        """Return the committer of *saver*, the same each time."""
+        """Return the committer of *saver*. Each call returns the same committer."""
         return self._by_saver.setdefault(saver, Committer(saver, durability))
 
     def close(self) -> None:
         """Wait until everything is committed to all savers.
 
         Raises:
-            Exception: The error of a commit in the background; if several fail, the
-                error of the first saver.
+            Exception: The error of a commit in the background. If the commits to
+                several savers fail, the error of the first saver is raised.
         """
         with ExitStack() as closing:
             for committer in self._by_saver.values():
@@ -152,16 +152,17 @@ _QUEUES: dict[
 ] = {}
 """The batches of the runs on an event loop, and the task that commits them to a saver.
 
-While one commit is under way on another OS thread, the loop moves the other runs. Their
-batches gather here and go together in the next commit. The task is referenced here,
-since an event loop does not keep tasks alive.
+While a commit is in progress on another OS thread, the loop continues the other runs.
+Their batches are collected here and stored together in the next commit. The task is
+referenced here, since an event loop does not keep tasks alive.
 """
 
 
 def _commit_with_others(
     saver: BaseCheckpointSaver, batch: Batch
 ) -> asyncio.Future[None]:
-    """Queue *batch* for a commit beside the running event loop; return its future.
+    """Queue *batch* for a commit that does not block the running event loop, and return
+    the future of the commit.
 
     The future fails with the saver's error for this batch. If the future is cancelled
     while the batch waits, the batch is not committed: the run ends and commits the
@@ -211,7 +212,9 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
 def _commit_together(
     saver: BaseCheckpointSaver, batches: Sequence[Batch]
 ) -> list[Exception | None]:
-    """Commit batches of different runs; return the error of each, or None."""
+    """Commit batches of different runs. Return the error of each batch, or None for a
+    batch that was committed.
+    """
     try:
         if batches:
             saver.commit(batches)

@@ -75,7 +75,7 @@ class RunPlan:
     stop_after: float | None = None
     """Seconds after which the run is asked to stop in time."""
     stop_grace: float = 0.0
-    """Seconds that running tasks then have to end."""
+    """Seconds that running tasks have to end after that request."""
 
 
 @dataclass(slots=True)
@@ -101,11 +101,11 @@ EngineRequest: TypeAlias = Wait | IORequest
 
 
 class Engine:
-    """Runs a plan, request by request, for a driver.
+    """An engine, which runs a plan for a driver, one request after another.
 
     Args:
         plan: The plan to run.
-        loop: The running event loop; None for a sync run.
+        loop: The running event loop, or None for a sync run.
     """
 
     def __init__(self, plan: RunPlan, loop: Any = None) -> None:
@@ -122,7 +122,7 @@ class Engine:
         self._executors = RunExecutors(self._inline, loop, limit)
         self._root = ActiveRun(plan.steps, plan.run_context)
         self._ready = deque([self._root])
-        """The runs that can be moved."""
+        """The runs that can continue."""
         self._waiting: dict[ActiveRun, None] = {}
         """The runs that wait for events."""
         self._nested = NestedRuns(self._ready)
@@ -136,15 +136,16 @@ class Engine:
             effects.Emit: self._emit,
             effects.Commit: self._commit,
         }
-        """The functions that perform effects that need no waiting. Each returns None,
-        or a request if the effect may take time, as all other effects do.
+        """The functions that perform effects at once, by the type of the effect. A
+        function returns None, or a request if the effect may take time. Effects of all
+        other types take time.
         """
         self._is_asked_to_stop = False
         """True once a request to stop has been posted to the inbox."""
         self._request: EngineRequest | None = None
         """The last request to the driver."""
         self._failure: BaseException | None = None
-        """The error that the run ended with, if any."""
+        """The error with which the run ended, or None."""
         if plan.lease is not None:
             plan.lease.stop, plan.lease.live = self.ask_to_stop, self._tasks.live
         if plan.stop_after is not None:
@@ -152,8 +153,8 @@ class Engine:
             self._post_later(plan.stop_after, Stopped(reason, kill=False))
 
     def ask_to_stop(self, reason: str, *, kill: bool = True) -> None:
-        """Ask the run, from any OS thread, to stop: at once if *kill*, otherwise in
-        time (see `Stopped`).
+        """Ask the run to stop, at once if *kill*, or otherwise when its running tasks
+        have ended (see `Stopped`). Any OS thread may call this.
         """
         self._post(Stopped(reason, kill))
 
@@ -164,7 +165,7 @@ class Engine:
         self._inbox.post(stopped)
 
     def wake(self) -> None:
-        """End the current wait of the run, from a signal's handler."""
+        """End the current wait of the run. A signal handler may call this."""
         self._inbox.post()
 
     def _post_later(self, seconds: float, stopped: Stopped) -> None:
@@ -176,8 +177,8 @@ class Engine:
     # ------------------------------------------------------------ methods for drivers
 
     def next_request(self) -> EngineRequest | None:
-        """Move the runs until a request has to be performed, and return the request, or
-        None if the outermost run has ended.
+        """Continue the runs until a request must be performed, and return the request.
+        Return None if the outermost run has ended.
 
         Raises:
             BaseException: The error of the outermost run.
@@ -260,7 +261,7 @@ class Engine:
         self._ready.appendleft(run)
 
     async def _next_on_loop(self, request: Wait) -> list[Event]:
-        """Wait for events, and run the inline tasks of this OS thread before."""
+        """Run the inline tasks of this OS thread, and then wait for events."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         inbox = self._inbox
@@ -277,7 +278,9 @@ class Engine:
         return events
 
     def stop(self) -> EngineRequest | None:
-        """Stop a run that was left early; return its current request."""
+        """Stop a run whose stream was not read to the end, and return the current
+        request of the run.
+        """
         stopping = self._tasks.stopping
         if self._request is not None and (stopping is None or not stopping.kill):
             self._inline.withdraw()
@@ -332,8 +335,8 @@ class Engine:
     # ------------------------------------------------------------ performing requests
 
     def _reply_to(self, request: IORequest) -> Any:
-        """Perform *request*, which is not a commit, on any OS thread; return
-        the reply.
+        """Perform *request*, which is not a commit, and return the reply. Any OS thread
+        may call this.
         """
         match request.effect:
             case effects.Load() as load:
@@ -398,8 +401,9 @@ class Engine:
 
     @staticmethod
     def _take_stop(events: list[Event]) -> Stopped | None:
-        """Remove the requests to stop from *events*, and return the one to obey: the
-        last one that kills, or else the first; None if there is none.
+        """Remove the requests to stop from *events*, and return the request that takes
+        effect: the last request that kills, or else the first request. Return None if
+        there is no request.
         """
         requests = [event for event in events if isinstance(event, Stopped)]
         if not requests:
@@ -419,7 +423,7 @@ class Engine:
         self._stop_all(stopped)
 
     def _stop_all(self, stopped: Stopped) -> None:
-        """Stop every run: at the next wake-up it cancels its tasks."""
+        """Stop every run. Each run cancels its tasks at its next wake-up."""
         if self._tasks.stopping is None or stopped.kill:
             self._tasks.stopping = stopped
         if stopped.kill and isinstance(self._inbox, LoopInbox):
@@ -430,7 +434,7 @@ class Engine:
     # ------------------------------------------------------------ advancing runs
 
     def _advance(self, run: ActiveRun) -> IORequest | None:
-        """Move one run to the next effect that it has to wait for, or to its end."""
+        """Continue one run to the next effect for which it must wait, or to its end."""
         while run.end is None:
             reply, failure = run.reply, run.failure
             run.reply = run.failure = None
@@ -478,8 +482,8 @@ class Engine:
     # ------------------------------------------------------------ ends of runs
 
     def _end(self, run: ActiveRun, end: Result | BaseException) -> IORequest | None:
-        """Leave the contexts of a run; then report its end to its parent, or to the
-        driver.
+        """Exit the contexts of a run, and then report the end of the run to its parent,
+        or to the driver.
         """
         if isinstance(end, StopIteration):
             # A StopIteration is no error: it carries the result that the steps have
@@ -514,7 +518,8 @@ class Engine:
         graph_task.run.post(task, nested_outcome(end), span)
 
     def _contexts_of(self, run: ActiveRun) -> list[Context[Any]]:
-        """Return the `Context` channels to leave when *run* ends, and forget them.
+        """Return the `Context` channels that must be exited when *run* ends, and forget
+        them.
 
         If an outermost run fails, all runs nested in it end.
         """

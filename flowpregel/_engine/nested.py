@@ -1,4 +1,6 @@
-"""The runs that an engine moves: the outermost run, and those of nested graphs."""
+"""The runs that an engine executes: the outermost run, and the runs of nested
+graphs.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +49,15 @@ class RunContext(RunInfo):
     it.
     """
     replayed: set[str] = field(default_factory=set)
-    """The nested graphs that have started from before that checkpoint, by namespace
-    without ids of tasks.
+    """The nested graphs that have already started from before that checkpoint, as
+    namespaces without task ids.
     """
     is_finished: bool = False
     """True if the run had already ended, and only its stored result is returned."""
 
     def take_back(self, namespace: str) -> str | None:
         """Return the checkpoint before which the graph at *namespace* must start, or
-        None if any will do.
+        None if the graph may start from its newest checkpoint.
 
         A graph that runs a second time in the same replay resumes from its own state.
         """
@@ -80,17 +82,18 @@ class RunContext(RunInfo):
 
 @dataclass(eq=False, slots=True)
 class ActiveRun:
-    """A run that has not ended: the outermost, or one nested in another."""
+    """A run that has not ended: the outermost run, or a nested run."""
 
     steps: Steps
     run_context: RunContext
     graph_task: GraphTask | None = None
-    """The task that the run carries out; None for the outermost run."""
+    """The task that this run executes, or None for the outermost run."""
     depth: int = 0
-    """The number of runs that this run is nested in."""
+    """The number of runs around this run."""
     deadline: int | None = None
-    """Monotonic nanoseconds at which the run, which waits for events, is moved in any
-    case; 0 if it must be moved at once, None if only an event moves it.
+    """The monotonic nanoseconds at which the run, which waits for events, continues
+    even without an event. It is 0 if the run must continue at once, or None if the run
+    continues only after an event.
     """
     reply: Any = None
     """The reply to the last effect."""
@@ -100,7 +103,9 @@ class ActiveRun:
     stopped: Stopped | None = None
     """The request to stop that the run has received, if any."""
     channels: Mapping[str, Any] = field(default_factory=dict)
-    """The live channels of the run, known once it has submitted a task."""
+    """The run's own channel objects, which are known once the run has submitted
+    a task.
+    """
     end: Result | BaseException | None = None
     """The result or the error of the run, once it has ended."""
 
@@ -131,7 +136,7 @@ class ActiveRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphTask:
-    """A task whose node is a graph, which a nested run carries out."""
+    """A task whose node is a graph. A nested run executes the task."""
 
     run: ActiveRun
     """The run that the task belongs to."""
@@ -149,8 +154,7 @@ class NestedRuns:
     from the same checkpoint. So the runs of a graph that has a memory take turns.
 
     Args:
-        ready: The runs that can be moved, to which a nested run is added when it can
-            begin.
+        ready: The runs that can continue. A nested run is added when it can begin.
     """
 
     ready: deque[ActiveRun]
@@ -159,12 +163,12 @@ class NestedRuns:
     of their task.
     """
     _turns: dict[tuple[str | None, str], deque[ActiveRun]] = field(default_factory=dict)
-    """The runs of each graph with a memory, by thread and namespace; only the first one
-    is moved.
+    """The runs of each graph with a memory, by thread and namespace. Only the first run
+    of each graph is executed.
     """
 
     def start(self, outer: ActiveRun, task: Task, step: StepContext) -> None:
-        """Start the nested run that carries out a *task* of *outer*."""
+        """Start the nested run that executes a *task* of *outer*."""
         if outer.depth >= DEEPEST:
             outer.post(task, Raised(too_deep(task.name)))
             return

@@ -57,15 +57,17 @@ _timeout_of: Final = attrgetter("timeout")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The executor of the tasks of one node, and the limits that they wait for."""
+    """The executor of the tasks of one node, and the limits for which these
+    tasks wait.
+    """
 
     executor: Executor
     concurrency: ConcurrencyLimit | None
-    """The limit of tasks that run at once; None if the tasks go to the executor at
-    once.
+    """The limit of tasks that run at once, or None if the tasks go to the executor
+    without waiting.
     """
     limits: SharedLimits | None
-    """The limits and rates that the tasks wait for in the run, if any."""
+    """The limits and rates for which the tasks wait in the run, or None."""
 
 
 class TaskStarter:
@@ -75,10 +77,10 @@ class TaskStarter:
         mailbox: The mailbox that receives the events of all tasks.
         run_executors: The executors of the run.
         nested: The nested runs.
-        limit: The most tasks that run at once; bodies, nested graphs and tasks that
-            made a call of their own do not count.
-        give_up: Called with the error if a task could not be started and will never
-            end.
+        limit: The greatest number of tasks that run at once. Bodies, nested graphs and
+            tasks that have made a call do not count.
+        give_up: A function that is called with the error if a task could not be started
+            and will never end.
     """
 
     def __init__(
@@ -105,8 +107,8 @@ class TaskStarter:
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
         self._admission: AdmissionQueue | None = None
-        """The tasks outside pools that wait for limits and rates; None if there were
-        none so far.
+        """The tasks outside of pools that wait for limits and rates, or None if there
+        was no such task so far.
         """
         self.deadline: int | None = None
         """Monotonic nanoseconds at which such a waiting task may start without any
@@ -117,7 +119,7 @@ class TaskStarter:
         self._jobs: dict[str, Job] = {}
         """The jobs of tasks that have not ended."""
         self._due: list[Job] = []
-        """The jobs to hand to their executors at the next `flush`."""
+        """The jobs that are passed to their executors at the next `flush`."""
 
     # ------------------------------------------------------------ starts
 
@@ -185,9 +187,9 @@ class TaskStarter:
         Args:
             node: The node.
             default: The executor of the run.
-            is_below: Whether a task called these tasks. They go to a pool at once,
+            is_below: True if a task has called these tasks. They go to a pool at once,
                 since the caller may hold room in the pool.
-            times_out: Whether one of the tasks has a timeout.
+            times_out: True if one of the tasks has a timeout.
 
         Raises:
             ConfigurationError: The executor cannot stop a task, or does not count the
@@ -250,7 +252,7 @@ class TaskStarter:
         self._start(graph_task.run, [task], graph_task.step)
 
     def flush(self) -> None:
-        """Hand the started jobs to their executors."""
+        """Pass the started jobs to their executors."""
         if not self._due:
             return
         due, self._due = self._due, []
@@ -269,8 +271,8 @@ class TaskStarter:
     def deliver(
         self, events: Sequence[Ended | Request | Emitted], root: ActiveRun
     ) -> None:
-        """Give each run its events; tasks that ended, or wait for calls, make room for
-        others.
+        """Give each run its events. Tasks that have ended, or that wait for calls, make
+        room for other tasks.
 
         The event of a task that has ended before goes to the outermost run, *root*, but
         a call of such a task is refused.
@@ -308,7 +310,7 @@ class TaskStarter:
                 _fault.fault("task.ended", task_id)
 
     def resolve(self, _: ActiveRun, effect: Resolve) -> None:
-        """Hand the outcomes of calls to the callers that still run."""
+        """Pass the outcomes of calls to the callers that still run."""
         for call, outcome in effect.outcomes:
             job = self._jobs.get(call.task_id)
             if job is not None:
@@ -319,7 +321,7 @@ class TaskStarter:
     # ------------------------------------------------------------ cancellation
 
     def cancel(self, _: ActiveRun, effect: Cancel) -> None:
-        """Withdraw a waiting task, or stop a running one or its nested run.
+        """Withdraw a waiting task, or stop a running task or its nested run.
 
         If all runs must stop, a running task that is not killed gets a warning.
         """
@@ -342,7 +344,9 @@ class TaskStarter:
             self._mailbox.post(Ended(*job.key, Withdrawn(goes_on=True)))
 
     def _withdraw_waiting(self, task_id: str) -> bool:
-        """Withdraw a task that waits in a queue of the run; return whether it does."""
+        """Withdraw a task that waits in a queue of the run, and return whether the task
+        waited there.
+        """
         queues: list[AdmissionQueue | ConcurrencyLimit] = [*self._limits.values()]
         if self._admission is not None:
             queues.append(self._admission)
@@ -362,7 +366,7 @@ class TaskStarter:
     # ------------------------------------------------------------ the whole run
 
     def live(self) -> dict[str, Any]:
-        """Return the running and waiting tasks at this moment; any OS thread may call
+        """Return the tasks that run or wait at this moment. Any OS thread may call
         this.
         """
         jobs = [*self._jobs.values()]
@@ -419,8 +423,8 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
 def _limits_here(
     node: Node, resources: Resources, executor: Executor, default: Any
 ) -> SharedLimits | None:
-    """Return the limits that tasks of *node* wait for in the run, or None if they do
-    not wait there.
+    """Return the limits for which tasks of *node* wait in the run, or None if they do
+    not wait in the run.
 
     Args:
         node: The node of the tasks.
@@ -446,8 +450,8 @@ class RunExecutors:
 
     Args:
         inline: The executor for the OS thread that drives the run.
-        loop: The running event loop of an async run; None in a sync one.
-        limit: The most tasks that run at once, if there is a limit.
+        loop: The running event loop of an async run, or None for a sync run.
+        limit: The greatest number of tasks that run at once, or None for no limit.
     """
 
     inline: InlineExecutor
