@@ -26,9 +26,9 @@ Position: TypeAlias = int | str
 class MutationCheck:
     """The digests of a call's arguments before the call, to be compared afterwards.
 
-    Some arguments have no digest here: values that cannot change, values that cannot be
-    digested and so not be sent to a worker process, values with a digest of their own,
-    such as files, and shared values, of which each task has its own copy.
+    Some arguments have no digest here: values that cannot change; values that cannot be
+    digested, which cannot be sent to a worker process either; values that define their
+    own digest, such as files; and shared values, of which each task has a copy.
 
     Args:
         arguments: The arguments of the call.

@@ -1,4 +1,6 @@
-"""`entrypoint`: compiles a function that calls tasks to a `Pregel` with one node."""
+"""`entrypoint`, which compiles a function that calls tasks to a `Pregel` with
+one node.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Flow`: a workflow, run with the arguments of a function, once for each id."""
+"""`Flow`, a workflow that is run with the arguments of a function, once for each id."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ _EVENTS = ("tasks", "updates", "custom")
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of a run but its ``id``, for type checkers: see `Flow.run`."""
+    """The options of a run except its ``id``, for type checkers. `Flow.run` explains
+    them.
+    """
 
     adopt: bool
     again: bool
@@ -655,8 +657,8 @@ class Flow(Pregel, Generic[P, R]):
         return current.get() is not None and not has_id
 
     def _input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the input of a run with these arguments; options among them are
-        ignored.
+        """Return the input of a run with these arguments. Options among the arguments
+        are ignored.
         """
         arguments = {
             key: value for key, value in kwargs.items() if key not in self._options

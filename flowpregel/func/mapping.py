@@ -58,7 +58,9 @@ not for a chunk.
 """
 
 WINDOW: Final = max(16, 4 * (os.cpu_count() or 1))
-"""The default maximum number of calls of a stream that are under way."""
+"""The default limit on the number of a stream's calls whose results were not
+read yet.
+"""
 
 
 def check_map(
@@ -187,7 +189,9 @@ class ResultStream(Generic[R]):
             yield self._under_way.pop(index)
 
     def _fill_window(self) -> None:
-        """Make as many calls as may be under way at a time."""
+        """Make calls until the limit on calls whose results were not read yet is
+        reached.
+        """
         free = self._window - len(self._under_way)
         for index, (future, size) in islice(self._calls, free):
             self._under_way[index] = future, size
@@ -232,7 +236,9 @@ class ResultStream(Generic[R]):
         self._next.extend(ended)
 
     def _ended_of_window(self) -> tuple[int, ...]:
-        """Return the ended calls whose results were not yet read; drop the others."""
+        """Return the ended calls whose results were not read yet, and drop the other
+        calls.
+        """
         indices = [self._ended.popleft() for _ in range(len(self._ended))]
         ended = tuple(index for index in indices if index in self._under_way)
         self._ended.extendleft(reversed(ended))
@@ -259,7 +265,8 @@ def _error_of_item(chunk: CallFuture[Any], position: int) -> BaseException | Non
     assert chunk.items is not None
     error = chunk.items.errors.get(position)
     if error is not None and chunk.failure is not None:
-        # A copy of the item's exception from a worker may have lost the calls.
+        # The exception of an item may be a copy from a worker, which has lost the ids
+        # of the failed calls.
         add_failed_calls(error, failed_calls(chunk.failure))
     return error
 
@@ -480,7 +487,8 @@ class ChunkedCall:
         self._redacted = redacted
 
     def __call__(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the results; *first* is the index of the first item in the map.
+        """Return the results of *items*. *first* is the index of the first of them in
+        the map.
 
         Raises:
             ItemsFailed: The function raised an exception for an item.

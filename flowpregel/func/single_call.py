@@ -137,7 +137,7 @@ class CallParameters(FlowParameters):
             including the instance that a method is bound to.
         passed: The same parameters as the task gets them: a parameter behind one that
             the run fills in is passed by keyword.
-        instance: The instance in a tuple; empty if the task is not a bound method.
+        instance: The instance in a tuple, which is empty if the task is unbound.
     """
 
     bindable: inspect.Signature = _ANY
@@ -191,7 +191,7 @@ def call_parameters_of(task: Any, instance: tuple[Any, ...]) -> CallParameters:
 
     Args:
         task: The task.
-        instance: The instance in a tuple; empty if the task is not a bound method.
+        instance: The instance in a tuple, which is empty if the task is unbound.
     """
     (callee,) = task.node.steps
     filled_in = {injection.name for injection in callee.injections}

@@ -1,5 +1,5 @@
-"""`TaskFunction`: a function whose calls return futures, are recorded, and may run
-elsewhere.
+"""`TaskFunction`, a function whose calls return futures, are recorded, and may run in
+other processes.
 """
 
 from __future__ import annotations

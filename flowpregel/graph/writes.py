@@ -23,7 +23,9 @@ from flowpregel.graph.spec import ROOT
 from flowpregel.pregel.definition import END, START
 
 TRIGGER: Final = "branch:to:"
-"""The prefix of the channel that triggers a node; the node's name follows."""
+"""The prefix of the name of the channel that triggers a node. The name of the node
+follows.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,7 +207,8 @@ class BranchWriter:
             itself a node name.
         selection: The keys of the state that the path function gets. They must be in
             the ``reads`` of the node, too.
-        mapper: A function that converts the state to an object. None leaves the dict.
+        mapper: A function that converts the state to an object, or None if the dict is
+            used unchanged.
         passes_on: Whether the path function also gets the keys of the node's output
             that are not in the state.
     """
@@ -301,7 +304,7 @@ def check_input(
     Args:
         model: The model.
         keys: The keys of the input.
-        output: The output of the input node; not used.
+        output: The output of the input node, which is not used.
         scope: The scope of the task, through which the state is read.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Edits of a thread from outside a run: supersteps in which no task runs.
+"""Edits of a thread outside of a run. An edit is a superstep in which no task runs.
 
 The writes of an edit are made in the name of a node, or as new input.
 """
@@ -71,7 +71,7 @@ def edited(
         updates: The updates, at least one.
 
     Raises:
-        InvalidUpdateError: An update cannot be made; the message gives the reason.
+        InvalidUpdateError: An update cannot be made. The message gives the reason.
     """
     first = updates[0]
     _check_single(updates)

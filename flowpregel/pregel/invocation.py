@@ -108,8 +108,8 @@ def options_of(
     """Return the options of a run, with the defaults filled in.
 
     Args:
-        definition: The parts of the graph, its defaults among them.
-        keywords: The keywords of the run; config keywords are ignored.
+        definition: The parts of the graph, including its defaults.
+        keywords: The keywords of the run. Config keywords are ignored.
         streams: Whether `Pregel.stream` was called, whose items show all stream
             channels by default.
 
@@ -216,7 +216,8 @@ def check_choices(options: Mapping[str, Any]) -> None:
     """Refuse an option whose value is not among the allowed values.
 
     Raises:
-        ConfigurationError: An option has another value; the message lists the values.
+        ConfigurationError: An option has a value that is not allowed. The message lists
+            the allowed values.
     """
     for name, (choices, hint) in _CHOICES.items():
         if name in options and options[name] not in choices:

@@ -7,7 +7,8 @@
              +-- drawing      the nodes and edges as a picture
              +-- schemas      the types of input and output
 
-The methods of `Pregel` are LangGraph's; each passes its arguments to one of the parts.
+The methods of `Pregel` have the names and arguments of LangGraph's methods. Each method
+passes its arguments to one of the parts.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ def _begun(
         "run_id": run_id,
     }
     if run.config.checkpoint_map:
-        # The run starts from a checkpoint of a nested graph. Its own checkpoints name
-        # that one, so a run that replays them starts from it too.
+        # The run starts from a checkpoint of a nested graph. The checkpoints of the run
+        # name that checkpoint, so that a run that replays them starts from it, too.
         metadata["parents"] = dict(run.config.checkpoint_map)
     return replace(
         options,

@@ -117,7 +117,9 @@ class GraphRun:
             streams=streams,
         )
         self.modes: tuple[str, ...] = self._form.modes
-        """The stream modes that the user reads; empty if only the output is read."""
+        """The stream modes that the user reads. The tuple is empty if only the output
+        is read.
+        """
         self.options: Options = self._core_options(invocation)
         """The options for the core, without the options that depend on the saver."""
 
@@ -135,7 +137,7 @@ class GraphRun:
             modes=modes,
             messages=messages,
             step_timeout=self.definition.step_timeout,
-            # Without a control, the reason to stop at a barrier is always missing.
+            # Without a control there is never a reason to stop at a barrier.
             drain=partial(getattr, self.control, "drain_reason", None),
             on_code_change=invocation.on_code_change,
             on_unreadable=invocation.on_unreadable,
@@ -273,7 +275,7 @@ class GraphRun:
                 await asyncio.sleep(_PAUSE)
 
     def _wake(self) -> None:
-        """Wake a run that waits on an event loop; called by a signal handler."""
+        """Wake a run that waits on an event loop. A signal handler calls this."""
         if hasattr(self, "engine"):
             self.engine.wake()
 
