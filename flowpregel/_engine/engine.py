@@ -153,8 +153,8 @@ class Engine:
             self._post_later(plan.stop_after, Stopped(reason, kill=False))
 
     def ask_to_stop(self, reason: str, *, kill: bool = True) -> None:
-        """Ask the run to stop, at once if *kill*, or otherwise when its running tasks
-        have ended (see `Stopped`). Any OS thread may call this.
+        """Ask the run to stop, at once if *kill*, or otherwise with a grace period for
+        the running tasks (see `Stopped`). Any OS thread may call this.
         """
         self._post(Stopped(reason, kill))
 
