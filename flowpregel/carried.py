@@ -181,8 +181,8 @@ def _attach(headers: Mapping[str, str]) -> None:
     try:
         import opentelemetry.context as tracing  # noqa: PLC0415 - if the caller uses it
     except ImportError:
-        # A machine of a cluster may lack OpenTelemetry. The headers are not lost,
-        # because `_brought` has them.
+        # A machine of a cluster may lack OpenTelemetry. The headers are not lost:
+        # `_brought` has them, and calls that the task makes carry them on.
         return
     context = tracing.get_current()
     for propagator in _propagators():

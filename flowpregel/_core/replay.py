@@ -21,7 +21,9 @@ class ReplayReport:
     """The counts of a run that resumes, for the notices at its end."""
 
     is_changed: bool = False
-    """True if a body that calls has other code or another input than recorded."""
+    """True if a body that has made a call has other code, or another input, than in the
+    recorded run.
+    """
     answered: int = 0
     """The number of calls that their records answered."""
     executed: int = 0

@@ -401,8 +401,8 @@ class Run:
             self.now += 1
             cursor.checkpoint_id = ids.checkpoint_id(self.now, cursor.step)
             if outbox.is_deferred:
-                # The barrier has consumed the pending writes before they were stored,
-                # so they are dropped.
+                # The barrier has applied the pending writes, and no checkpoint before
+                # it will be stored. So these writes are never needed, and are dropped.
                 outbox.has_unstored_input |= source == "input"
                 outbox.writes.clear()
             else:

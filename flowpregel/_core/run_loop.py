@@ -147,7 +147,8 @@ def _finish(run: Run) -> Steps:
     if run.cursor.step > run.cursor.stop:
         raise GraphRecursionError(options.recursion_limit)
     is_nested = options.nested is not None and ":" in options.namespace
-    # A nested run is not stored in durability="exit": its result is its task's result.
+    # With durability="exit", a nested run is not stored. Its result is stored as the
+    # result of the task that ran it.
     if not (run.outbox.is_deferred and is_nested):
         yield from run.store_rest(NOTHING_DUE)
     return Result(run.output, tuple(run.answers.interrupts.values()))

@@ -358,7 +358,9 @@ class Superstep:
                 self._cancel_call(event)
 
     def _stop(self, event: effects.Stopped) -> None:
-        """Stop all tasks, as the first request to end the run demands."""
+        """Stop all tasks because of a request to end the run. The first request
+        determines the error of the run.
+        """
         self.run.stopped = self.run.stopped or event
         self._cancel(list(self._open), kill=event.kill, leave=event.leave)
 

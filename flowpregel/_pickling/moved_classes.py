@@ -47,7 +47,9 @@ def earlier_homes(classes: Collection[type]) -> Iterator[Homes]:
 
 
 def _renamed_home(class_: type) -> Home | None:
-    """Return the name of a class before it was renamed, or None if it was not."""
+    """Return the earlier module and name of a class, or None if the class was not
+    renamed.
+    """
     name = f"{class_.__module__}.{class_.__qualname__}"
     for old, new in _RENAMED.items():
         if name == new:
@@ -56,8 +58,8 @@ def _renamed_home(class_: type) -> Home | None:
             rest = name.removeprefix(new)
         else:
             continue
-        # The depth of a nested class is the same in the new module, so the old class
-        # shows how many names belong to the class.
+        # The old and the new qualified name of a class have the same number of parts.
+        # So this number shows where the module ends in the old name.
         depth = class_.__qualname__.count(".") + 1
         module, *qualname = (old + rest).rsplit(".", depth)
         return module, ".".join(qualname)

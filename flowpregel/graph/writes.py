@@ -179,7 +179,9 @@ def _is_pairs(update: Any) -> bool:
 
 
 def _goto_writes(goto: Any) -> Iterable[Write]:
-    """Yield the writes of `Command.goto`: a node's name, a `Send`, or several."""
+    """Yield the writes of `Command.goto`, which is the name of a node, a `Send`, or a
+    list of these.
+    """
     is_target = isinstance(goto, str | Send) or not isinstance(goto, Iterable)
     targets = [goto] if is_target else goto
     for target in targets:
