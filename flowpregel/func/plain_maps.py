@@ -189,8 +189,8 @@ def imap(
     if isinstance(items, Sequence):
         text = text_of(items, chunksize)
     else:
-        # The items are not known before, so they may always differ from those of an
-        # earlier run.
+        # The items of an iterator are unknown before the run, so each run counts as
+        # having other items than the earlier runs.
         text = f"items of an iterator, {uuid.uuid4()}"
         keywords["adopt"] = True
     return results.of(partial(flow.start, text, **keywords))

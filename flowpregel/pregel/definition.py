@@ -97,10 +97,12 @@ class GraphDefinition:
     output_type: Any = None
     """The type of a run's output. None means the type of the output channel."""
     shape_output: Callable[[Any], Any] | None = None
-    """Converts the values of the output channels to an object of the output type."""
+    """A function that converts the values of the output channels to an object of the
+    output type, or None if the values are returned unchanged.
+    """
     drawn_parts: Callable[[], tuple[Iterable[str], list[Edge]]] | None = None
-    """Returns the node names and the edges to draw. With None, the drawing has an edge
-    wherever a channel leads from one node to another.
+    """A function that returns the node names and the edges to draw. If it is None, the
+    drawing has an edge wherever a channel leads from one node to another.
     """
 
     def __post_init__(self) -> None:

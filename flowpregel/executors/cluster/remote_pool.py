@@ -409,8 +409,8 @@ class RemotePool(TaskPool):
         """Note the tasks that wait for calls, because they cannot start again on
         another machine.
         """
-        # Tasks that wait behind these tasks are not noted, because the machine itself
-        # takes them back.
+        # The tasks that a worker would run after such a task are not noted, because the
+        # machine itself gives them to another worker.
         for number, task in batch.tasks.items():
             if task.execution.calls:
                 batch.callers.add(number)
