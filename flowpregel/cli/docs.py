@@ -60,8 +60,11 @@ def _print_list(pages: Sequence[Page]) -> None:
     parts: list[Any] = []
     for group, members in groupby(pages, key=lambda page: page.group):
         rows = [(f"  {page.name}", page.title) for page in members]
+        table = console.make_table((), rows)
+        # A reader copies names, so they are not shortened on a narrow terminal.
+        table.columns[0].no_wrap = True
         separator = "\n" if parts else ""
-        parts += [f"{separator}{group}", console.make_table((), rows)]
+        parts += [f"{separator}{group}", table]
     console.print_result([_page_record(page) for page in pages], *parts)
 
 
@@ -138,9 +141,17 @@ def _print_matches(pages: Sequence[Page], query: str) -> None:
             f"pages{hint}"
         )
     records: list[dict[str, str]] = []
+    lines: list[str] = []
     for match in matches:
         record = _page_record(match.page)
-        records.append({**record, "page": match.name, "section": match.section.heading})
+        heading = match.section.heading
+        records.append({**record, "page": match.name, "section": heading})
+        title = match.page.title
+        is_whole_page = match.name == match.page.name
+        lines += [
+            match.name,
+            f"  {title}" if is_whole_page else f"  {title}: {heading}",
+        ]
     if not console.has_flag("--json"):
         console.print_note(f"no page is named {query!r}; these sections fit best:")
-    console.print_rows(records, "page", "title", "section")
+    console.print_result(records, *lines)

@@ -414,7 +414,13 @@ def test_docs_says_that_it_has_searched() -> None:
 
     assert Code.OK == result.exit_code
     assert "no page is named 'rate limit'; these sections fit best:\n" == result.stderr
-    assert re.match("PAGE +TITLE +SECTION\nhow-to/resources-and-", result.stdout)
+    assert result.stdout.startswith(
+        "how-to/resources-and-rate-limits\n  Resources and rate limits\n"
+    )
+    assert (
+        "#symptoms\n  Questions and troubleshooting: Symptoms\n"
+        in docs("symptom").stdout
+    )
     assert "" == docs("rate", "limit", "--json").stderr
 
 
@@ -466,14 +472,19 @@ def read_until_closed(descriptor: int) -> str:
 def on_terminal() -> Callable[..., str]:
     """A function that runs the command on a terminal, and returns what it shows."""
 
-    def run(*words: str) -> str:
+    def run(*words: str, columns: int = 80) -> str:
         ours, theirs = os.openpty()
         try:
             with subprocess.Popen(
                 [sys.executable, "-m", "flowpregel", "docs", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=theirs,
-                env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "1"},
+                env={
+                    **os.environ,
+                    "TERM": "xterm",
+                    "COLUMNS": str(columns),
+                    "NO_COLOR": "1",
+                },
             ) as process:
                 os.close(theirs)
                 text = read_until_closed(ours)
@@ -497,3 +508,16 @@ def test_a_terminal_shows_a_page_formatted(on_terminal: Callable[..., str]) -> N
     assert "```" not in text
     assert "(use-sqlite.md)" in text
     assert "description:" not in skill
+
+
+@pytest.mark.slow
+def test_a_narrow_terminal_shows_the_whole_names_of_pages(
+    on_terminal: Callable[..., str],
+) -> None:
+    """A reader copies them."""
+    name = "how-to/change-code-while-a-run-is-unfinished"
+
+    assert f"  {name} " in on_terminal(columns=60)
+    assert f"{name}#move-or-rename-a-class\n" in on_terminal(
+        "moved", "or", "renamed", "class", columns=60
+    )
