@@ -6,11 +6,12 @@ import inspect
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Any, Final
+from types import FrameType, TracebackType
+from typing import Any, Final, NamedTuple
 
-from flowpregel.errors import FlowPregelError, GraphBubbleUp
+from flowpregel.errors import FlowPregelError, GraphBubbleUp, RunNotice
 
 _OURS: Final = "flowpregel."
 _LONGEST: Final = 10_000
@@ -113,14 +114,52 @@ def whole_text(error: BaseException) -> str:
     )
 
 
-def callers_level() -> int:
-    """Return the ``stacklevel`` with which a warning of the caller refers to the user's
-    line of code.
+class CodeLine(NamedTuple):
+    """A line of the user's code."""
+
+    file: str
+    number: int
+
+
+def users_line() -> CodeLine | None:
+    """Return the user's line of code that has called the library, or None if this OS
+    thread was started by the library.
+    """
+    frame, _ = _calling_frame()
+    if frame is None or _is_in_standard_library(frame):
+        return None
+    return CodeLine(frame.f_code.co_filename, frame.f_lineno)
+
+
+def give_notice(text: str, started_at: CodeLine | None = None) -> None:
+    """Emit a `RunNotice` that refers to the user's line of code.
+
+    Args:
+        text: The notice.
+        started_at: The line to which the notice refers if the library has started this
+            OS thread.
+    """
+    frame, level = _calling_frame()
+    is_users = frame is not None and not _is_in_standard_library(frame)
+    if is_users or started_at is None:
+        warnings.warn(text, RunNotice, stacklevel=level)
+    else:
+        warnings.warn_explicit(text, RunNotice, *started_at)
+
+
+def _calling_frame() -> tuple[FrameType | None, int]:
+    """Return the frame that has called the library, and its ``stacklevel`` for the
+    caller of this function.
     """
     frame, level = inspect.currentframe(), 0
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
         frame, level = frame.f_back, level + 1
-    return level
+    return frame, level
+
+
+def _is_in_standard_library(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith(_LIBRARY) and "site-packages" not in file
 
 
 def linked(error: BaseException) -> Iterator[BaseException]:
@@ -152,7 +191,4 @@ def _is_ours(link: TracebackType) -> bool:
 
 
 def _is_users(link: TracebackType) -> bool:
-    file = link.tb_frame.f_code.co_filename
-    return not _is_ours(link) and (
-        not file.startswith(_LIBRARY) or "site-packages" in file
-    )
+    return not _is_ours(link) and not _is_in_standard_library(link.tb_frame)

@@ -699,11 +699,16 @@ class RunHandle(Generic[R]):
         ).start()
 
     @property
-    def status(self) -> Literal["running", "done", "failed"]:
-        """The status of the run."""
+    def status(self) -> Literal["running", "waiting", "done", "failed"]:
+        """The status of the run. A ``waiting`` run has ended until `Flow.answer`
+        resumes it.
+        """
         if not self._future.done():
             return "running"
-        return "done" if self._future.exception() is None else "failed"
+        error = self._future.exception()
+        if isinstance(error, UnansweredError):
+            return "waiting"
+        return "done" if error is None else "failed"
 
     def result(self, timeout: float | None = None) -> R:
         """Wait until the run has ended, and return its result.

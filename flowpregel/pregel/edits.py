@@ -5,7 +5,6 @@ The writes of an edit are made in the name of a node, or as new input.
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,13 +30,12 @@ from flowpregel._core.run_state import RunState, Update, new_state
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, finished_writes
 from flowpregel._inspection.open_checkpoint import OpenCheckpoint, open_checkpoint
-from flowpregel._tracebacks import callers_level
+from flowpregel._tracebacks import give_notice
 from flowpregel.context import Job, RunClient, Scope, current
 from flowpregel.errors import (
     GraphInterrupt,
     InvalidUpdateError,
     ParentCommand,
-    RunNotice,
 )
 from flowpregel.pregel.definition import END
 
@@ -336,7 +334,7 @@ def _warn_of(emitted: Any) -> None:
     an edit has no stream.
     """
     if isinstance(emitted, Notice):
-        warnings.warn(emitted.text, RunNotice, stacklevel=callers_level())
+        give_notice(emitted.text)
 
 
 def _run_writers(

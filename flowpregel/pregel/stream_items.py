@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,9 +12,8 @@ from flowpregel._core.records import INTERRUPT
 from flowpregel._core.run import Result
 from flowpregel._engine.drivers import Item
 from flowpregel._entry_points import STREAMS, load_plugin
-from flowpregel._tracebacks import callers_level
+from flowpregel._tracebacks import give_notice, users_line
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.errors import RunNotice
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.invocation import WHOLE_OUTPUT, InvocationOptions
 from flowpregel.pregel.progress import MODES, ProgressView
@@ -60,6 +58,7 @@ class StreamItems:
         self._definition = definition
         self._version = invocation.version
         self._saver = saver
+        self._started_at = users_line()
         self._with_namespace = invocation.subgraphs
         self._with_mode = not isinstance(mode, str | None)
         self.modes: tuple[str, ...] = ()
@@ -90,7 +89,7 @@ class StreamItems:
             self.view.see(event)
         if mode == "notices":
             payload = self._notice(payload)
-            warnings.warn(payload, RunNotice, stacklevel=callers_level())
+            give_notice(payload, self._started_at)
         if mode in self._printed:
             path = f" [{'|'.join(namespace)}]" if namespace else ""
             sys.stdout.write(f"[{mode}]{path} {payload!r}\n")

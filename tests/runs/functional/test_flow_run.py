@@ -377,6 +377,21 @@ def test_a_run_that_waits_for_an_answer_says_so(drive: Any, saver: Any) -> None:
     assert "yes" == run(drive, flow, 1, id="1")
 
 
+def test_a_started_run_that_asks_a_question_waits(saver: Any) -> None:
+    """It has not failed."""
+
+    @entrypoint(checkpointer=saver)
+    def flow(n: int) -> Any:
+        return interrupt("delete it?")
+
+    handle = flow.start(1, id="1")
+    with pytest.raises(UnansweredError):
+        handle.result(60)
+
+    assert "waiting" == handle.status
+    assert "yes" == flow.answer("yes", id="1")
+
+
 def test_an_unanswered_run_shows_each_way_to_answer(store: LMDBSaver) -> None:
     """The call with the name of the workflow and the ids, and the command."""
 

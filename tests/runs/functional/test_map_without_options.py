@@ -88,8 +88,9 @@ def test_other_items_run_only_what_is_new(mapped: Callable[..., Any]) -> None:
         warnings.simplefilter("always")
         assert [6, 2, 4] == mapped(double, [3, 1, 2], **PLAIN)
 
-    (notice,) = [str(each.message) for each in caught if each.category is RunNotice]
-    assert "2 answered from the record, 1 executed" in notice
+    (notice,) = [each for each in caught if each.category is RunNotice]
+    assert "2 answered from the record, 1 executed" in str(notice.message)
+    assert __file__ == notice.filename
     assert [1, 2, 3] == sorted(ran)
 
 
