@@ -216,6 +216,15 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
         Raises:
             ValueEncodingError: A value cannot be stored.
+
+        Example:
+            >>> from flowpregel import InMemorySaver
+            >>> from flowpregel.checkpoint.base import TaskWrites
+            >>> saver, names = InMemorySaver(), ["ada"]
+            >>> writes = TaskWrites("checkpoint-1", "task-1", "", (("names", names),))
+            >>> batch = saver.prepare(Batch(Address("1"), (writes,)))
+            >>> names.append("bob")  # does not change the batch
+            >>> saver.commit([batch])
         """
         return batch
 
@@ -253,7 +262,19 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     # -------------------------------------------------------- optional
 
     def outline(self, address: Address) -> Iterator[Saved]:
-        """Yield the checkpoints of `history`, perhaps without the channel values."""
+        """Yield the checkpoints of `history`, perhaps without the channel values.
+
+        Example:
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> saver = InMemorySaver()
+            >>> @entrypoint(checkpointer=saver)
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.run(4, id="1")
+            8
+            >>> [saved.checkpoint.step for saved in saver.outline(Address("1"))]
+            [0, -1]
+        """
         return self.history(address)
 
     def lease(
@@ -264,11 +285,30 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         Raises:
             ThreadBusyError: Another run holds this right, and *on_conflict* is
                 ``"raise"``.
+
+        Example:
+            >>> from flowpregel import InMemorySaver
+            >>> saver = InMemorySaver()
+            >>> with saver.lease("1"):
+            ...     saver.delete_thread("1")
         """
         return nullcontext(Lease())
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints whose metadata has one of these ``run_id`` values."""
+        """Delete the checkpoints whose metadata has one of these ``run_id`` values.
+
+        Example:
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> saver = InMemorySaver()
+            >>> @entrypoint(checkpointer=saver)
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.invoke(4, thread_id="1", run_id="monday")
+            8
+            >>> saver.delete_for_runs(["monday"])
+            >>> [*double.get_state_history(thread_id="1")]
+            []
+        """
         raise self._not_offered("delete_for_runs")
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -278,6 +318,18 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
         Raises:
             ConfigurationError: The target thread has checkpoints already.
+
+        Example:
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> saver = InMemorySaver()
+            >>> @entrypoint(checkpointer=saver)
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.run(4, id="1")
+            8
+            >>> saver.copy_thread("1", "2")
+            >>> double.get_state(thread_id="2").values
+            8
         """
         raise self._not_offered("copy_thread")
 
@@ -292,6 +344,18 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
             thread_ids: The threads.
             strategy: ``"keep_latest"`` deletes all but the newest checkpoint of each
                 namespace, ``"delete"`` deletes the threads.
+
+        Example:
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> saver = InMemorySaver()
+            >>> @entrypoint(checkpointer=saver)
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.run(4, id="1")
+            8
+            >>> saver.prune(["1"])
+            >>> len([*double.get_state_history(thread_id="1")])
+            1
         """
         raise self._not_offered("prune")
 
@@ -299,6 +363,13 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Store *value* for a run that waits, or will wait, for the signal *name*.
 
         Once this returns, the value is as durable as a checkpoint.
+
+        Example:
+            >>> from flowpregel import InMemorySaver
+            >>> saver = InMemorySaver()
+            >>> saver.send_signal("1", "paid", 20)
+            >>> saver.receive_signal("1", "paid", receiver="call-1")
+            (20,)
         """
         raise self._not_offered("send_signal")
 
@@ -310,6 +381,17 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         None is returned if there is no such value. A value that is returned belongs to
         *receiver*, the id of a call, from then on: a later attempt of that call gets
         the same value again.
+
+        Example:
+            >>> from flowpregel import InMemorySaver
+            >>> saver = InMemorySaver()
+            >>> saver.receive_signal("1", "paid", receiver="call-1") is None
+            True
+            >>> saver.send_signal("1", "paid", 20)
+            >>> saver.receive_signal("1", "paid", receiver="call-1")
+            (20,)
+            >>> saver.receive_signal("1", "paid", receiver="call-2") is None
+            True
         """
         raise self._not_offered("receive_signal")
 

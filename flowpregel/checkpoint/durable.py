@@ -114,7 +114,17 @@ class DurableSaver(RecordSaver):
     # -------------------------------------------------------- runs
 
     def owner(self, thread_id: str, namespace: str = "") -> LockHolder | None:
-        """Return the process whose run holds a thread, or None if no run holds it."""
+        """Return the process whose run holds a thread, or None if no run holds it.
+
+        Example:
+            >>> from os import getpid
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            ...     with saver.lease("1"):
+            ...         saver.owner("1").pid == getpid()
+            True
+        """
         return self._leases.owner(Address(thread_name(thread_id), namespace))
 
     def cancel(self, thread_id: str, namespace: str = "") -> LockHolder | None:
@@ -126,6 +136,13 @@ class DurableSaver(RecordSaver):
 
         Returns:
             The process of the run, or None if no run holds the thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            ...     saver.cancel("1") is None  # no run holds the thread
+            True
         """
         return self._leases.ask_to_stop(Address(thread_name(thread_id), namespace))
 
@@ -188,6 +205,12 @@ class DurableSaver(RecordSaver):
 
         Raises:
             ConfigurationError: A name is empty, or both names are the same.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            ...     saver.rename("shop.orders.Order", "shop.models.Order")
         """
         if not old or not new or old == new:
             raise ConfigurationError(
@@ -206,6 +229,21 @@ class DurableSaver(RecordSaver):
     def pin(self, address: Address, *, pinned: bool = True) -> None:
         """Protect the checkpoint at *address* from `Retention`, or end its protection
         if not *pinned*.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     first = [*saver.history(Address("1"))][-1]
+            ...     saver.pin(Address("1", "", first.checkpoint.id))
+            ...     saver.sweep(Retention(keep_last=1))
+            8
+            0
         """
         self._write(partial(pin, self._tables, address=address, pinned=pinned))
 
@@ -216,7 +254,21 @@ class DurableSaver(RecordSaver):
         return self._infos(None)
 
     def thread(self, thread_id: str) -> ThreadInfo | None:
-        """Return the facts about one thread, or None if there is no such thread."""
+        """Return the facts about one thread, or None if there is no such thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     saver.thread("1").step
+            8
+            0
+        """
         return next(self._infos(thread_id), None)
 
     def size(self) -> int:
@@ -236,6 +288,19 @@ class DurableSaver(RecordSaver):
         Args:
             retention: The history to keep.
             thread_ids: The threads, or None for all threads.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     saver.sweep(Retention(keep_last=1))
+            8
+            1
         """
         collector = RetentionCollector(self._tables, retention)
         return sum(

@@ -124,6 +124,15 @@ class LMDBSaver(DurableSaver):
         Raises:
             StoreError: There is a store at *path* already.
             StoreFullError: There is not enough space on the disk.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder:
+            ...     with LMDBSaver(folder + "/runs") as saver:
+            ...         saver.backup(folder + "/copy")
+            ...     with LMDBSaver(folder + "/copy", readonly=True) as copy:
+            ...         [*copy.threads()]
+            []
         """
         target = files.real_path(path)
         if files.exists(target) or not files.create(

@@ -67,6 +67,11 @@ class Retention:
             newer: The number of newer checkpoints in the namespace.
             age: The age of the checkpoint, in seconds.
             size: The total size of the checkpoint and all newer ones, in bytes.
+
+        Example:
+            >>> week = 7 * 86_400
+            >>> Retention(keep_last=100, max_age=week).is_exceeded(newer=3, age=8 * 86_400, size=0)
+            True
         """
         return (
             (self.keep_last is not None and newer >= self.keep_last)
