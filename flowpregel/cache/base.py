@@ -36,7 +36,15 @@ class BaseCache(ProcessBound, ABC):
         self,
         keys: Sequence[FullKey],
     ) -> dict[FullKey, Any]:
-        """Return the values of *keys*, without those that have none."""
+        """Return the values of *keys*, without those that have none.
+
+        Example:
+            >>> from flowpregel.cache.memory import InMemoryCache
+            >>> cache = InMemoryCache()
+            >>> cache.set({(("lengths",), "ada"): (3, None)})
+            >>> cache.get([(("lengths",), "ada"), (("lengths",), "bob")])
+            {(('lengths',), 'ada'): 3}
+        """
 
     @abstractmethod
     def set(self, pairs: Entries) -> None:
@@ -44,6 +52,11 @@ class BaseCache(ProcessBound, ABC):
 
         Raises:
             ValueEncodingError: A value cannot be stored; then none is.
+
+        Example:
+            >>> from flowpregel.cache.memory import InMemoryCache
+            >>> cache = InMemoryCache()
+            >>> cache.set({(("lengths",), "ada"): (3, 60)})  # for 60 seconds
         """
 
     @abstractmethod
@@ -51,7 +64,16 @@ class BaseCache(ProcessBound, ABC):
         self,
         namespaces: Sequence[Namespace] | None = None,
     ) -> None:
-        """Delete all values, or those in exactly these *namespaces*."""
+        """Delete all values, or those in exactly these *namespaces*.
+
+        Example:
+            >>> from flowpregel.cache.memory import InMemoryCache
+            >>> cache = InMemoryCache()
+            >>> cache.set({(("lengths",), "ada"): (3, None)})
+            >>> cache.clear([("lengths",)])
+            >>> cache.get([(("lengths",), "ada")])
+            {}
+        """
 
     def claim(
         self,
@@ -62,6 +84,12 @@ class BaseCache(ProcessBound, ABC):
         Returns:
             A context whose value is False if another caller has claimed the key. A
             cache that does not override this method lets all callers compute.
+
+        Example:
+            >>> from flowpregel.cache.memory import InMemoryCache
+            >>> with InMemoryCache().claim((("lengths",), "ada")) as is_ours:
+            ...     is_ours
+            True
         """
         return nullcontext(True)
 

@@ -104,6 +104,12 @@ class DeltaChannel(HoldingChannel[Value, Update]):
             InvalidUpdateError: One superstep has several `Overwrite`.
             Exception: The exception of the reducer, with a note that names the
                 channel.
+
+        Example:
+            >>> channel = DeltaChannel(lambda state, writes: state + writes, list)
+            >>> channel.replay([["a"], ["b", "c"]])
+            >>> channel.get()
+            ['a', 'b', 'c']
         """
         batches = (*batches,)
         value, start = self.typ() if self.value is MISSING else self.value, 0

@@ -120,7 +120,7 @@ class DurableSaver(RecordSaver):
             >>> from os import getpid
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel.checkpoint.lmdb import LMDBSaver
-            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
             ...     with saver.lease("1"):
             ...         saver.owner("1").pid == getpid()
             True
@@ -140,7 +140,7 @@ class DurableSaver(RecordSaver):
         Example:
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel.checkpoint.lmdb import LMDBSaver
-            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
             ...     saver.cancel("1") is None  # no run holds the thread
             True
         """
@@ -209,7 +209,7 @@ class DurableSaver(RecordSaver):
         Example:
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel.checkpoint.lmdb import LMDBSaver
-            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
             ...     saver.rename("shop.orders.Order", "shop.models.Order")
         """
         if not old or not new or old == new:
@@ -234,7 +234,7 @@ class DurableSaver(RecordSaver):
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel import entrypoint
             >>> from flowpregel.checkpoint.lmdb import LMDBSaver
-            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
             ...     @entrypoint(checkpointer=saver)
             ...     def double(number: int) -> int:
             ...         return 2 * number
@@ -260,7 +260,7 @@ class DurableSaver(RecordSaver):
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel import entrypoint
             >>> from flowpregel.checkpoint.lmdb import LMDBSaver
-            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
             ...     @entrypoint(checkpointer=saver)
             ...     def double(number: int) -> int:
             ...         return 2 * number
@@ -293,7 +293,7 @@ class DurableSaver(RecordSaver):
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel import entrypoint
             >>> from flowpregel.checkpoint.lmdb import LMDBSaver
-            >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs") as saver:
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
             ...     @entrypoint(checkpointer=saver)
             ...     def double(number: int) -> int:
             ...         return 2 * number

@@ -70,7 +70,8 @@ class Retention:
 
         Example:
             >>> week = 7 * 86_400
-            >>> Retention(keep_last=100, max_age=week).is_exceeded(newer=3, age=8 * 86_400, size=0)
+            >>> retention = Retention(keep_last=100, max_age=week)
+            >>> retention.is_exceeded(newer=3, age=week + 1, size=0)
             True
         """
         return (

@@ -134,6 +134,18 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             if the caller occupies the OS thread that drives the run.
         open_calls: The caller's set of calls that have not succeeded, to which the
             future is added.
+
+    Example:
+        >>> from flowpregel.func import entrypoint, task
+        >>> @task(executor="inline")
+        ... def invert(number: float) -> float:
+        ...     return 1 / number
+        >>> @entrypoint()
+        ... def flow(numbers: list[float]) -> list[str]:
+        ...     futures = [invert(number) for number in numbers]
+        ...     return [repr(each.exception() or each.result()) for each in futures]
+        >>> flow.run([4, 0])
+        ['0.25', "ZeroDivisionError('division by zero')"]
     """
 
     items: ItemOutcomes | None = None

@@ -185,6 +185,12 @@ class Shared(Generic[T]):
 
     The memory is freed with the last reference to the handle, at the end of a ``with``
     block, or by `close`. Tasks that already have the value keep it.
+
+    Example:
+        >>> from flowpregel import shared
+        >>> words = shared(["ada", "bob"])
+        >>> words.value
+        ['ada', 'bob']
     """
 
     __slots__ = ("__weakref__", "_digest", "_key", "_parts", "_type", "_unused")

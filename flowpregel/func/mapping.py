@@ -127,6 +127,17 @@ class ResultStream(Generic[R]):
         unordered: The name of the task, if the results come in the order in which calls
             end. This order is recorded under the name, for a replay. None if the
             results come in the order of the items.
+
+    Example:
+        >>> from flowpregel.func import entrypoint, task
+        >>> @task(executor="inline")
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> @entrypoint()
+        ... def total(count: int) -> int:
+        ...     return sum(result for result in double.imap(range(count), window=100))
+        >>> total.run(1000)
+        999000
     """
 
     def __init__(

@@ -66,6 +66,18 @@ class CompiledStateGraph(Pregel):
 
     Raises:
         ConfigurationError: The parts of the graph do not fit together.
+
+    Example:
+        >>> from typing import TypedDict
+        >>> from flowpregel.graph import START, StateGraph
+        >>> class State(TypedDict):
+        ...     name: str
+        >>> def upper(state: State) -> dict:
+        ...     return {"name": state["name"].upper()}
+        >>> graph = StateGraph(State).add_node(upper).add_edge(START, "upper")
+        >>> app = graph.compile(executor="inline")
+        >>> type(app).__name__, app.invoke({"name": "ada"})
+        ('CompiledStateGraph', {'name': 'ADA'})
     """
 
     def __init__(self, *, builder: GraphSpec, **pregel: Any) -> None:

@@ -351,6 +351,15 @@ class GraphSpec:
             ConfigurationError: An edge begins or ends at an unknown node, no edge
                 leaves the start, or a breakpoint names an unknown node. The message
                 gives the name.
+
+        Example:
+            >>> from flowpregel.graph import START, StateGraph
+            >>> graph = StateGraph(dict).add_node("load", dict).add_edge(START, "load")
+            >>> graph.validate() is graph
+            True
+            >>> graph.add_edge("load", "rank").validate()
+            Traceback (most recent call last):
+            flowpregel.errors.ConfigurationError: ...
         """
         names = [name for name, spec in self.nodes.items() if not spec.is_handler]
         known = f"the nodes are: {', '.join(names) or 'none'}"

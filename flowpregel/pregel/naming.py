@@ -29,6 +29,12 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
 
     Raises:
         ConfigurationError: The value cannot be a checkpointer.
+
+    Example:
+        >>> from flowpregel import InMemorySaver
+        >>> saver = InMemorySaver()
+        >>> as_checkpointer(saver) is saver, as_checkpointer(None)
+        (True, None)
     """
     if value is None or isinstance(value, bool):
         return value

@@ -139,6 +139,10 @@ class PregelNode:
     ) -> Any:
         """Return the output of the node for *input*, outside of a run. Nothing is
         written.
+
+        Example:
+            >>> NodeBuilder().subscribe_only("a").do(str.upper).build().invoke("ada")
+            'ADA'
         """
         if is_graph(self.bound):
             return self.bound.invoke(input, config)
@@ -181,7 +185,13 @@ class PregelNode:
         return {"bound": step} if self.bound is None else {"then": [*self.then, step]}
 
     def changed(self, **changes: Any) -> PregelNode:
-        """Return a plain copy of the node, with some parts changed."""
+        """Return a plain copy of the node, with some parts changed.
+
+        Example:
+            >>> node = NodeBuilder().subscribe_only("a").do(str.upper).build()
+            >>> node.changed(tags=["nightly"]).tags, node.tags
+            (['nightly'], [])
+        """
         parts = {part.name: getattr(self, part.name) for part in fields(PregelNode)}
         return PregelNode(**{**parts, **changes})
 
@@ -309,7 +319,13 @@ class NodeBuilder(PregelNode):
         *channels: str,
         read: bool = True,
     ) -> Self:
-        """Be triggered by *channels* and, with *read*, get their values in a dict."""
+        """Be triggered by *channels* and, with *read*, get their values in a dict.
+
+        Example:
+            >>> node = NodeBuilder().subscribe_to("a", "b").do(sum).build()
+            >>> node.triggers, node.channels
+            (['a', 'b'], ['a', 'b'])
+        """
         if read:
             self.read_from(*channels)
         return self._set(triggers=dict.fromkeys((*self.triggers, *channels)))
@@ -319,6 +335,11 @@ class NodeBuilder(PregelNode):
 
         Raises:
             ConfigurationError: The node gets a bare value (`subscribe_only`).
+
+        Example:
+            >>> node = NodeBuilder().subscribe_to("a").read_from("b").build()
+            >>> node.triggers, node.channels
+            (['a'], ['a', 'b'])
         """
         if isinstance(self.channels, str):
             raise ConfigurationError(
@@ -348,25 +369,57 @@ class NodeBuilder(PregelNode):
         *tags: str,
         **metadata: Any,
     ) -> Self:
-        """Add tags and metadata, shown in streams."""
+        """Add tags and metadata, shown in streams.
+
+        Example:
+            >>> builder = NodeBuilder().subscribe_only("a")
+            >>> node = builder.meta("nightly", team="data").build()
+            >>> node.tags, node.metadata
+            (['nightly'], {'team': 'data'})
+        """
         return self._set(
             tags=[*self.tags, *tags], metadata={**self.metadata, **metadata}
         )
 
     def add_retry_policies(self, *policies: RetryPolicy) -> Self:
-        """Retry the node by *policies*; the first that matches an error decides."""
+        """Retry the node by *policies*; the first that matches an error decides.
+
+        Example:
+            >>> policy = RetryPolicy(max_attempts=5, retry_on=ConnectionError)
+            >>> builder = NodeBuilder().subscribe_only("a")
+            >>> node = builder.add_retry_policies(policy).build()
+            >>> len(node.retry_policy)
+            1
+        """
         return self._set(retry_policy=(*policies_of(self.retry_policy), *policies))
 
     def add_cache_policy(self, policy: CachePolicy) -> Self:
-        """Share the node's results with later tasks that have the same input."""
+        """Share the node's results with later tasks that have the same input.
+
+        Example:
+            >>> builder = NodeBuilder().subscribe_only("a")
+            >>> builder.add_cache_policy(CachePolicy(ttl=60)).build().cache_policy.ttl
+            60
+        """
         return self._set(cache_policy=policy)
 
     def set_timeout(self, timeout: float | timedelta | TimeoutPolicy | None) -> Self:
-        """Limit the duration of an attempt (seconds, or a policy)."""
+        """Limit the duration of an attempt (seconds, or a policy).
+
+        Example:
+            >>> node = NodeBuilder().subscribe_only("a").set_timeout(60).build()
+            >>> node.timeout.run_timeout
+            60.0
+        """
         return self._set(timeout=timeout)
 
     def run_on(self, executor: Any) -> Self:
-        """Run the node on this executor instead of the graph's default."""
+        """Run the node on this executor instead of the graph's default.
+
+        Example:
+            >>> NodeBuilder().subscribe_only("a").run_on("threads").build().executor
+            'threads'
+        """
         return self._set(executor=executor)
 
     def build(self) -> PregelNode:
@@ -382,6 +435,21 @@ class NodeBuilder(PregelNode):
 class Channel:
     """The two ends of a pipe: ``Channel.subscribe_to("a") | fn |
     Channel.write_to("b")``.
+
+    Example:
+        >>> from flowpregel.channels import LastValue
+        >>> from flowpregel.pregel import Pregel
+        >>> app = Pregel(
+        ...     nodes={
+        ...         "up": Channel.subscribe_to("a") | str.upper | Channel.write_to("b")
+        ...     },
+        ...     channels={"a": LastValue(str), "b": LastValue(str)},
+        ...     input_channels="a",
+        ...     output_channels="b",
+        ...     executor="inline",
+        ... )
+        >>> app.invoke("ada")
+        'ADA'
     """
 
     @staticmethod

@@ -41,6 +41,12 @@ class CacheContract:
     and ``clock``.
 
     A subclass defines `make_cache`.
+
+    Example:
+        >>> from flowpregel.cache.memory import InMemoryCache
+        >>> class TestMyCache(CacheContract):
+        ...     def make_cache(self, folder, **options):
+        ...         return InMemoryCache(**options)
     """
 
     def make_cache(

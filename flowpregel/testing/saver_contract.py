@@ -535,4 +535,10 @@ class SaverContract(
     """All rules of the contract of a `BaseCheckpointSaver`.
 
     A subclass defines `make_saver`, and `reopen` if the saver has files on disk.
+
+    Example:
+        >>> from flowpregel.checkpoint.memory import InMemorySaver
+        >>> class TestMySaver(SaverContract):
+        ...     def make_saver(self, folder):
+        ...         return InMemorySaver()
     """

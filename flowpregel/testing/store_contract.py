@@ -284,4 +284,10 @@ class StoreContract(KeepingRules, BatchRules, SearchRules):
     """All rules of the contract of a `BaseStore` that has the option ``clock``.
 
     A subclass defines `make_store`, and `reopen` if the store has files on disk.
+
+    Example:
+        >>> from flowpregel.store.memory import InMemoryStore
+        >>> class TestMyStore(StoreContract):
+        ...     def make_store(self, folder, **options):
+        ...         return InMemoryStore(**options)
     """

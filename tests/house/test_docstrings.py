@@ -165,10 +165,14 @@ FOR_PLUG_INS = (
     "flowpregel.executors.processes.coordinator.task_pool",
     "flowpregel.plugins.langgraph",
     "flowpregel.storage",
+    "flowpregel.testing.cache_contract",
+    "flowpregel.testing.saver_",
+    "flowpregel.testing.store_",
 )
-"""The modules whose classes are parts of plug-ins. The methods of such a class need no
-example: the library calls them, or a plug-in does in an order that only a whole plug-in
-shows. The pages *Write a store* and *Publish a plug-in* have whole ones, which run.
+"""The modules whose classes are parts of plug-ins and of their tests. The methods of
+such a class need no example: the library or pytest calls them, or a plug-in does in an
+order that only a whole plug-in shows. The pages *Write a store* and *Publish a plug-in*
+have whole ones, which run.
 """
 
 

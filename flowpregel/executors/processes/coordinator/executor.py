@@ -248,6 +248,12 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
         Raises:
             RuntimeError: The executor was shut down.
+
+        Example:
+            >>> from flowpregel.executors import ProcessExecutor
+            >>> with ProcessExecutor(1) as pool:
+            ...     pool.submit(pow, 2, 10).result()
+            1024
         """
         if self.is_closed or self._is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
@@ -300,6 +306,12 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         Raises:
             ValueError: *chunksize* is less than 1.
             TimeoutError: A result did not arrive in time. The iterator raises this.
+
+        Example:
+            >>> from flowpregel.executors import ProcessExecutor
+            >>> with ProcessExecutor(1) as pool:
+            ...     list(pool.map(abs, range(-3, 3), chunksize=2))
+            [3, 2, 1, 0, 1, 2]
         """
         if chunksize < 1:
             raise ValueError(f"chunksize is {chunksize}; use 1 or more")
@@ -316,6 +328,14 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         Args:
             wait: True to return only after the workers have ended.
             cancel_futures: True to stop the calls instead of waiting for them.
+
+        Example:
+            >>> from flowpregel.executors import ProcessExecutor
+            >>> pool = ProcessExecutor(1)
+            >>> future = pool.submit(abs, -3)
+            >>> pool.shutdown()
+            >>> future.result()
+            3
         """
         self._is_shut_down = True
         if cancel_futures:
