@@ -139,7 +139,7 @@ class WorkerLink:
         """The open answers to requests of the running task, by request number."""
         self.task = 0
         """The number of the running task."""
-        self.requester = 0
+        self.requester: int = 0
         """The number of the task whose requests are sent; 0 between two tasks."""
         self.job: Job | None = None
         """The job of the running task, while its code runs."""
