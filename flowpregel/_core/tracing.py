@@ -114,6 +114,10 @@ def set_tracer(tracer: MakeTracer | None) -> None:
     Args:
         tracer: A function that returns the tracer of a run that begins, or None to
             trace no runs.
+
+    Example:
+        >>> from flowpregel.tracing import set_tracer
+        >>> set_tracer(None)  # trace no runs
     """
     global make_tracer
     make_tracer = tracer

@@ -53,6 +53,12 @@ class RecordView(dict[str, Any]):
     Args:
         name: The name of the object's class.
         items: The fields.
+
+    Example:
+        >>> from flowpregel.types import RetryPolicy
+        >>> view = to_json(RetryPolicy())
+        >>> view.name, view["max_attempts"]
+        ('RetryPolicy', 3)
     """
 
     def __init__(self, name: str, items: Mapping[str, Any]) -> None:
@@ -64,6 +70,10 @@ class ReprText(str):
     """A text that represents an object or omitted items, and is not a user's `str`.
 
     A terminal shows the text without quotation marks.
+
+    Example:
+        >>> type(to_json(len)).__name__, to_json(len)
+        ('ReprText', '<built-in function len>')
     """
 
     __slots__ = ()
@@ -74,6 +84,10 @@ def to_json(value: Any, limits: PreviewLimits = PREVIEW) -> Any:
 
     An object with named fields becomes a dict of these fields. Any other object becomes
     its ``repr``. The number of omitted items is in a text that begins with an ellipsis.
+
+    Example:
+        >>> to_json({"names": {"ada"}, "size": float("inf")})
+        {'names': ['ada'], 'size': 'inf'}
     """
     preview = _Preview(limits)
     return preview.of(value, depth=0)

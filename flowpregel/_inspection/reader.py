@@ -150,6 +150,31 @@ class StoreReader:
         saver: The open store. The reader opens it once more, with an inert codec.
         most: The limit on the calls that are read and returned at once. The next call
             returns more.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+        >>> from flowpregel.func import entrypoint, task
+        >>> @task(executor="inline")
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+        ...     @entrypoint(checkpointer=saver)
+        ...     def total(numbers: list[int]) -> int:
+        ...         return sum(future.result() for future in double.map(numbers))
+        ...     total.run([1, 2], id="1")
+        ...     reader = StoreReader(saver)
+        ...     print(reader.run("1").status)
+        ...     print([row.step for row in reader.steps("1", most=10)])
+        ...     newest = reader.steps("1", most=1)[0].checkpoint_id
+        ...     print(sorted(row.text for row in reader.calls("1").rows))
+        ...     print(reader.values("1", newest).after)
+        ...     reader.close()
+        6
+        done
+        [0, -1]
+        ['', 'double(1)', 'double(2)']
+        {'result': 6, 'previous': 6}
     """
 
     def __init__(self, saver: DurableSaver, most: int = 5_000) -> None:

@@ -295,6 +295,11 @@ class InMemoryCache(RecordCache):
 
 
 def digest_of_key(key: FullKey) -> bytes:
-    """Return the digest of *key*, which names its record."""
+    """Return the digest of *key*, which names its record.
+
+    Example:
+        >>> len(digest_of_key((("lengths",), "ada")))
+        32
+    """
     namespace, name = key
     return labels_digest(namespace) + labels_digest((name,))

@@ -88,6 +88,25 @@ class LangGraphMethods:
 
     A subclass of a saver may override these methods, as LangGraph programs do. Runs
     then call them instead of `load`, `history` and `commit`.
+
+    Example:
+        >>> from flowpregel import InMemorySaver, entrypoint
+        >>> saver = InMemorySaver()
+        >>> @entrypoint(checkpointer=saver)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double.run(4, id="1")
+        8
+        >>> config = {"configurable": {"thread_id": "1"}}
+        >>> saver.get_tuple(config).metadata["step"]
+        0
+        >>> [saved.metadata["step"] for saved in saver.list(config)]
+        [0, -1]
+        >>> sorted(saver.get(config))[:3]
+        ['channel_values', 'channel_versions', 'id']
+        >>> saver.put_writes(saver.get_tuple(config).config, [("note", "hi")], "task-1")
+        >>> saver.get_tuple(config).pending_writes[-1]
+        ('task-1', 'note', 'hi')
     """
 
     load: Callable[[Address], Saved | None]
@@ -198,6 +217,13 @@ class LangGraphMethods:
         """Return a version after *current* that no other branch has.
 
         If *current* is None, return the first version.
+
+        Example:
+            >>> from flowpregel import InMemorySaver
+            >>> saver = InMemorySaver()
+            >>> version = saver.get_next_version(None)
+            >>> version < saver.get_next_version(version)
+            True
         """
         return version_after(current)
 
@@ -272,7 +298,17 @@ _METHODS = (
 
 
 def is_overridden(saver: LangGraphMethods) -> bool:
-    """Return whether the class of *saver* overrides a method of `LangGraphMethods`."""
+    """Return whether the class of *saver* overrides a method of `LangGraphMethods`.
+
+    Example:
+        >>> from flowpregel import InMemorySaver
+        >>> class Loud(InMemorySaver):
+        ...     def get_tuple(self, config):
+        ...         print("reading")
+        ...         return super().get_tuple(config)
+        >>> is_overridden(InMemorySaver()), is_overridden(Loud())
+        (False, True)
+    """
     return any(
         getattr(type(saver), name) is not getattr(LangGraphMethods, name)
         for name in _METHODS
@@ -308,6 +344,10 @@ def address_of(config: Mapping[str, Any]) -> Address:
 
     Raises:
         ConfigurationError: *config* names no thread.
+
+    Example:
+        >>> address_of({"configurable": {"thread_id": "1"}})
+        Address(thread_id='1', namespace='', checkpoint_id=None)
     """
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")
@@ -330,6 +370,10 @@ def langgraph_config(
     Args:
         address: The address.
         checkpoint_id: The id of a checkpoint that replaces the id in *address*.
+
+    Example:
+        >>> langgraph_config(Address("1"))
+        {'configurable': {'thread_id': '1', 'checkpoint_ns': ''}}
     """
     named = checkpoint_id or address.checkpoint_id
     configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
@@ -337,7 +381,12 @@ def langgraph_config(
 
 
 def checkpoint_id_of(config: Mapping[str, Any] | None) -> str | None:
-    """Return the checkpoint id in *config*, or None if it has none."""
+    """Return the checkpoint id in *config*, or None if it has none.
+
+    Example:
+        >>> checkpoint_id_of({"configurable": {"thread_id": "1", "checkpoint_id": "c"}})
+        'c'
+    """
     configurable = (config or {}).get("configurable") or {}
     return configurable.get("checkpoint_id") or None
 
@@ -371,7 +420,20 @@ def version_after(current: Version | None) -> int:
 
 
 def metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the metadata of *checkpoint* in LangGraph's shape."""
+    """Return the metadata of *checkpoint* in LangGraph's shape.
+
+    Example:
+        >>> from flowpregel import InMemorySaver, entrypoint
+        >>> saver = InMemorySaver()
+        >>> @entrypoint(checkpointer=saver)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double.run(4, id="1")
+        8
+        >>> metadata = metadata_of(saver.load(Address("1")).checkpoint)
+        >>> metadata["source"], metadata["step"]
+        ('loop', 0)
+    """
     items = {
         key: value for key, value in checkpoint.metadata.items() if key != _FORMAT_KEY
     }
@@ -387,6 +449,17 @@ def dict_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return *checkpoint* as LangGraph's dict.
 
     Channels that are stored as deltas have no value in the dict.
+
+    Example:
+        >>> from flowpregel import InMemorySaver, entrypoint
+        >>> saver = InMemorySaver()
+        >>> @entrypoint(checkpointer=saver)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double.run(4, id="1")
+        8
+        >>> dict_of(saver.load(Address("1")).checkpoint)["v"]
+        4
     """
     updated = checkpoint.updated_channels
     return {

@@ -647,6 +647,14 @@ class TaskFunction(Generic[P, R]):
         The values of closure variables may differ between calls without an edit of the
         code, so past calls count. A past call whose global names have other values now
         does not count.
+
+        Example:
+            >>> from flowpregel import task
+            >>> @task
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.has_code(double.code), double.has_code("of another version")
+            (True, False)
         """
         past = self._past_codes.get(code)
         return (past is not None and past.bindings.names_hold()) or code == self.code

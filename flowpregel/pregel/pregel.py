@@ -838,6 +838,14 @@ class Pregel:
     def namespace_at(self, namespace: str) -> str:
         """Return the namespace of the graph's checkpoints when a task at *namespace*
         runs the graph.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.namespace_at("outer:1")
+            'outer:1'
         """
         return self.definition.namespace_at(namespace)
 
@@ -854,7 +862,16 @@ class Pregel:
     # ------------------------------------------------------------ input and output
 
     def completed(self, run_input: Any) -> Any:
-        """Return the input of a run, with defaults for missing parameters."""
+        """Return the input of a run, with defaults for missing parameters.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def scale(number: int, factor: int = 2) -> int:
+            ...     return factor * number
+            >>> scale.completed({"number": 4})
+            {'number': 4, 'factor': 2}
+        """
         return run_input
 
     @property

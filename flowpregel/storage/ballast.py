@@ -15,6 +15,13 @@ def make_ballast(folder: str) -> None:
     """Create the ballast in *folder*, if there is space.
 
     On a full disk even a deletion of records needs space, which `drop_ballast` frees.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     make_ballast(folder)
+        ...     os.listdir(folder)
+        ['ballast']
     """
     path = os.path.join(folder, _NAME)
     # If the file exists already, or this user may create no file here, nothing is done.
@@ -29,7 +36,15 @@ def make_ballast(folder: str) -> None:
 
 
 def drop_ballast(folder: str) -> bool:
-    """Remove the ballast to free its space, and return True if there was one."""
+    """Remove the ballast to free its space, and return True if there was one.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     make_ballast(folder)
+        ...     drop_ballast(folder), drop_ballast(folder)
+        (True, False)
+    """
     with suppress(OSError):
         os.unlink(os.path.join(folder, _NAME))
         return True

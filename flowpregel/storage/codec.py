@@ -102,6 +102,11 @@ class ValueCodec:
 
     Raises:
         ConfigurationError: An extra that compression needs is not installed.
+
+    Example:
+        >>> codec = ValueCodec(None)
+        >>> codec.decode(codec.encode((1, "a"), None), None)
+        (1, 'a')
     """
 
     def __init__(

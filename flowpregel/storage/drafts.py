@@ -18,7 +18,12 @@ that made it must have been killed.
 
 
 def sync_path(path: str) -> None:
-    """Make the contents of *path* (a file or a folder) durable."""
+    """Make the contents of *path* (a file or a folder) durable.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sync_path(folder)
+    """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -36,6 +41,12 @@ def draft_in(
 
     This also removes the drafts that killed processes have left: those whose lock is
     free and that are at least *abandoned* seconds old.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as parent:
+        ...     with draft_in(parent, "copy-") as draft:
+        ...         os.listdir(parent) == [os.path.basename(draft)]
+        True
     """
     # If this user may write to the folder but not list it, the list is empty, and
     # nothing is removed.

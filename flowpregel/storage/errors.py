@@ -49,7 +49,14 @@ def of_system(error: OSError, path: str) -> StoreError:
 
 @contextmanager
 def translate_os_errors(path: str) -> Iterator[None]:
-    """Translate an `OSError` in the context into our error, which names *path*."""
+    """Translate an `OSError` in the context into our error, which names *path*.
+
+    Example:
+        >>> with translate_os_errors("/runs.lmdb"):
+        ...     raise PermissionError(13, "Permission denied")
+        Traceback (most recent call last):
+        flowpregel.errors.StoreReadOnlyError: ...
+    """
     try:
         yield
     except OSError as error:

@@ -186,6 +186,14 @@ class FileLock:
 
     Args:
         path: The file. If it does not exist, it is created with mode 0600.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     lock = FileLock(folder + "/lock")
+        ...     lock.acquire(timeout=10)
+        ...     lock.close()
+        True
     """
 
     def __init__(self, path: str) -> None:

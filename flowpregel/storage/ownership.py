@@ -24,6 +24,11 @@ def refuse_foreign_files(paths: Iterable[str]) -> None:
     Raises:
         StoreForeignError: One of *paths* belongs to another user, or other users can
             write to it.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     refuse_foreign_files([folder])
     """
     for path in paths:
         with translate_os_errors(path):

@@ -241,7 +241,12 @@ class SealedRecords:
 
 
 def after(prefix: bytes) -> bytes:
-    """Return the smallest key greater than all keys that begin with *prefix*."""
+    """Return the smallest key greater than all keys that begin with *prefix*.
+
+    Example:
+        >>> after(b"users/")
+        b'users0'
+    """
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return b"\xff" * 500
@@ -255,7 +260,12 @@ def purpose_digest(data: bytes, purpose: bytes) -> bytes:
 
 
 def labels_digest(labels: Sequence[str]) -> bytes:
-    """Return a digest (16 bytes) of *labels*, which may be any texts."""
+    """Return a digest (16 bytes) of *labels*, which may be any texts.
+
+    Example:
+        >>> labels_digest(["ab", "c"]) == labels_digest(["a", "bc"])
+        False
+    """
     digest = blake2b(digest_size=16)
     for label in labels:
         data = label.encode("utf-8", "surrogatepass")

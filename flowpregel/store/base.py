@@ -47,7 +47,12 @@ NamespacePath: TypeAlias = tuple[str, ...]
 
 
 class NotProvided(Enum):
-    """The type of `NOT_PROVIDED`: a time to live of None means without end."""
+    """The type of `NOT_PROVIDED`: a time to live of None means without end.
+
+    Example:
+        >>> NOT_PROVIDED is NotProvided.NOT_PROVIDED
+        True
+    """
 
     NOT_PROVIDED = "NOT_PROVIDED"
 

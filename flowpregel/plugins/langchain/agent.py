@@ -38,7 +38,14 @@ STRUCTURED: Final = "generate_structured_response"
 
 
 class AgentState(TypedDict):
-    """The state of an agent; derive from it to add keys."""
+    """The state of an agent; derive from it to add keys.
+
+    Example:
+        >>> class State(AgentState):
+        ...     topic: str
+        >>> "messages" in State.__annotations__
+        True
+    """
 
     messages: Annotated[Sequence[BaseMessage], add_langchain_messages]
     remaining_steps: NotRequired[RemainingSteps]

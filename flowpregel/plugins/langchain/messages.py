@@ -94,7 +94,14 @@ def _converted(messages: Any) -> list[Any] | None:
 
 
 class ChatState(TypedDict):
-    """A state with a list of LangChain's messages; derive from it to add keys."""
+    """A state with a list of LangChain's messages; derive from it to add keys.
+
+    Example:
+        >>> class State(ChatState):
+        ...     topic: str
+        >>> sorted(State.__annotations__)
+        ['messages', 'topic']
+    """
 
     messages: Annotated[list[AnyMessage], add_langchain_messages]
 

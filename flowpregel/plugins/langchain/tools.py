@@ -55,6 +55,17 @@ class InjectedState(InjectedToolArg):
 
     Args:
         field: The key of the state to pass; None: the whole state.
+
+    Example:
+        >>> from typing import Annotated
+        >>> from langchain_core.messages import AIMessage
+        >>> def count(messages: Annotated[list, InjectedState("messages")]) -> int:
+        ...     "Count the messages."
+        ...     return len(messages)
+        >>> call = {"name": "count", "args": {}, "id": "1"}
+        >>> state = {"messages": [AIMessage("", tool_calls=[call])]}
+        >>> ToolNode([count]).invoke(state)["messages"][0].content
+        '1'
     """
 
     def __init__(self, field: str | None = None) -> None:
@@ -62,7 +73,17 @@ class InjectedState(InjectedToolArg):
 
 
 class InjectedStore(InjectedToolArg):
-    """A marker for a tool's parameter that gets the graph's long-term store."""
+    """A marker for a tool's parameter that gets the graph's long-term store.
+
+    Example:
+        >>> from typing import Annotated, Any
+        >>> def recall(key: str, store: Annotated[Any, InjectedStore()]) -> str:
+        ...     "Recall a note."
+        ...     return store.get(("notes",), key).value["text"]
+        >>> recall_tool = ToolNode([recall]).tools_by_name["recall"]
+        >>> list(recall_tool.tool_call_schema.model_fields)  # the model fills these
+        ['key']
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -413,6 +434,14 @@ def tools_condition(
 
     Raises:
         ConfigurationError: There are no messages.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> call = {"name": "double", "args": {"number": 4}, "id": "1"}
+        >>> tools_condition({"messages": [AIMessage("", tool_calls=[call])]})
+        'tools'
+        >>> tools_condition({"messages": [AIMessage("done")]})
+        '__end__'
     """
     messages = state if isinstance(state, list) else part_of(state, messages_key)
     if not messages:

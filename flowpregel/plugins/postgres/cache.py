@@ -32,6 +32,9 @@ class PostgresCache(RecordCache):
     Raises:
         ConfigurationError: The URL is invalid, or the extra ``postgres`` is not
             installed.
+
+    Example:
+        >>> cache = PostgresCache("postgresql://localhost/runs")  # doctest: +SKIP
     """
 
     def _open(self, path: Any, options: StoreOptions | None) -> Database:

@@ -25,6 +25,10 @@ class PostgresStore(ItemStore):
     Raises:
         ConfigurationError: The URL is invalid, or the extra ``postgres`` is not
             installed.
+
+    Example:
+        >>> store = PostgresStore("postgresql://localhost/runs")  # doctest: +SKIP
+        >>> store.put(("users", "ada"), "food", {"likes": "pizza"})  # doctest: +SKIP
     """
 
     def _open(self, path: Any, options: StoreOptions | None) -> Database:

@@ -27,6 +27,14 @@ class SQLiteCache(RecordCache):
     Raises:
         ConfigurationError: The URL names no file.
         StoreError: The store cannot be opened.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     with SQLiteCache(folder + "/cache.db") as cache:
+        ...         cache.set({(("lengths",), "ada"): (3, None)})
+        ...         cache.get([(("lengths",), "ada")])
+        {(('lengths',), 'ada'): 3}
     """
 
     def _open(

@@ -25,6 +25,14 @@ class SQLiteStore(ItemStore):
     Raises:
         ConfigurationError: The URL names no file.
         StoreError: The store cannot be opened.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     with SQLiteStore(folder + "/items.db") as store:
+        ...         store.put(("users", "ada"), "food", {"likes": "pizza"})
+        ...         store.get(("users", "ada"), "food").value
+        {'likes': 'pizza'}
     """
 
     def _open(
