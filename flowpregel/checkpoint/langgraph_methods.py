@@ -377,7 +377,9 @@ def langgraph_config(
     """
     named = checkpoint_id or address.checkpoint_id
     configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
-    return {"configurable": configurable | ({"checkpoint_id": named} if named else {})}
+    if named:
+        configurable["checkpoint_id"] = named
+    return {"configurable": configurable}
 
 
 def checkpoint_id_of(config: Mapping[str, Any] | None) -> str | None:
