@@ -39,6 +39,12 @@ SEARCHES = {
     "resume": "Resume a run",
     "progress bar": "Progress bars",
     "notification": "Notifications",
+    "stop after four hours on SLURM": "Questions and troubleshooting",
+    "rate limit of 60 a minute": "Resources and rate limits",
+    "resume after I renamed the function": "Questions and troubleshooting",
+    "human in the loop": "Human in the loop",
+    "migrate from langgraph": "Move from LangGraph",
+    "why is a run waiting": "Progress bars",
 }
 RESULTS = """[...document.querySelectorAll("div")].map(host => host.shadowRoot)
     .flatMap(root => root ? [...root.querySelectorAll("[role=option]")] : [])

@@ -1,0 +1,101 @@
+"""The search of the documentation site finds what readers type.
+
+The search shows a section if the section has all words, each as the beginning of a word
+of its text, its title, or the titles of its page. `tests/site` tries some of these
+searches in a browser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.house.test_site import CONFIG, DOCS, entries
+
+TITLES = {path: title for title, path in entries(CONFIG["project"]["nav"])}
+HEADING = re.compile(r"^(?=#{1,3} )", re.MULTILINE)
+TAG = re.compile(r"<!--.*?-->|\]\([^)]*\)", re.DOTALL)
+WORD = re.compile(r"[\w']+")
+
+SLURM = "how-to/time-limits-and-slurm.md"
+LIMITS = "how-to/resources-and-rate-limits.md"
+CODE = "how-to/change-code-while-a-run-is-unfinished.md"
+CRON = "how-to/run-nightly-jobs.md"
+PROGRESS = "how-to/progress-bars.md"
+PANDAS = "how-to/use-pandas-polars-sql.md"
+LANGGRAPH = "how-to/move-from-langgraph.md"
+ARRAYS = "how-to/pass-big-arrays.md"
+LOOP = "tutorial/from-a-loop-to-all-cores.md"
+FASTAPI = "how-to/serve-from-fastapi.md"
+SEARCHES = [
+    ("for loop all cores", LOOP),
+    ("parallel for loop", LOOP),
+    ("parameter sweep", LOOP),
+    ("continue after crash", "faq.md"),
+    ("stop after four hours on slurm", "faq.md"),
+    ("slurm wall time", SLURM),
+    ("sigusr1", SLURM),
+    ("preempted", SLURM),
+    ("rate limit of 60 a minute", "faq.md"),
+    ("rate limit 60 per minute", "faq.md"),
+    ("requests per minute", LIMITS),
+    ("throttle", LIMITS),
+    ("semaphore", LIMITS),
+    ("concurrency limit", LIMITS),
+    ("crawler", LIMITS),
+    ("retry with exponential backoff", "how-to/retry.md"),
+    ("backoff", "how-to/retry.md"),
+    ("resume after i renamed the function", "faq.md"),
+    ("renamed function", CODE),
+    ("moved to another module", CODE),
+    ("refactoring", CODE),
+    ("task hangs", "how-to/time-out-and-cancel.md"),
+    ("cpu-bound timeout", "how-to/time-out-and-cancel.md"),
+    ("stuck", "faq.md"),
+    ("human in the loop", "how-to/interrupt.md"),
+    ("human in the loop", "tutorial/4-ask-a-person.md"),
+    ("approval", "how-to/interrupt.md"),
+    ("nightly cron", CRON),
+    ("prevent overlapping runs", CRON),
+    ("run twice at once", "faq.md"),
+    ("message when failed", "how-to/notifications.md"),
+    ("alert", "how-to/notifications.md"),
+    ("email", "how-to/notifications.md"),
+    ("slack", "how-to/notifications.md"),
+    ("on_failure", "how-to/notifications.md"),
+    ("monitor", PROGRESS),
+    ("why run waiting", PROGRESS),
+    ("pandas dataframe results", PANDAS),
+    ("export results", PANDAS),
+    ("background job", FASTAPI),
+    ("http endpoint", FASTAPI),
+    ("migrate from langgraph", LANGGRAPH),
+    ("langgraph sqlite checkpointer", LANGGRAPH),
+    ("SqliteSaver", LANGGRAPH),
+    ("time travel", "how-to/look-at-history.md"),
+    ("cache across runs", "how-to/cache.md"),
+    ("memoize", "how-to/cache.md"),
+    ("large array without copying", ARRAYS),
+    ("share array all workers", ARRAYS),
+]
+
+
+def sections(page: str) -> Iterator[set[str]]:
+    """Yield the words of each section of a page, with those of the page's titles."""
+    text = TAG.sub("", (DOCS / page).read_text("utf-8"))
+    titles = f"{TITLES[page]} {text.splitlines()[0]}"
+    for section in HEADING.split(text):
+        yield set(WORD.findall(f"{titles} {section}".lower()))
+
+
+@pytest.mark.parametrize(("query", "page"), SEARCHES)
+def test_a_section_has_all_words_of_a_search(query: str, page: str) -> None:
+    """A reader finds the answer under the words of the question."""
+    words = WORD.findall(query.lower())
+
+    assert any(
+        all(any(word.startswith(part) for word in section) for part in words)
+        for section in sections(page)
+    )
