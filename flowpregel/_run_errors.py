@@ -175,7 +175,7 @@ class UnansweredError(_DetailedError):
             store = shlex.quote(self.store)
             command = f"answer {run_id} ANSWER{question_option} --store {store}"
             text += f", or in a shell with: flowpregel {command}"
-        return f"{text}; then run it again"
+        return f"{text}; the answer resumes the run"
 
 
 class ResourcesError(_DetailedError):

@@ -410,7 +410,7 @@ def test_an_unanswered_run_shows_each_way_to_answer(store: LMDBSaver) -> None:
 
     command = f"flowpregel answer 'a b' ANSWER --store {store.path}"
     assert "review.answer(..., id='a b')" in str(one.value)
-    assert command in str(one.value)
+    assert f"{command}; the answer resumes the run" in str(one.value)
     first, second = two.value.interrupts
     answers = f"{{{first.id!r}: ..., {second.id!r}: ...}}"
     assert f"review.answer({answers}, id='c')" in str(two.value)
