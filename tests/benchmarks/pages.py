@@ -27,25 +27,59 @@ BLOCK = re.compile(
     r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- figures end -->)", re.DOTALL
 )
 
-README_ROWS = {
+ROWS = {
     "W1a": "a step, nothing kept",
     "W2a": "a step on disk before the next one (`sync`)",
-    "W3a": "200 trivial tasks at once: each",
-    "W3b": "the same, on disk: each",
+    "W2b": "a step on disk soon after (`async`)",
+    "W3a": "200 trivial tasks at once, nothing kept: each",
+    "W3b sync": "200 at once, on disk before they are used (`sync`): each",
+    "W3b": "200 at once, on disk soon after (`async`): each",
     "W4": "16 CPU tasks of 100 ms, 2 cores: all",
     "W5a": "1,000 tasks of 20 µs: all",
     "W6b": "16 tasks that take one 50 MB array: all",
-    "W8 import": "importing it",
+    "W8 import": "the imports of a durable program",
 }
-README_PEERS = {
+"""The rows of the tables for users, and their text."""
+COLUMNS = {
     "flowpregel": (OURS,),
     "LangGraph": ("langgraph + SQLite", "langgraph"),
     "DBOS": ("dbos",),
     "Prefect": ("prefect",),
+    "Temporal": ("temporal",),
+    "huey": ("huey",),
+    "Parsl": ("parsl",),
     "joblib": ("joblib",),
     "Dask": ("dask",),
     "Ray": ("ray",),
 }
+"""The columns of the table for users, and the sides that they show."""
+README_COLUMNS = ("flowpregel", "LangGraph", "DBOS", "Prefect", "joblib", "Dask", "Ray")
+OTHER_WAYS = {
+    "DBOS, a workflow for each task": ("W3b sync", "dbos, workflows"),
+    "Prefect, with the start of its workers": ("W4", "prefect, cold"),
+}
+"""Sides with another way to do the work of a row."""
+CLAIM = re.compile(r"<!-- claim: ([^:]+): (.+?), ([\d.]+) to ([\d.]+) (times|s) -->")
+"""A range for a figure that the words before it are about."""
+
+
+def broken_claims(text: str, results: Mapping[str, Any]) -> list[str]:
+    """Return the claims of a page that do not fit the figures.
+
+    ``<!-- claim: W3a: langgraph, 3 to 5 times -->`` claims that LangGraph takes 3 to 5
+    times as long as ours, and with ``s`` at its end a claim is about the seconds.
+    """
+    broken = []
+    for row, side, low, high, unit in CLAIM.findall(text):
+        figures = results["rows"].get(row, {}).get("figures", {})
+        if not {side, OURS} <= figures.keys():
+            broken.append(f"{row}: there is no figure of {side}")
+            continue
+        ours = figures[OURS]["median"] if unit == "times" else 1
+        value = figures[side]["median"] / ours
+        if not float(low) <= value <= float(high):
+            broken.append(f"{row}: {side} is {value:.3g} {unit}, not {low} to {high}")
+    return broken
 
 
 def rewritten(text: str, results: Mapping[str, Any]) -> str:
@@ -76,7 +110,9 @@ def block(name: str, results: Mapping[str, Any]) -> str:
         "goals": report.goals_table,
         "peers": report.peers_table,
         "profiles": _profiles,
-        "compared": _compared,
+        "compared": lambda found: _compared(found, README_COLUMNS),
+        "compared-all": lambda found: _compared(found, COLUMNS),
+        "other-ways": _other_ways,
     }
     if name not in made:
         raise LookupError(f"no block is called {name!r}")
@@ -98,8 +134,8 @@ def _age(results: Mapping[str, Any]) -> str:
         )
     if any(origins.is_busy(row) for row in rows):
         text += (
-            f" {report.BUSY} Other programs used the machine: compare the ratios, not "
-            "the times."
+            f" {report.BUSY} Other programs used the machine: the times are too long, "
+            "and the ratios are uncertain."
         )
     return text
 
@@ -207,21 +243,35 @@ def _at(points: Mapping[str, float], size: int) -> str:
     return "" if value is None else report.figure_of(value, "seconds")
 
 
-def _compared(results: Mapping[str, Any]) -> str:
+def _compared(results: Mapping[str, Any], columns: Iterable[str]) -> str:
+    columns = [*columns]
     return report.table(
-        ("", *README_PEERS),
+        ("", *columns),
         (
             (
-                what + report.marks(results["rows"][row], results),
-                *(
-                    _cell(results["rows"][row], sides)
-                    for sides in README_PEERS.values()
-                ),
+                text + report.marks(results["rows"][row], results),
+                *(_cell(results["rows"][row], COLUMNS[column]) for column in columns),
             )
-            for row, what in README_ROWS.items()
+            for row, text in ROWS.items()
             if row in results["rows"]
         ),
     )
+
+
+def _other_ways(results: Mapping[str, Any]) -> str:
+    lines = []
+    for name, (row, side) in OTHER_WAYS.items():
+        entry = results["rows"][row]
+        lines.append(
+            (
+                ROWS[row] + report.marks(entry, results),
+                name,
+                _cell(entry, [side]) or "not measured",
+                _cell(entry, [side.partition(",")[0]]),
+                _cell(entry, [OURS]),
+            )
+        )
+    return report.table(("", "way", "time", "the faster way", "flowpregel"), lines)
 
 
 def _cell(row: Mapping[str, Any], sides: Iterable[str]) -> str:

@@ -81,6 +81,38 @@ def test_the_figures_of_a_page_are_those_of_the_file(page: Path) -> None:
     assert text == pages.rewritten(text, COMMITTED)
 
 
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
+def test_the_words_of_a_page_fit_its_figures(page: Path) -> None:
+    """A sentence with a claim behind it is rewritten when the figure moves away."""
+    assert [] == pages.broken_claims(page.read_text("utf-8"), COMMITTED)
+
+
+@pytest.mark.parametrize(
+    ("claim", "broken"),
+    [
+        ("W1a: peer, 2 to 3 times", []),
+        ("W1a: peer, 3 to 4 times", ["W1a: peer is 2.5 times, not 3 to 4"]),
+        ("W1a: peer, 1 to 2.4 times", ["W1a: peer is 2.5 times, not 1 to 2.4"]),
+        ("W1a: flowpregel, 3 to 5 s", []),
+        ("W1a: peer, 2 to 3 s", ["W1a: peer is 10 s, not 2 to 3"]),
+        ("W1a: nothing, 2 to 3 s", ["W1a: there is no figure of nothing"]),
+        ("W9: peer, 2 to 3 s", ["W9: there is no figure of peer"]),
+        ("W1a: a, b, 2 to 3 s", ["W1a: there is no figure of a, b"]),
+        (
+            "W1a: peer, 1 to 2 times --> <!-- claim: W1a: peer, 1 to 2 s",
+            ["W1a: peer is 2.5 times, not 1 to 2", "W1a: peer is 10 s, not 1 to 2"],
+        ),
+    ],
+)
+def test_a_claim_is_a_range_for_a_figure(claim: str, broken: list[str]) -> None:
+    """Of a ratio to ours, or of seconds; a claim about nothing is broken too."""
+    figures = {"flowpregel": {"median": 4.0}, "peer": {"median": 10.0}}
+
+    assert broken == pages.broken_claims(
+        f"Words. <!-- claim: {claim} -->", {"rows": {"W1a": {"figures": figures}}}
+    )
+
+
 def test_the_charts_show_the_figures_of_the_file() -> None:
     """Each chart carries the digest of what it was drawn from."""
     drawn = {
@@ -177,7 +209,8 @@ def test_a_page_explains_its_marks_and_since_when_they_hold() -> None:
     )
     assert (
         "† The code has changed since this was measured: 1 of 2 rows, as of commit "
-        "`bbb`. ‡ Other programs used the machine: compare the ratios, not the times."
+        "`bbb`. ‡ Other programs used the machine: the times are too long, and the "
+        "ratios are uncertain."
     ) == pages.block("age", results_of(W1a=old, W1b={**new, **busy}))
 
 

@@ -2,7 +2,8 @@
 
 SQLite flushes at each commit (``fsync=True``). The consumer and the program ask for
 tasks and results every millisecond. By default they ask every tenth of a second, or
-less often, and a turn would measure little else.
+less often, and a turn would measure little else. The consumer runs during a turn alone,
+since its questions would slow the other sides.
 """
 
 from __future__ import annotations
@@ -57,29 +58,36 @@ def all_of(task: Callable[[str, Any], Any], function: str, items: Any) -> list[A
 @contextlib.contextmanager
 def gather(count: int) -> Working:
     """Yield *count* trivial tasks at once; the time is that of one."""
-    with consumer() as task:
-        yield lambda: work.seconds_of(lambda: all_of(task, "same", range(count)), count)
+
+    def turn() -> float:
+        with consumer() as task:
+            return work.seconds_of(lambda: all_of(task, "same", range(count)), count)
+
+    yield turn
 
 
 @contextlib.contextmanager
 def steps(count: int) -> Working:
     """Yield *count* tasks, one after the other; the time is that of one."""
-    with consumer() as task:
 
-        def one_by_one() -> None:
-            for number in range(count):
-                all_of(task, "same", [number])
+    def one_by_one(task: Callable[[str, Any], Any]) -> None:
+        for number in range(count):
+            all_of(task, "same", [number])
 
-        yield lambda: work.seconds_of(one_by_one, count)
+    def turn() -> float:
+        with consumer() as task:
+            return work.seconds_of(lambda: one_by_one(task), count)
+
+    yield turn
 
 
 @contextlib.contextmanager
 def mapped(function: str, given: list[Any]) -> Working:
     """Yield a map over values; the time is that of all."""
-    with consumer() as task:
 
-        def turn() -> float:
-            items = work.values(*given)
+    def turn() -> float:
+        items = work.values(*given)
+        with consumer() as task:
             return work.seconds_of(lambda: all_of(task, function, items))
 
-        yield turn
+    yield turn
