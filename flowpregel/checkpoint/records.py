@@ -451,9 +451,13 @@ def _put_batch(
     """
     key = layout.namespace_key(batch.address.thread_id, batch.address.namespace)
     data = tables.threads.get(transaction, key)
-    before = None if data is None else NamespaceRecord(*tables.fields_of(data))
+    before: NamespaceRecord | None = None
+    if data is not None:
+        before = NamespaceRecord(*tables.fields_of(data))
     namespace = before or tables.new_namespace(transaction, batch.address)
-    fence = namespace.fence if batch.fence is None else batch.fence
+    fence = batch.fence
+    if fence is None:
+        fence = namespace.fence
     if fence < namespace.fence:
         raise LeaseLostError(namespace.thread_id, namespace.namespace, "a newer run")
     if fence != namespace.fence:
