@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tests.benchmarks import (
     slow_disk,
     workloads,
 )
-from tests.benchmarks.__main__ import Log
+from tests.benchmarks.__main__ import Log, arguments
 from tests.benchmarks.child import Child, SideError
 from tests.benchmarks.model import OURS, Goal, Row, Side, Workload
 from tests.benchmarks.peers import programs
@@ -82,6 +83,16 @@ def test_a_side_whose_program_is_absent_is_left_out() -> None:
 
     assert not harness.is_there(side)
     assert harness.is_there(replace(side, program="sh"))
+
+
+def test_programs_of_packages_are_found_in_an_environment_that_is_not_activated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parsl starts programs that pip has put beside this Python."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    program = Path(sys.executable).name
+
+    assert harness.is_there(Side(maker="peers.parsl:gather", program=program))
 
 
 def test_no_peer_that_waits_for_the_disk_stands_beside_our_async_mode() -> None:
@@ -296,3 +307,39 @@ def test_each_profile_has_a_name_of_its_own() -> None:
     """The first row of each workload that runs in the profiled process."""
     assert ["W3a", "W3a threads", "W3a async"] == profiles.names(["W3a"], quick=True)
     assert [] == profiles.names(["census"], quick=True)
+
+
+def test_figures_of_uncommitted_code_are_not_for_the_pages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A figure on a page names a commit that everyone can look up."""
+    monkeypatch.setattr(origins, "uncommitted", lambda: ["flowpregel/errors.py"])
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "W1", "--docs"])
+
+    with pytest.raises(SystemExit):
+        arguments()
+
+    message = capsys.readouterr().err
+    assert "commit these files first" in message
+    assert "flowpregel/errors.py" in message
+
+
+def test_what_git_does_not_know_is_unknown() -> None:
+    """A shallow clone lacks the commits of older figures."""
+    assert origins.changed_files("0" * 40) is None
+
+
+@pytest.mark.parametrize(
+    ("loads", "load"),
+    [
+        ((0.1, 0.234), 0.23),
+        ((1.5, 0.0), 1.5),
+        ((None, 1.0), None),
+        ((None, None), None),
+    ],
+)
+def test_the_load_of_a_row_is_the_greater_one_of_before_and_after(
+    loads: tuple[float | None, ...], load: float | None
+) -> None:
+    """Where it cannot be sampled it is unknown, not nothing."""
+    assert load == origins.greater_load(*loads)
