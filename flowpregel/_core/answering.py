@@ -14,7 +14,6 @@ from flowpregel._core.records import Interrupted, Kind, Outcome, Task, Write
 from flowpregel._core.run import Run
 from flowpregel._core.stream_events import interrupts_of
 from flowpregel._pickling.copies import as_storable
-from flowpregel.channels.base import read
 
 Questions = tuple[QuestionRecord, ...]
 """The questions of a task. Questions with answers come first."""
@@ -219,7 +218,7 @@ def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
             # has no error.
             writes.append((records.ERROR, as_storable(error)))
     elif interrupts and run.options.modes and not is_call:
-        values = read(run.state.channels, run.options.output_channels)
+        values = run.state.read(run.options.output_channels)
         after_commit.extend(events.interrupted(interrupts, values))
     writes.append((records.INTERRUPT, interrupts))
     writes += questions_of(run, task, outcome)

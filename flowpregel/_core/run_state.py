@@ -96,12 +96,6 @@ class RunState:
     previous: Any = None
     """The value that the thread's previous run saved (functional API)."""
 
-    def add_channel(self, name: str, channel: BaseChannel[Any, Any]) -> None:
-        """Add a channel to a new state."""
-        self.channels[name] = channel
-        if channel.is_available():
-            self.available.add(name)
-
     def read(self, keys: Keys) -> Any:
         """Return the value of one channel (None if it has none), or a dict of the
         values of several channels that have one.
@@ -141,7 +135,9 @@ def new_state(program: Program) -> RunState:
     for name, declared in program.channels.items():
         channel = declared.from_checkpoint(MISSING)
         channel.key = name
-        state.add_channel(name, channel)
+        state.channels[name] = channel
+        if channel.is_available():
+            state.available.add(name)
     return state
 
 
@@ -161,7 +157,9 @@ def load_state(program: Program, saved: Saved) -> RunState:
         channel.key = name
         if history is not None:
             _replay(state, channel, history)
-        state.add_channel(name, channel)
+        state.channels[name] = channel
+        if channel.is_available():
+            state.available.add(name)
     return state
 
 

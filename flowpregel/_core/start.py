@@ -39,7 +39,6 @@ from flowpregel._core.run import Run
 from flowpregel._core.run_state import load_state, new_state
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
 from flowpregel._core.unreadable import readable
-from flowpregel.channels.base import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,7 @@ def _run_from(
     if saved is not None:
         _stand_at(run, saved)
     if records.PREVIOUS in state.channels:
-        state.previous = read(state.channels, records.PREVIOUS)
+        state.previous = state.read(records.PREVIOUS)
     run.cursor.stop = run.cursor.step + options.recursion_limit + 1
     return run
 

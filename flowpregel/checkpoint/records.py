@@ -368,7 +368,7 @@ def _encode_checkpoint(checkpoint: Checkpoint, encoder: _Encoder) -> Checkpoint:
         writes = [(label, value) for value in delta.writes]
         added = [data for _, data in encoder.encoded(writes, str)]
         deltas[name] = Delta(delta.previous, tuple(added))
-    metadata = encoder.encoded(checkpoint.metadata.items(), _label_of_metadata)
+    metadata = encoder.encoded(checkpoint.metadata.items(), lambda _: METADATA)
     # `dataclasses.replace` is not used, because it takes three times as long, and this
     # is done with each stored superstep.
     return Checkpoint(
@@ -388,10 +388,6 @@ def _encode_checkpoint(checkpoint: Checkpoint, encoder: _Encoder) -> Checkpoint:
         metadata=dict(metadata),
         follows=checkpoint.follows,
     )
-
-
-def _label_of_metadata(_: str) -> str:
-    return METADATA
 
 
 def _codes_in(batch: Batch) -> list[str]:

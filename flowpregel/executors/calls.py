@@ -58,11 +58,9 @@ class Unresolved:
             "or what await returns in async code"
         )
 
-    # A class that defines `__eq__` has no `__hash__` unless it defines both.
-    def __hash__(self) -> int:
-        return object.__hash__(self)
-
     if not TYPE_CHECKING:  # Type checkers report all these uses by themselves.
+        # A class that defines `__eq__` has no `__hash__` unless it defines both.
+        __hash__ = object.__hash__
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(

@@ -32,12 +32,12 @@ from tests.house import trips
         # The conditions and reducers that it used have digests too. The functions of
         # the core are cut to the limits of complexity. What differs from a keyframe is
         # found, even if all channels are new.
-        (trips.superstep_commit, 135, 33),
+        (trips.superstep_commit, 134, 32),
         # A question is known by a digest of what it asks and of the code that asks it.
         # The parts of a run have a file each, and small functions decide how it starts.
         # At its end a run refuses the calls that still come. A retried chunk brings the
         # items that have ended.
-        (trips.interrupt_and_resume, 288, 61),
+        (trips.interrupt_and_resume, 288, 60),
     ],
 )
 def test_a_trip_is_short(

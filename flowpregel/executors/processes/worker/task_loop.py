@@ -55,10 +55,10 @@ from functools import partial
 from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING, Any, Final
 
-from flowpregel import _linux
+from flowpregel import _fault, _linux
 from flowpregel._core.ids import CallKey
 from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn
-from flowpregel._fault import arm, fault
+from flowpregel._fault import arm
 from flowpregel._pickling import crossing
 from flowpregel.carried import carried_by
 from flowpregel.context import RunClient
@@ -254,7 +254,8 @@ class Worker:
         for forwarder in self._streams.forwarders:
             if forwarder.line:
                 forwarder.flush()
-        fault("task.send.before")
+        if _fault.points:
+            _fault.fault("task.send.before")
         seconds = time.monotonic() - began
         cpu = time.process_time() - cpu
         self._send_end(client, digest, outcome, (seconds, began_at, cpu))
