@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from threading import Semaphore
-from typing import Any, Final, Generic, Literal, TypeVar, Unpack
+from typing import Any, Final, Generic, Literal, TypeVar, Unpack, overload
 
 from flowpregel._pickling.digest import definition_of, digest_of
 from flowpregel._tracebacks import UsersFrames
@@ -59,8 +59,30 @@ class StreamKeywords(MapKeywords, total=False):
     ordered: bool
 
 
+@overload
+def map(
+    function: TaskFunction[..., R],
+    items: Iterable[Any],
+    *,
+    store: BaseCheckpointSaver | str | os.PathLike[str] | None = ...,
+    id: str | None = ...,
+    chunksize: int = ...,
+    errors: Literal["raise", "return"] = ...,
+    **options: Unpack[MapKeywords],
+) -> list[R]: ...
+@overload
 def map(
     function: Callable[..., R],
+    items: Iterable[Any],
+    *,
+    store: BaseCheckpointSaver | str | os.PathLike[str] | None = ...,
+    id: str | None = ...,
+    chunksize: int = ...,
+    errors: Literal["raise", "return"] = ...,
+    **options: Unpack[MapKeywords],
+) -> list[R]: ...
+def map(
+    function: Callable[..., Any],
     items: Iterable[Any],
     *,
     store: BaseCheckpointSaver | str | os.PathLike[str] | None = DEFAULT_STORE,
@@ -68,7 +90,7 @@ def map(
     chunksize: int = 1,
     errors: Literal["raise", "return"] = "raise",
     **options: Unpack[MapKeywords],
-) -> list[R]:
+) -> list[Any]:
     """Call *function* for each item in worker processes, and return the results in
     order.
 
@@ -122,14 +144,36 @@ def map(
 
     with UsersFrames():
         flow = plain.flow_of(body)
-        results: list[R] = flow.run(
+        results: list[Any] = flow.run(
             text_of(arguments, chunksize), **plain.run_options(flow)
         )
         return results
 
 
+@overload
+def imap(
+    function: TaskFunction[..., R],
+    items: Iterable[Any],
+    *,
+    store: BaseCheckpointSaver | str | os.PathLike[str] | None = ...,
+    id: str | None = ...,
+    chunksize: int = ...,
+    errors: Literal["raise", "return"] = ...,
+    **options: Unpack[StreamKeywords],
+) -> Generator[R, None, None]: ...
+@overload
 def imap(
     function: Callable[..., R],
+    items: Iterable[Any],
+    *,
+    store: BaseCheckpointSaver | str | os.PathLike[str] | None = ...,
+    id: str | None = ...,
+    chunksize: int = ...,
+    errors: Literal["raise", "return"] = ...,
+    **options: Unpack[StreamKeywords],
+) -> Generator[R, None, None]: ...
+def imap(
+    function: Callable[..., Any],
     items: Iterable[Any],
     *,
     store: BaseCheckpointSaver | str | os.PathLike[str] | None = DEFAULT_STORE,
@@ -137,7 +181,7 @@ def imap(
     chunksize: int = 1,
     errors: Literal["raise", "return"] = "raise",
     **options: Unpack[StreamKeywords],
-) -> Generator[R, None, None]:
+) -> Generator[Any, None, None]:
     """Call *function* for each item in worker processes, and yield the results as they
     come.
 
@@ -173,7 +217,7 @@ def imap(
     plain = PlainMap("imap", function, store, id, further)
     plain.check_items(items)
     mapping.check_map("imap", chunksize, errors, plain.task.options.shares, window)
-    results = ResultQueue[R](window)
+    results = ResultQueue[Any](window)
 
     def body(_: str) -> Any:
         stream = plain.task.imap(

@@ -49,6 +49,8 @@ async def flow(n: int) -> entrypoint.final[int, str]:
     assert_type(double.imap([1], errors="return"), ResultStream[float | Exception])
     assert_type(flowpregel.map(str, [1], store="runs.lmdb", id="a"), list[str])
     assert_type(flowpregel.map(str, [1], timeout=60, adopt=True), list[str])
+    assert_type(flowpregel.map(double, [1]), list[float])
+    assert_type([*flowpregel.imap(fetch, ["a"])], list[bytes])
     assert_type(
         flowpregel.imap(str, [1], window=4, store=None), Generator[str, None, None]
     )
