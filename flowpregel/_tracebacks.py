@@ -50,7 +50,8 @@ def leave_out_ours(error: BaseException) -> None:
     """Remove the library's frames from *error* and from the exceptions that led to it,
     as `UsersFrames` does.
     """
-    # The library's frames are kept, for a developer who debugs the library.
+    # With this variable, the library's frames stay in the traceback, for developers of
+    # the library.
     if os.environ.get("FLOWPREGEL_TRACEBACK"):
         return
     errors = [*linked(error)]

@@ -211,7 +211,7 @@ class Scope:
                 self.run_client.emit(Notice(text))
 
     def rng(self) -> Any:
-        """Return a new random number generator for this call; see `Runtime.rng`."""
+        """Return a new random number generator for this call, as `Runtime.rng` does."""
         job, used, self.streams = self.job, self.streams, self.streams + 1
         position = job.run.thread_id, job.step.namespace, job.step.step
         seed = int(text_digest(*position, *job.task.stream, used), 16)
@@ -224,7 +224,7 @@ class Scope:
     def progress(
         self, done: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report the progress of the task; see `report_progress`."""
+        """Report the progress of the task, as `report_progress` does."""
         report = Report(
             _number(done, "done"),
             None if total is None else _number(total, "total"),

@@ -125,10 +125,11 @@ def answer_first_question(
     task: Task,
     outcome: Outcome,
 ) -> bool:
-    """Give *task* the answer to the first question, if it asks one now.
+    """Give *task* the answer that is meant for the first question, if the task has just
+    asked a question.
 
     Returns:
-        True if the task asks a question; its next attempt has the answer.
+        True if the task has asked a question. Its next attempt gets the answer.
     """
     if not isinstance(outcome, Interrupted) or not outcome.interrupts:
         return False

@@ -9,7 +9,9 @@ from flowpregel._core.commands import Interrupt
 from flowpregel._core.ids import QuestionRecord
 
 ANY_QUESTION = ""
-"""The id of an answer that goes to whichever question is asked first."""
+"""The id of an answer without a particular question. The question that is asked first
+gets this answer.
+"""
 
 
 @dataclass(slots=True, eq=False)

@@ -134,8 +134,8 @@ class Node:
     """
     triggers: tuple[str, ...] = ()
     channels: str | tuple[str, ...] = ()
-    """The channels that the node reads. For one name, the input is the value; for a
-    tuple, a dict of the available values.
+    """The channels that the node reads. For one name, the node's input is the value of
+    that channel. For a tuple of names, the input is a dict of the available values.
     """
     contexts: tuple[str, ...] = ()
     """The `Context` channels in *channels*. They are entered in the process in which

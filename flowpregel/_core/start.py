@@ -120,8 +120,8 @@ def _apply_own_writes(run: Run) -> None:
 
 
 def _read_code_of_bodies(run: Run) -> None:
-    """Compute the digests of bodies before they run; the digests are stored with the
-    results.
+    """Compute the digests of bodies before the bodies run. The digests are stored with
+    the results.
 
     A body may change the objects that it closes over, which must not count as an edit
     of the body.

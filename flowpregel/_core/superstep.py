@@ -224,8 +224,8 @@ class Superstep:
     # ------------------------------------------------------------ starts
 
     def _due_tasks(self) -> list[Task]:
-        """Return the tasks to start, and show all planned ones; some may have finished
-        in an earlier run.
+        """Show all planned tasks in the stream, and return the tasks that must start.
+        The other tasks have finished in an earlier run.
         """
         run = self.run
         due = self.tasks.copy()
@@ -238,8 +238,8 @@ class Superstep:
         return due
 
     def _start(self, due: list[Task]) -> list[Effect]:
-        """Open the planned tasks that must run, and give each the answers it has;
-        return the effects that start them.
+        """Open the planned tasks that must run, give each task its answers, and return
+        the effects that start the tasks.
 
         If one of them shares its result, all start after the lookup, so that they start
         in order.
@@ -461,7 +461,7 @@ class Superstep:
         self._start_call(task)
 
     def _refuse(self, task: Task, error: BaseException) -> None:
-        """Fail a call that was not made; the record is not changed."""
+        """Fail a call that was not made. The record of the call is not changed."""
         run = self.run
         del self._open[task.id]
         run.replay.report.executed -= not task.node.hidden

@@ -93,7 +93,7 @@ class BackgroundWriter:
                 self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until everything that was handed over is committed.
+        """Wait until all queued batches are committed.
 
         Raises:
             Exception: The error of a commit.

@@ -73,7 +73,9 @@ class RunPlan:
     lease: Lease | None = None
     """The lease of the run, by which the saver may ask the run to stop."""
     stop_after: float | None = None
-    """Seconds after which the run is asked to stop in time."""
+    """Seconds after which the run is asked to stop, with a grace period for its tasks,
+    or None.
+    """
     stop_grace: float = 0.0
     """Seconds that running tasks have to end after that request."""
 
@@ -458,7 +460,8 @@ class Engine:
 
     @staticmethod
     def _commit(run: ActiveRun, effect: effects.Commit) -> IORequest | None:
-        """Commit a batch if that takes no time; otherwise return the request for it.
+        """Commit a batch if the commit takes no time, or else return a request to
+        commit it.
 
         If the commit fails, the run gets the error.
         """

@@ -45,8 +45,8 @@ class RunContext(RunInfo):
     variables: Context = field(default_factory=copy_context)
     """The context variables of the run's caller, in which the nodes run."""
     replayed_before: str | None = None
-    """The checkpoint from which the outermost run is replayed; graphs nested in it need
-    it.
+    """The checkpoint from which the outermost run is replayed, or None. Nested graphs
+    start from their states before this checkpoint.
     """
     replayed: set[str] = field(default_factory=set)
     """The nested graphs that have already started from before that checkpoint, as

@@ -55,8 +55,9 @@ class SharedResults:
         return busy | values
 
     def share(self, entries: Mapping[FullKey, tuple[Any, float | None] | None]) -> None:
-        """Store values, each with the seconds for which it may be used, and release
-        their claims; an entry of None has no value.
+        """Store values, each with the number of seconds for which it may be used, and
+        release the claims on their keys. If an entry is None, only the claim is
+        released.
         """
         results = {key: entry for key, entry in entries.items() if entry is not None}
         try:

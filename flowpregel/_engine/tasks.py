@@ -101,8 +101,8 @@ class TaskStarter:
         self._limits: dict[
             tuple[Executor, Resources | None] | None, ConcurrencyLimit
         ] = {}
-        """The limit of the whole run, if it has one, under None; otherwise the limits
-        of executors with `room`.
+        """The limits of running tasks. If the whole run has a limit, the only key is
+        None. Otherwise, there is a limit for each executor with a `room`.
         """
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
@@ -524,8 +524,8 @@ class RunExecutors:
     def _threads(self, node: Node) -> Executor:
         """Return the OS threads for *node*.
 
-        A task with a rate must begin when it is handed over, and not wait for an OS
-        thread that a task without a rate occupies.
+        A task with a rate must begin as soon as the executor gets it, and must not wait
+        for an OS thread that a task without a rate occupies.
         """
         has_rate = node.resources is not None and node.resources.rate is not None
         key = "threads of rates" if has_rate else "threads"

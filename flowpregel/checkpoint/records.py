@@ -330,7 +330,7 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
 
 @dataclass(slots=True, eq=False)
 class _Encoder:
-    """An encoder of the values of one batch, each object once.
+    """An encoder of the values of one batch, which encodes each object only once.
 
     Values are recognized by their ids, which are unique because the batch keeps the
     objects alive.

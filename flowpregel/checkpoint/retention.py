@@ -1,4 +1,5 @@
-"""Retention: the history to keep, the deletion of the rest, and the undoing of calls.
+"""Retention: the settings for the history to keep, the deletion of older history, and
+the undoing of calls.
 
 A deletion keeps every value and delta that a remaining checkpoint needs.
 """

@@ -251,7 +251,9 @@ def _score_of(text: str, weights: Mapping[str, float]) -> float:
 
 
 def _section_score(section: Section, weights: Mapping[str, float]) -> float:
-    """Return how well a section fits; a long one, which has many words, fits less."""
+    """Return a score that shows how well a section matches. The score of a long section
+    is lower, because it contains many words anyway.
+    """
     size = min(1.0, _USUAL_LINES / len(section.lines))
     text_score = _score_of("\n".join(section.lines), weights)
     return size * text_score + _HEADING_WEIGHT * _score_of(section.heading, weights)

@@ -109,7 +109,9 @@ class GraphDefinition:
         self._set({name: getattr(self, name) for name in _FORMS})
 
     def changed(self, **changes: Any) -> GraphDefinition:
-        """Return a copy with some attributes changed; its program is compiled again."""
+        """Return a copy with some attributes changed. The program of the copy is
+        compiled again.
+        """
         # `dataclasses.replace` is not used, because it would normalize the other
         # attributes again, and a worker process has only placeholders for a saver and a
         # store.
@@ -148,7 +150,7 @@ class GraphDefinition:
         """Check that nodes and channels fit together.
 
         Raises:
-            ConfigurationError: Nodes and channels do not fit together; the message
+            ConfigurationError: Nodes and channels do not fit together. The message
                 names the wrong part.
         """
         _check_channels(self.channels)
@@ -261,7 +263,9 @@ class GraphDefinition:
 
     @property
     def stream_channels_asis(self) -> Keys:
-        """The streamed channels, one name or several; by default all channels."""
+        """The names of the streamed channels: one name or several, or by default all
+        channels.
+        """
         if self.stream_channels is not None:
             return keys_of(self.stream_channels)
         return tuple(

@@ -188,8 +188,8 @@ _id_of: Final = attrgetter("id")
 
 
 class TaskQueue:
-    """A queue of the tasks that wait for a worker. Tasks are ordered by priority; the
-    runs of a priority take turns; called tasks come before their callers.
+    """A queue of the tasks that wait for a worker. Tasks are ordered by priority. Runs
+    with the same priority take turns, and called tasks come before their callers.
 
     A task that calls another task holds its worker until the answer arrives. In order
     of arrival, a thousand such callers would hold a thousand workers before the first
@@ -394,8 +394,8 @@ class RemainingResources:
                 self._subtract(worker)
         states = [worker.state for worker in workers]
         self._kinds: dict[int, WorkerKind] = {}
-        """The kinds of the workers that have no task, by index; the idle workers come
-        before those that start.
+        """The kinds of the workers that have no task, by the worker's index. Idle
+        workers come before workers that are starting.
         """
         for state in (WorkerState.IDLE, WorkerState.STARTING):
             for index, worker in enumerate(workers):

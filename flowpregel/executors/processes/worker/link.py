@@ -140,7 +140,7 @@ class WorkerLink:
         self.task = 0
         """The number of the running task."""
         self.requester: int = 0
-        """The number of the task whose requests are sent; 0 between two tasks."""
+        """The number of the task whose requests are sent, or 0 between two tasks."""
         self.job: Job | None = None
         """The job of the running task, while its code runs."""
 
