@@ -332,7 +332,7 @@ class held_on_loop:
         if threading.get_ident() != _main_ident:
             # An abandoned generator may be closed on any OS thread, but only the main
             # thread can restore the handlers. The next `defer_interrupts` or
-            # `held_on_loop` there restores them.
+            # `held_on_loop` on the main thread restores them.
             return
         _hold.owner = self._was
         if self._was is _Owner.PROGRAM and not _hold.loops:

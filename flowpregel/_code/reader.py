@@ -130,8 +130,8 @@ class CodeReader:
         self._filled: set[str] = set()
         """The names of containers that functions fill."""
         self._rebound: set[str] = set()
-        """The outer names that any of the definitions binds, as in
-        `Definition.rebound`.
+        """The outer names that one of the definitions binds. `Definition.rebound`
+        explains them.
         """
         self._classes: list[tuple[Unit, type, Definition]] = []
         """Classes that have been written without the attributes that were set after

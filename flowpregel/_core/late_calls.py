@@ -35,7 +35,7 @@ class FailedBody:
     is None until the end of the current wake-up, which sets it.
     """
     is_stopped: bool = False
-    """True if its calls were stopped."""
+    """True if the calls of the body were stopped."""
 
 
 @dataclass(slots=True, eq=False)

@@ -391,7 +391,9 @@ class ToolNode(Runnable[Any, Any]):
         answers: Sequence[list[Any]],
         input: Any,
     ) -> Any:
-        """Return the output of the node, in the form of the input."""
+        """Return the output of the node. Messages are a bare list if *input* is a list
+        of messages, or else a dict with the key of the messages.
+        """
         parts = list(chain.from_iterable(answers))
         is_bare = isinstance(input, list) and not _is_list_of_calls(input)
         if not any(isinstance(part, Command) for part in parts):

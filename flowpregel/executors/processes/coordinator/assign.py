@@ -595,8 +595,8 @@ def _ahead(
 def _stuck(
     blocked: Iterable[tuple[InFlight, set[str]]], passing: Collection[str]
 ) -> tuple[InFlight, str] | None:
-    """Return the first task that its callers may block, and the resource that the task
-    lacks, or None.
+    """Return the first task that lacks a resource which its waiting callers may hold,
+    and the name of this resource. Return None if there is no such task.
 
     This is called only if no task runs.
     """
