@@ -99,7 +99,9 @@ def _thread_of(run: Run) -> str:
 
 
 def _has_adopted(run: Run, files: Sequence[FileContent]) -> bool:
-    """Return whether each of *files* is in a recorded call, with this content."""
+    """Return whether each of *files*, with its present content, is in the arguments of
+    a recorded call.
+    """
     replay = run.replay
     if replay.known_files is None:
         replay.known_files = set()

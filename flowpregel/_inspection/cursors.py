@@ -195,8 +195,8 @@ class CheckpointView:
 
     @property
     def root_id(self) -> str:
-        """The id of the outermost graph's checkpoint from which the superstep started
-        that led to this checkpoint.
+        """The id of a checkpoint of the outermost graph: the checkpoint from which the
+        superstep started in which this checkpoint was made.
         """
         parents = self.metadata("parents")
         if not isinstance(parents, dict):

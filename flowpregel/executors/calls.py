@@ -443,8 +443,8 @@ def _done_on(
 
 def on_event_loop() -> bool:
     """Return whether this OS thread runs an event loop, which waiting would block."""
-    # asyncio is looked up in `sys.modules`, and its function with a default, because it
-    # may not be imported, or another OS thread may be importing it.
+    # asyncio may not be imported, or another OS thread may be importing it. So the
+    # module is looked up in `sys.modules`, and the function may be missing.
     running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
     try:
         return running_loop is not None and running_loop() is not None

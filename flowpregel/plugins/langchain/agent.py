@@ -370,8 +370,8 @@ def _chain(
     def choose(state: Any) -> Step:
         return build(model(state, get_runtime()))
 
-    # The functions only return the model's Runnable, because LangChain calls a Runnable
-    # that a RunnableLambda returns.
+    # The functions return a Runnable instead of calling it, because a RunnableLambda
+    # calls the Runnable that its function returns.
     if inspect.iscoroutinefunction(model):
         return RunnableLambda(choose_awaiting)
     return RunnableLambda(choose)
