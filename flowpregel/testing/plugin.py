@@ -1,5 +1,9 @@
 """A pytest plugin with the fixture ``flowpregel_check`` and ``--crash-everywhere``.
 
+While tests run, a task that changes an argument in place gives a `RunNotice`, because a
+test with inline tasks would not show that the change is lost in a worker process. Set
+``FLOWPREGEL_CHECK_MUTATIONS=0`` to turn this off.
+
 Without the option, a test that is marked ``crash_everywhere`` runs as any other test.
 With it, the test is a workflow of `flowpregel.testing.crash`: it runs in separate
 processes, is killed at each fault point, and must pass when it runs again in the same
@@ -8,6 +12,7 @@ processes, is killed at each fault point, and must pass when it runs again in th
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,6 +22,7 @@ from typing import Any
 import pytest
 
 _MARKER = "crash_everywhere"
+_MUTATIONS = "FLOWPREGEL_CHECK_MUTATIONS"
 _PROPERTY = "flowpregel_crash"
 _HELP = (
     "crash_everywhere(in_a_row=1, at_most=None, timeout=60, history=True): "
@@ -37,8 +43,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, so that ``pytest --markers`` lists it."""
+    """Register the marker, so that ``pytest --markers`` lists it, and turn on the
+    notices about changed arguments, unless the user has decided about them.
+    """
     config.addinivalue_line("markers", _HELP)
+    if _MUTATIONS not in os.environ:
+        os.environ[_MUTATIONS] = "1"
+        config.add_cleanup(_forget_setting)
+
+
+def _forget_setting() -> None:
+    """Remove the setting that `pytest_configure` has made."""
+    os.environ.pop(_MUTATIONS, None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -271,9 +271,33 @@ PAGE = """
 """
 
 
-def pytest_on(folder: Path, *options: str) -> tuple[int, str]:
+MUTATING = """
+    import warnings
+    from flowpregel.func import entrypoint, task
+
+    @task
+    def score(rows):
+        rows.append(0)
+        return len(rows)
+
+    @entrypoint(executor="inline")
+    def flow(rows):
+        return score(rows).result()
+
+    def test_score():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert 2 == flow.run([1])
+"""
+
+
+def pytest_on(
+    folder: Path, *options: str, page: str = PAGE, **variables: str
+) -> tuple[int, str]:
     """Run pytest on a test file with the plugin."""
-    (folder / "test_page.py").write_text(textwrap.dedent(PAGE))
+    (folder / "test_page.py").write_text(textwrap.dedent(page))
+    environment = {**os.environ}
+    environment.pop("FLOWPREGEL_CHECK_MUTATIONS", None)
     done = subprocess.run(
         [
             sys.executable,
@@ -290,10 +314,11 @@ def pytest_on(folder: Path, *options: str) -> tuple[int, str]:
         ],
         cwd=folder,
         env={
-            **os.environ,
+            **environment,
             "PYTHONPATH": str(ROOT),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": "",
+            **variables,
         },
         capture_output=True,
         text=True,
@@ -324,3 +349,22 @@ def test_a_marked_test_is_killed_everywhere_with_the_option(tmp_path: Path) -> N
     assert "6 kills, 13 runs, 0 points not met, 0 violations" in output
     assert "FAILED test_page.py::test_once" in output
     assert "FileExistsError" in output
+
+
+@pytest.mark.slow
+def test_the_plugin_turns_notices_about_changed_arguments_on(tmp_path: Path) -> None:
+    """Inline tasks hide that such a change is lost in a worker process."""
+    code, output = pytest_on(tmp_path, page=MUTATING)
+
+    assert 1 == code, output
+    assert "argument 'rows' of task 'score' was changed during the call" in output
+
+
+@pytest.mark.slow
+def test_the_environment_turns_these_notices_off(tmp_path: Path) -> None:
+    """For all tests."""
+    settings = {"FLOWPREGEL_CHECK_MUTATIONS": "0"}
+
+    code, output = pytest_on(tmp_path, page=MUTATING, **settings)
+
+    assert 0 == code, output
