@@ -42,7 +42,7 @@ from flowpregel._inspection.dry_replay import DryRun
 from flowpregel._interrupts import defer_interrupts, on_sigterm
 from flowpregel._pickling.digest import definition_of
 from flowpregel._text import no_such_attribute, no_such_option
-from flowpregel._tracebacks import UsersFrames
+from flowpregel._tracebacks import UsersFrames, users_line
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current, nothing
 from flowpregel.errors import ConfigurationError, UnansweredError
@@ -690,6 +690,7 @@ class RunHandle(Generic[R]):
         self.id: str | None = run.config.thread_id
         """The id of the run."""
         self._run = run
+        run.form.started_at = users_line()
         self._future: Future[R] = Future()
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._on_event: Callable[[], object] = nothing

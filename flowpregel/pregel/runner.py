@@ -109,14 +109,15 @@ class GraphRun:
         self.stop_after: float | None = invocation.stop_after
         self.subgraphs: bool = invocation.subgraphs
         """True if the stream includes the events of nested graphs."""
-        self._form = StreamItems(
+        self.form: StreamItems = StreamItems(
             definition,
             invocation,
             keywords.get("stream_mode"),
             self.saver,
             streams=streams,
         )
-        self.modes: tuple[str, ...] = self._form.modes
+        """The form of the stream's items."""
+        self.modes: tuple[str, ...] = self.form.modes
         """The stream modes that the user reads. The tuple is empty if only the output
         is read.
         """
@@ -124,7 +125,7 @@ class GraphRun:
         """The options for the core, without the options that depend on the saver."""
 
     def _core_options(self, invocation: InvocationOptions) -> Options:
-        modes = self._form.read_modes()
+        modes = self.form.read_modes()
         messages = None
         if "messages" in modes:
             messages = message_stream(self.config.metadata)
@@ -182,7 +183,7 @@ class GraphRun:
                             event = next(events, None)
                         if event is None:
                             return
-                        yield from self._form.items(event)
+                        yield from self.form.items(event)
                 finally:
                     with defer_interrupts(), self._open_view():
                         events.close()
@@ -201,7 +202,7 @@ class GraphRun:
 
     def _open_view(self) -> Any:
         """Return a context manager that shows the end of the run in the live view."""
-        view = self._form.view
+        view = self.form.view
         return nullcontext() if view is None else closing(view)
 
     def _hooks(self, plan: RunPlan) -> Any:
@@ -234,7 +235,7 @@ class GraphRun:
                         event = await anext(events, None)
                     if event is None:
                         return
-                    for item in self._form.items(event):
+                    for item in self.form.items(event):
                         yield item
             finally:
                 if events is not None:
@@ -299,7 +300,7 @@ class GraphRun:
         if result is None:
             result = self.engine.result
         assert result is not None
-        return self._form.output(result)
+        return self.form.output(result)
 
 
 def _saver_of(graph: CompiledGraph) -> BaseCheckpointSaver | None:

@@ -12,7 +12,7 @@ from flowpregel._core.records import INTERRUPT
 from flowpregel._core.run import Result
 from flowpregel._engine.drivers import Item
 from flowpregel._entry_points import STREAMS, load_plugin
-from flowpregel._tracebacks import give_notice, users_line
+from flowpregel._tracebacks import CodeLine, give_notice
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.invocation import WHOLE_OUTPUT, InvocationOptions
@@ -58,7 +58,10 @@ class StreamItems:
         self._definition = definition
         self._version = invocation.version
         self._saver = saver
-        self._started_at = users_line()
+        self.started_at: CodeLine | None = None
+        """The user's line that has started the run, if the run has an OS thread of its
+        own.
+        """
         self._with_namespace = invocation.subgraphs
         self._with_mode = not isinstance(mode, str | None)
         self.modes: tuple[str, ...] = ()
@@ -89,7 +92,7 @@ class StreamItems:
             self.view.see(event)
         if mode == "notices":
             payload = self._notice(payload)
-            give_notice(payload, self._started_at)
+            give_notice(payload, self.started_at)
         if mode in self._printed:
             path = f" [{'|'.join(namespace)}]" if namespace else ""
             sys.stdout.write(f"[{mode}]{path} {payload!r}\n")

@@ -36,8 +36,8 @@ from tests.house import trips
         # A question is known by a digest of what it asks and of the code that asks it.
         # The parts of a run have a file each, and small functions decide how it starts.
         # At its end a run refuses the calls that still come. A retried chunk brings the
-        # items that have ended. A run notes the user's line that started it.
-        (trips.interrupt_and_resume, 291, 61),
+        # items that have ended.
+        (trips.interrupt_and_resume, 288, 60),
     ],
 )
 def test_a_trip_is_short(
