@@ -3,6 +3,7 @@
 * The section `Example` gets the plural name under which griffe renders code.
 * Each of several arguments that share one description (`args, kwargs: ...`) gets a line
   of its own.
+* Overloads that differ only in types are one signature, which has the defaults.
 * A method with the decorator `@async_form(get)` has the parameters of `get`.
 * `LMDBSaver = LMDBSaverAdapter` is that class under its public name.
 """
@@ -20,6 +21,7 @@ from griffe import (
     Function,
     Module,
     Object,
+    ParameterKind,
 )
 
 _EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)
@@ -48,12 +50,26 @@ def synchronous(form: Function) -> str | None:
 
 
 class PlainPackage(Extension):
-    """Converts docstrings, async forms and second names of classes."""
+    """Converts docstrings, async forms, overloads and second names of classes."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Convert the docstring of *obj*."""
         if obj.docstring is not None:
             obj.docstring.value = google_style(obj.docstring.value)
+
+    def on_function(self, *, func: Function, **_: Any) -> None:
+        """Drop the overloads of *func* that have its parameters."""
+        overloads = func.overloads or []
+        # The keywords of a TypedDict are among the parameters of *func* already.
+        names = {parameter.name for parameter in func.parameters}
+        if overloads and all(
+            parameter.name in names or parameter.kind is ParameterKind.var_keyword
+            for overload in overloads
+            for parameter in overload.parameters
+        ):
+            func.parameters[0].annotation = overloads[-1].parameters[0].annotation
+            func.returns = overloads[-1].returns
+            func.overloads = None
 
     def on_class_members(self, *, cls: Class, **_: Any) -> None:
         """Give the async forms among the methods of *cls* their parameters."""
