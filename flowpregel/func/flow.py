@@ -120,13 +120,11 @@ _INSTEAD: Final[Mapping[str, str]] = {
 _EVENTS = ("tasks", "updates", "custom")
 
 
-class RunOptions(TypedDict, total=False):
-    """The options of a run except its ``id``, for type checkers. `Flow.run` explains
-    them.
+class AnswerOptions(TypedDict, total=False):
+    """The options of a run that an answer resumes, for type checkers. `Flow.run`
+    explains them.
     """
 
-    adopt: bool
-    again: bool
     on_code_change: Literal["keep", "rerun", "error"] | None
     on_unreadable: Literal["error", "rerun"] | None
     on_unmatched: Literal["run", "error"] | None
@@ -141,6 +139,15 @@ class RunOptions(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
     tags: Sequence[str] | None
     context: Any
+
+
+class RunOptions(AnswerOptions, total=False):
+    """The options of a run except its ``id``, for type checkers. `Flow.run` explains
+    them.
+    """
+
+    adopt: bool
+    again: bool
 
 
 class FlowOptions(RunOptions, total=False):
@@ -447,7 +454,7 @@ class Flow(Pregel, Generic[P, R]):
 
         return self._with_signature(start, return_annotation=RunHandle)
 
-    def answer(self, value: Any, *, id: str, **options: Unpack[RunOptions]) -> R:
+    def answer(self, value: Any, *, id: str, **options: Unpack[AnswerOptions]) -> R:
         """Answer the question of a run, resume the run, and return its result.
 
         Args:
@@ -485,7 +492,9 @@ class Flow(Pregel, Generic[P, R]):
             result: R = _result_of(run)
             return result
 
-    async def aanswer(self, value: Any, *, id: str, **options: Unpack[RunOptions]) -> R:
+    async def aanswer(
+        self, value: Any, *, id: str, **options: Unpack[AnswerOptions]
+    ) -> R:
         """`answer`, on the running event loop.
 
         Args:

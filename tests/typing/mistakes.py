@@ -79,6 +79,8 @@ study.run([1], 2.0, 3.0, id="1")  # mistake: one too many, beside an id
 study.run([1], id=1)  # mistake: an id is text
 study.run([1], durability="now", progress=True)  # mistake: no such durability
 study.run([1], adoptt=True)  # mistake: no such option
+study.answer("yes", id="1", adopt=True)  # mistake: an answer adopts nothing
+study.answer("yes")  # mistake: an answer needs an id
 study.start("a", id="1")  # mistake: a wrong type
 study.invoke([1], durability="now")  # mistake: no such durability
 study.invoke([1], tread_id="1")  # mistake: no such option
