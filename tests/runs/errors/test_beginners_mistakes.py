@@ -326,7 +326,7 @@ WORKFLOWS: dict[str, Mistake] = {
     "runs what waits for an answer": (
         _unanswered,
         UnansweredError,
-        "Command(resume=...)",
+        ".answer(..., id='1')",
     ),
     "answers what nobody asked": (
         lambda: kept().invoke(Command(resume=1), thread_id="1"),
