@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from flowpregel.executors.processes.coordinator import crash_report
 from flowpregel.executors.processes.wire.shared_memory import PrivateMapping, Segment
 from flowpregel.storage.file_systems import file_system
 from flowpregel.storage.locks import LockHolder
+from tests.descriptors import is_readable
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -103,7 +103,7 @@ def test_the_descriptor_of_a_process_is_readable_at_its_end() -> None:
         assert fd is not None
         _linux.send_signal(process.pid, fd, signal.SIGKILL)
 
-        assert [fd] == select.select([fd], [], [], 60)[0]
+        assert is_readable(fd, 60)
         os.close(fd)
 
 

@@ -201,7 +201,7 @@ def test_a_call_in_a_run_is_a_part_of_it(drive: Any) -> None:
 def test_a_question_is_answered_by_the_workflow_of_the_task() -> None:
     """`as_flow` has the methods of a workflow."""
     saver = InMemorySaver()
-    with pytest.raises(UnansweredError, match=r"sure.*ask\.as_flow\(\.\.\.\)\.invoke"):
+    with pytest.raises(UnansweredError, match=r"sure.*ask\.as_flow\(\.\.\.\)\.answer"):
         ask.run(3, id="a", store=saver)
 
     answered = ask.as_flow(saver).invoke(Command(resume="yes"), thread_id="a")

@@ -8,7 +8,6 @@ import logging
 import os
 import pickle
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationErr
 from flowpregel.executors.processes.wire import messages, protocol, serialization
 from flowpregel.func import task
 from flowpregel.runtime import get_runtime
+from tests.descriptors import is_readable
 from tests.unit.executors.driven_workers import (
     DrivenWorker,
     WorkerMaker,
@@ -277,8 +277,8 @@ def test_what_a_stopped_task_has_started_ends_with_it(worker: DrivenWorker) -> N
     worker.end(number)
 
     # It was killed before, but the kernel may need a moment to end it.
-    assert [started] == select.select([started], [], [], LONG)[0]
-    assert [] == select.select([other], [], [], 0)[0]
+    assert is_readable(started, LONG)
+    assert not is_readable(other, 0)
     signal.pidfd_send_signal(other, signal.SIGKILL)
     for process in (started, other):
         os.close(process)

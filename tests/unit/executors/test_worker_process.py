@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 from contextlib import suppress
@@ -17,6 +16,7 @@ from flowpregel._linux import own_description
 from flowpregel.context import RunInfo, get_store
 from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.executors.processes.worker.process import watch_coordinator
+from tests.descriptors import is_readable
 from tests.unit.executors.driven_workers import (
     DrivenWorker,
     value,
@@ -60,10 +60,10 @@ def test_a_worker_ends_when_its_coordinator_has_ended() -> None:
     os.close(go)
     (child,) = PID.unpack(os.read(child_lives, PID.size))
     try:
-        assert ([], [], []) == select.select([child_lives], [], [], 0.05)
+        assert not is_readable(child_lives, 0.05)
         os.kill(coordinator, signal.SIGKILL)
 
-        assert [child_lives] == select.select([child_lives], [], [], LONG)[0]
+        assert is_readable(child_lives, LONG)
         assert b"" == os.read(child_lives, 1)
     except AssertionError:
         os.kill(child, signal.SIGKILL)
