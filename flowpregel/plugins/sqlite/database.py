@@ -213,7 +213,13 @@ class SQLiteDatabase:
             connection = self._writing()
             with our_errors(self.path, self._timeout):
                 connection.execute("VACUUM")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                cursor = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                is_busy, *_ = cursor.fetchone()
+            if is_busy:
+                # The new file is complete, but as long as another connection reads the
+                # old one, the space is not free.
+                reader = "another program that reads the database"
+                raise StoreBusyError(self.path, reader, self._timeout)
 
     @defer_interrupts()
     def seal_again(self, seal: Seal) -> None:

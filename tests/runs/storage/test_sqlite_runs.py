@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,23 @@ def test_compact_gives_the_room_of_deleted_threads_back(path: Path) -> None:
         assert saver.size() < 1 << 20
         assert 0 == newest(saver)
         assert saver.verify().ok
+
+
+def test_compact_says_that_a_reader_holds_the_old_pages(path: Path) -> None:
+    """Once the reader has gone, the space is given back."""
+    options = StoreOptions(lock_timeout=0.1)
+    with SQLiteSaver(path, options=options) as saver:
+        commit(saver, 0, {"large": os.urandom(1 << 20)}, thread="large")
+        saver.delete_thread("large")
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+            with pytest.raises(StoreBusyError, match="reads the database"):
+                saver.compact()
+
+        saver.compact()
+        assert saver.size() < 1 << 20
 
 
 def test_a_database_in_a_read_only_folder_is_read(path: Path) -> None:
