@@ -44,6 +44,11 @@ def of_system(error: OSError, path: str) -> StoreError:
                 f"{path} leads through a file; a store is a folder: give the path of "
                 "one"
             )
+        case errno.ENOENT:
+            return StoreError(
+                f"{path} cannot be used: {reason}; if the store was deleted or moved "
+                "while it was open, open it again, or start the program again"
+            )
     return StoreError(f"{path} cannot be used: {reason}")
 
 

@@ -157,10 +157,13 @@ class Environment:
     def _attempt(self, works: Sequence[Work]) -> list[Any]:
         """Do the same as `_commit`, but without retries: raise LMDB's errors."""
         with self._gate:
-            # The folder may have been moved, and then there is no file at the path.
-            with suppress(FileNotFoundError):
-                if os.stat(self._data).st_ino != self._inode:
-                    raise self._another_file()
+            try:
+                is_lost = os.stat(self._data).st_ino != self._inode
+            except FileNotFoundError:
+                # The folder may have been moved, and then the file is there.
+                is_lost = self._open_lock.is_deleted()
+            if is_lost:
+                raise self._lost_file()
             environment = self._usable(self._lmdb)
             transaction = environment.begin(write=True)
             try:
@@ -191,12 +194,22 @@ class Environment:
             raise errors.of_commit(failure, self.path) from failure
         return results
 
-    def _another_file(self) -> StoreError:
+    def _lost_file(self) -> StoreError:
+        """Return the error for an open file that no path leads to any more."""
+        if self._open_lock.is_deleted():
+            return StoreError(
+                f"{self.path} was deleted while it was open; nothing was stored: open "
+                "it again to begin with an empty store"
+            )
         return StoreError(
             f"{self.path} is no longer the store that was opened: another file has "
             "replaced it, such as a restored backup; nothing was stored: open it "
             "again"
         )
+
+    def is_at_path(self) -> bool:
+        """Return whether the store's folder was neither deleted nor moved."""
+        return self._open_lock.is_at_path()
 
     def _overcome(self, error: lmdb.Error) -> None:
         """Remove the cause of *error*, so that the transaction can be repeated.

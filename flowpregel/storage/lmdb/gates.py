@@ -57,6 +57,22 @@ class OpenStoreLock:
         if self._file >= 0:
             fcntl.flock(self._file, fcntl.LOCK_SH)
 
+    def is_deleted(self) -> bool:
+        """Return whether the lock's file was deleted, with the store's folder."""
+        return self._file >= 0 and os.fstat(self._file).st_nlink == 0
+
+    def is_at_path(self) -> bool:
+        """Return whether the lock's file is still at its path: the store's folder was
+        neither deleted nor moved.
+        """
+        if self._file < 0:
+            return True
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return False
+        return os.path.samestat(status, os.fstat(self._file))
+
     @contextmanager
     def alone(self) -> Iterator[bool]:
         """Keep other processes from opening the store while the context is open.

@@ -258,7 +258,13 @@ def _shared_environment(
     """
     with REGISTRY:
         environment = OPEN.get(path)
-        if environment is None or environment.pid != os.getpid():
+        # If the folder of an open store was deleted or moved, its users keep their
+        # environment, and the path is free for another store.
+        if (
+            environment is None
+            or environment.pid != os.getpid()
+            or not environment.is_at_path()
+        ):
             if not options.allow_network:
                 refuse_network_folder(path)
             _check_or_create(path, options, readonly=readonly)

@@ -5,6 +5,7 @@ store is `.flowpregel`, and the run has the name of the function.
 from __future__ import annotations
 
 import inspect
+import shutil
 import sys
 import threading
 import warnings
@@ -105,6 +106,19 @@ def test_two_maps_of_one_function_keep_the_results_of_both(
         assert [20] == mapped(double, [10], **PLAIN)
 
     assert [1, 2, 10] == sorted(ran)
+
+
+@BOTH
+def test_a_store_that_was_deleted_starts_over(
+    mapped: Callable[..., Any], working_directory: Path
+) -> None:
+    """In the same program as well, such as a notebook."""
+    assert [2, 4] == mapped(double, [1, 2], **PLAIN)
+    shutil.rmtree(working_directory / ".flowpregel")
+
+    assert [2, 4] == mapped(double, [1, 2], **PLAIN)
+    assert [2, 4] == mapped(double, [1, 2], **PLAIN)
+    assert [1, 1, 2, 2] == sorted(ran)
 
 
 @BOTH

@@ -1,6 +1,7 @@
 """A store is opened whole, by the right one, or refused by name."""
 
 import os
+import shutil
 import signal
 import stat
 import struct
@@ -255,6 +256,40 @@ def test_savers_of_one_folder_share_it_until_the_last_is_closed(path):
 
     with pytest.raises(StoreError, match="closed"):
         other.load(Address("t"))
+
+
+def test_a_store_that_was_deleted_while_it_was_open_begins_again(path):
+    """Its old user can store nothing more, and the next one finds it empty."""
+    old = LMDBSaver(path)
+    commit(old, 0)
+    shutil.rmtree(path)
+
+    with pytest.raises(StoreError, match="was deleted while it was open"):
+        commit(old, 1)
+    with LMDBSaver(path) as new:
+        assert [] == [*new.threads()]
+        commit(new, 2)
+        with pytest.raises(StoreError, match="open it again"):
+            commit(old, 3)
+        old.close()
+        commit(new, 4)
+
+    assert 4 == newest(path)
+
+
+def test_a_store_that_was_moved_while_it_was_open_leaves_its_path(path, tmp_path):
+    """Another store can be made there, and both can be used."""
+    moved = tmp_path / "moved"
+    with LMDBSaver(path) as old:
+        commit(old, 0)
+        path.rename(moved)
+        commit(old, 1)
+        with LMDBSaver(path) as new:
+            assert [] == [*new.threads()]
+            commit(new, 7)
+
+    assert 1 == newest(moved)
+    assert 7 == newest(path)
 
 
 def test_a_program_that_never_closes_ends_well(path):
