@@ -387,15 +387,22 @@ class SQLiteDatabase:
         return results
 
     def _refuse_another_file(self) -> None:
-        """Raise `StoreError` if the open file was replaced by another file."""
-        # The folder may have been moved, and then there is no file at the path.
-        with suppress(FileNotFoundError):
-            if os.stat(self.path).st_ino != self._inode:
-                raise StoreError(
-                    f"{self.path} is no longer the store that was opened: another "
-                    "file has replaced it, such as a restored backup; nothing was "
-                    "stored: open it again"
-                )
+        """Raise `StoreError` if the open file is no longer the one at the path."""
+        try:
+            inode = os.stat(self.path).st_ino
+        except FileNotFoundError:
+            # SQLite finds the files beside the database by its name, so a database that
+            # was moved must not be written either.
+            raise StoreError(
+                f"{self.path} was deleted or moved while it was open; nothing was "
+                "stored: open it again"
+            ) from None
+        if inode != self._inode:
+            raise StoreError(
+                f"{self.path} is no longer the store that was opened: another file "
+                "has replaced it, such as a restored backup; nothing was stored: open "
+                "it again"
+            )
 
     # ------------------------------------------------------------ connections
 

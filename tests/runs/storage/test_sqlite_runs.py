@@ -246,6 +246,28 @@ def test_compact_gives_the_room_of_deleted_threads_back(path: Path) -> None:
         assert saver.verify().ok
 
 
+def test_a_database_that_was_deleted_while_it_was_open_begins_again(
+    path: Path,
+) -> None:
+    """Its old user can store nothing more, and the next one finds it empty."""
+    with SQLiteSaver(path) as old:
+        commit(old, 0)
+        for file in path.parent.glob(f"{path.name}*"):
+            if file.is_file():
+                file.unlink()
+
+        with pytest.raises(StoreError, match="deleted or moved while it was open"):
+            commit(old, 1)
+        with SQLiteSaver(path) as new:
+            assert [] == [*new.threads()]
+            commit(new, 2)
+            with pytest.raises(StoreError, match="replaced it"):
+                commit(old, 3)
+
+    with SQLiteSaver(path) as last:
+        assert 2 == newest(last)
+
+
 def test_compact_says_that_a_reader_holds_the_old_pages(path: Path) -> None:
     """Once the reader has gone, the space is given back."""
     options = StoreOptions(lock_timeout=0.1)
