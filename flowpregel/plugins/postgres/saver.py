@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from flowpregel.checkpoint.base import Address, Fences, Lease, OnConflict
@@ -118,27 +118,28 @@ class PostgresLeases(LeaseTable):
             with defer_interrupts():
                 if lease.fence is not None:
                     self.held.discard((address.thread_id, lease.fence))
-                    if self._database.unknown_outcomes > unknown_before:
-                        is_only_writer = False
-                    self._end(address, lease.fence, None if is_only_writer else fences)
+                    has_unknown = self._database.unknown_outcomes > unknown_before
+                    if is_only_writer and not has_unknown:
+                        self.give_back(lease.fence)
+                    else:
+                        self._give_back_fenced(address, lease.fence, fences)
 
-    def _end(self, address: Address, fence: int, fences: Fences | None) -> None:
-        """Release a lease.
+    def _give_back_fenced(self, address: Address, fence: int, fences: Fences) -> None:
+        """Release a lease under which, or before which, a commit may still arrive.
 
-        Args:
-            address: The address of the lease.
-            fence: The fence of the lease.
-            fences: None if no commit of this owner or of an earlier one can arrive any
-                more. Otherwise, the store refuses such commits before the lease is
-                released. If that fails, the lease expires, and its next owner does it.
+        The store refuses such commits before the lease is released. If that fails, the
+        lease expires, and its next owner does it.
         """
-        if fences is not None:
-            try:
+        is_fenced = False
+        try:
+            with suppress(StoreError):
                 fences(address, fence + 1)
-            except StoreError:
+                is_fenced = True
+        finally:
+            if is_fenced:
+                self.give_back(fence)
+            else:
                 self.let_expire(fence)
-                return
-        self.give_back(fence)
 
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
         """Return the owner of the lease at *address* and the run's live state.

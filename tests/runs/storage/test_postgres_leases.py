@@ -18,6 +18,7 @@ from flowpregel.storage.options import StoreOptions
 from flowpregel.testing.saver_hooks import Timeline
 from tests.cutting_proxy import Cut, CuttingProxy, cutting
 from tests.postgres_server import Server, why_not
+from tests.runs.pooling import wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -169,47 +170,68 @@ def proxy(
         yield proxy
 
 
-def test_a_commit_that_arrives_after_its_owner_has_ended_is_refused(
-    savers: tuple[Any, ...], proxy: CuttingProxy, cuts: list[Cut]
-) -> None:
-    """Its owner was told that the outcome is unknown, and has given the lease back."""
+@pytest.fixture
+def ours(proxy: CuttingProxy) -> Iterator[Any]:
+    """A saver behind the proxy, which soon gives up."""
     from flowpregel.plugins.postgres import PostgresSaver
 
-    theirs, *_ = savers
     options = StoreOptions(lock_timeout=0.3)
-    with PostgresSaver(proxy.url, options=options, lease_ttl=1.0) as ours:
-        with ours.lease("t") as lease:
-            commit(ours, 1, lease.fence)
-            cuts.append(Cut.LATE)
-            with pytest.raises(CommitUnknownError):
-                commit(ours, 2, lease.fence)
-            proxy.is_open = True
+    with PostgresSaver(proxy.url, options=options, lease_ttl=1.0) as saver:
+        yield saver
 
-        with theirs.lease("t") as lease:
-            found = numbers_of(theirs)
-            proxy.deliver()
 
-            assert [1] == found
-            assert [1] == numbers_of(theirs)
-            commit(theirs, 3, lease.fence)
+def commit_late(saver: Any, cuts: list[Cut], fence: int | None) -> None:
+    """Commit 1, and then 2, which the server does not get yet."""
+    commit(saver, 1, fence)
+    cuts.append(Cut.LATE)
+    with pytest.raises(CommitUnknownError):
+        commit(saver, 2, fence)
+
+
+def test_a_commit_that_arrives_after_its_owner_has_ended_is_refused(
+    savers: tuple[Any, ...], ours: Any, proxy: CuttingProxy, cuts: list[Cut]
+) -> None:
+    """Its owner was told that the outcome is unknown, and has given the lease back."""
+    theirs, *_ = savers
+    with ours.lease("t") as lease:
+        commit_late(ours, cuts, lease.fence)
+        proxy.is_open = True
+
+    with theirs.lease("t") as lease:
+        found = numbers_of(theirs)
+        proxy.deliver()
+
+        assert [1] == found
+        assert [1] == numbers_of(theirs)
+        commit(theirs, 3, lease.fence)
 
 
 def test_an_owner_that_cannot_refuse_its_late_commit_leaves_that_to_the_next(
-    savers: tuple[Any, ...], proxy: CuttingProxy, cuts: list[Cut]
+    savers: tuple[Any, ...], ours: Any, proxy: CuttingProxy, cuts: list[Cut]
 ) -> None:
     """Its lease expires, as that of a process that has died."""
-    from flowpregel.plugins.postgres import PostgresSaver
-
     theirs, *_ = savers
-    options = StoreOptions(lock_timeout=0.3)
-    with PostgresSaver(proxy.url, options=options, lease_ttl=1.0) as ours:
-        with ours.lease("t") as lease:
-            commit(ours, 1, lease.fence)
-            cuts.append(Cut.LATE)
-            with pytest.raises(CommitUnknownError):
-                commit(ours, 2, lease.fence)
+    with ours.lease("t") as lease:
+        commit_late(ours, cuts, lease.fence)
 
-        with theirs.lease("t", on_conflict="wait"):
-            proxy.deliver()
+    with theirs.lease("t", on_conflict="wait"):
+        proxy.deliver()
 
-            assert [1] == numbers_of(theirs)
+        assert [1] == numbers_of(theirs)
+
+
+def test_an_owner_that_is_interrupted_as_it_ends_keeps_no_lease(
+    savers: tuple[Any, ...],
+) -> None:
+    """By Ctrl-C, while the store is to refuse its late commit: the lease expires."""
+    saver, *_ = savers
+    leases, store = saver._leases, saver._store  # noqa: SLF001 - no public way in
+
+    def interrupted(address: Address, fence: int) -> int:
+        raise KeyboardInterrupt
+
+    hold = leases.hold(Address("t"), "raise", interrupted)
+    with pytest.raises(KeyboardInterrupt), hold:
+        store.unknown_outcomes += 1
+
+    wait_until(lambda: leases.owner(Address("t")) is None, 20)
