@@ -144,8 +144,10 @@ def docs_folder(package: Path = _PACKAGE) -> Path:
     )
 
 
-def navigation(folder: Path) -> dict[str, Any]:
-    """Return the settings of the documentation site, with the navigation as `nav`."""
+def site_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of the documentation site: its name, its theme, and its
+    navigation as `nav`.
+    """
     text = (folder / NAVIGATION).read_text("utf-8")
     project: dict[str, Any] = tomllib.loads(text)["project"]
     return project
@@ -153,7 +155,7 @@ def navigation(folder: Path) -> dict[str, Any]:
 
 def read_pages(folder: Path) -> list[Page]:
     """Return all pages in the order of the navigation."""
-    return list(_pages_in(navigation(folder)["nav"], (), folder))
+    return list(_pages_in(site_settings(folder)["nav"], (), folder))
 
 
 def _pages_in(

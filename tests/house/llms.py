@@ -15,7 +15,13 @@ from itertools import groupby
 from pathlib import Path
 
 from flowpregel.cli.api_pages import is_api_page
-from flowpregel.cli.pages import Page, find_page, find_section, navigation, read_pages
+from flowpregel.cli.pages import (
+    Page,
+    find_page,
+    find_section,
+    read_pages,
+    site_settings,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 OPTIONAL = "take-part"
@@ -52,7 +58,7 @@ def optional_names(pages: list[Page]) -> set[str]:
 
 def header(pages: list[Page]) -> str:
     """Return the beginning of both files."""
-    project = navigation(DOCS)
+    project = site_settings(DOCS)
     name, description = project["site_name"], project["site_description"]
     return f"# {name}\n\n> {description}\n\n{INTRODUCTION}"
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.house.test_site import CONFIG, DOCS, entries
+from flowpregel.cli.pages import read_pages
+from tests.house.test_site import DOCS
 
-TITLES = {path: title for title, path in entries(CONFIG["project"]["nav"])}
+TITLES = {f"{page.name}.md": page.title for page in read_pages(DOCS)}
 HEADING = re.compile(r"^(?=#{1,3} )", re.MULTILINE)
 TAG = re.compile(r"<!--.*?-->|\]\([^)]*\)", re.DOTALL)
 WORD = re.compile(r"[\w']+")

@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from flowpregel.cli.pages import read_pages, site_settings
 from tests.house.reference import INDEX, PAGES, linked, page
 from tests.house.test_public_names import PUBLIC
 
 DOCS = Path(__file__).parents[2] / "docs"
-CONFIG: dict[str, Any] = tomllib.loads((DOCS / "zensical.toml").read_text("utf-8"))
 GROUPS = [
     "Start",
     "Run",
@@ -27,16 +24,6 @@ GROUPS = [
     "Reference",
     "How it works",
 ]
-
-
-def entries(items: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield the title and the path of each page of the navigation, in its order."""
-    for item in items:
-        for title, value in item.items():
-            if isinstance(value, list):
-                yield from entries(value)
-            else:
-                yield title, value
 
 
 def pages() -> list[str]:
@@ -57,24 +44,24 @@ def pages() -> list[str]:
 
 def test_every_page_is_in_the_navigation_once() -> None:
     """A reader who browses finds all pages, and no entry leads nowhere."""
-    assert pages() == sorted(path for _, path in entries(CONFIG["project"]["nav"]))
+    assert pages() == sorted(f"{page.name}.md" for page in read_pages(DOCS))
 
 
 def test_the_navigation_is_grouped_by_what_a_reader_wants_to_do() -> None:
     """The tabs are verbs of a run's life, then what to look up."""
-    assert GROUPS == [title for group in CONFIG["project"]["nav"] for title in group]
+    assert GROUPS == [title for group in site_settings(DOCS)["nav"] for title in group]
 
 
 def test_no_two_pages_have_the_same_title() -> None:
     """Search results and the navigation can be told apart."""
-    titles = [title for title, _ in entries(CONFIG["project"]["nav"])]
+    titles = [page.title for page in read_pages(DOCS)]
 
     assert sorted(set(titles)) == sorted(titles)
 
 
 def test_the_site_loads_no_fonts_from_other_servers() -> None:
     """The theme's default would load them from Google."""
-    assert CONFIG["project"]["theme"]["font"] is False
+    assert site_settings(DOCS)["theme"]["font"] is False
 
 
 def test_the_pages_of_the_api_are_those_of_the_public_modules() -> None:
