@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.benchmarks import origins, profiles, report
 from tests.benchmarks.model import OURS
-from tests.benchmarks.results import ROOT
+from tests.benchmarks.results import ROOT, used_origins
 
 EXPLANATION = ROOT / "docs" / "explanation"
 PAGES = (
@@ -141,8 +141,10 @@ def _age(results: Mapping[str, Any]) -> str:
 
 
 def _origins(results: Mapping[str, Any]) -> str:
-    """Return an item for each origin, and the machine; several in their items."""
-    found = results["origins"]
+    """Return an item for each origin of a figure, and the machine; several in their
+    items.
+    """
+    found = used_origins(results)
     machines = [_machine(origin["machine"]) for origin in found.values()]
     is_one = len({*machines}) == 1
     items = [
