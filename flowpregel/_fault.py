@@ -133,6 +133,9 @@ def fault(name: str, about: Any = None, tell: Callable[[Any], str] = str) -> Non
         name: The name of the point.
         about: A value to show in the trace's line.
         tell: Converts *about* to text; called only if the process has points.
+
+    Example:
+        >>> fault("my_engine.commit")  # crashes here if a test requests it
     """
     if points is not None:
         points.passed(name, "" if about is None else tell(about))

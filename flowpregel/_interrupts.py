@@ -248,6 +248,17 @@ class defer_interrupts:
     Raises:
         BaseException: At the end, the exception that a handler of a kept signal raises,
             such as `KeyboardInterrupt` for Ctrl-C.
+
+    Example:
+        >>> from signal import SIGINT, raise_signal
+        >>> try:
+        ...     with defer_interrupts():
+        ...         raise_signal(SIGINT)  # as Ctrl-C does
+        ...         print("the commit is complete")
+        ... except KeyboardInterrupt:
+        ...     print("stopped")
+        the commit is complete
+        stopped
     """
 
     __slots__ = ("_was",)

@@ -571,7 +571,16 @@ TaskAttempt: TypeAlias = tuple[str, str, AttemptRecord]
 def split_writes_and_attempts(
     stored: Iterable[tuple[str, PendingWrite]],
 ) -> tuple[tuple[PendingWrite, ...], tuple[TaskAttempt, ...]]:
-    """Return the pending writes and the attempts among *stored* writes with paths."""
+    """Return the pending writes and the attempts among *stored* writes with paths.
+
+    Args:
+        stored: The writes, each with the path of the task that made it.
+
+    Example:
+        >>> write = PendingWrite("task-1", "names", "ada")
+        >>> split_writes_and_attempts([("path-1", write)])
+        ((PendingWrite(task_id='task-1', channel='names', value='ada'),), ())
+    """
     writes, ran = [], []
     for path, write in stored:
         if write.channel == ATTEMPT:

@@ -85,13 +85,40 @@ class RunTracer:
 
     The methods are called in order on the OS thread that drives the run, which waits
     for them. They should not raise.
+
+    Example:
+        >>> from flowpregel import entrypoint
+        >>> from flowpregel.tracing import RunTracer, set_tracer
+        >>> class Log(RunTracer):
+        ...     def call_began(self, call):
+        ...         print("began", call.name)
+        ...     def run_ended(self, outcome, error):
+        ...         print("run", outcome)
+        >>> @entrypoint()
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> set_tracer(lambda run: Log())
+        >>> double.invoke(4)
+        began double
+        run done
+        8
+        >>> set_tracer(None)
     """
 
     def call_began(self, call: TracedCall) -> None:
-        """Trace the begin of a call."""
+        """Trace the begin of a call.
+
+        Args:
+            call: The call.
+        """
 
     def call_ended(self, task_id: str, end: CallEnd) -> None:
-        """Trace the end of a call. A call that the run abandons has no end."""
+        """Trace the end of a call. A call that the run abandons has no end.
+
+        Args:
+            task_id: The `TracedCall.task_id` of the call.
+            end: The outcome, with facts about the execution.
+        """
 
     def commit_began(self) -> None:
         """Trace the begin of a commit."""
@@ -100,7 +127,12 @@ class RunTracer:
         """Trace the end of a commit, which has failed if there is an *error*."""
 
     def run_ended(self, outcome: RunOutcome, error: BaseException | None) -> None:
-        """Trace the end of the run."""
+        """Trace the end of the run.
+
+        Args:
+            outcome: The way in which the run has ended.
+            error: The exception that ended the run, or None.
+        """
 
 
 MakeTracer: TypeAlias = Callable[[TracedRun], RunTracer]

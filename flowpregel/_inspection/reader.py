@@ -222,7 +222,11 @@ class StoreReader:
         )
 
     def run(self, thread_id: str) -> RunRow | None:
-        """Return one run, or None if there is no such thread."""
+        """Return one run, or None if there is no such thread.
+
+        Args:
+            thread_id: The id of the thread.
+        """
         namespace = self._namespaces(thread_id).get("")
         if namespace is None:
             return None
@@ -302,13 +306,22 @@ class StoreReader:
         return checkpoint
 
     def steps(self, thread_id: str, most: int) -> list[StepRow]:
-        """Return a thread's newest supersteps, the newest first."""
+        """Return a thread's newest supersteps, the newest first.
+
+        Args:
+            thread_id: The id of the thread.
+            most: The greatest number of supersteps to return.
+        """
         namespace = self._namespaces(thread_id).get("")
         return [] if namespace is None else self._steps.rows(namespace, most)
 
     def values(self, thread_id: str, checkpoint_id: str) -> StepValues | None:
         """Return the values of the channels at a checkpoint and before it, or None if
         the thread has no such checkpoint.
+
+        Args:
+            thread_id: The id of the thread.
+            checkpoint_id: The id of the checkpoint.
         """
         return self._steps.values(Address(thread_id, "", checkpoint_id))
 
@@ -346,7 +359,28 @@ class StoreReader:
         thread_id: str,
         since: int = 0,
     ) -> Iterator[CallChanges]:
-        """Yield the answers of `calls` until no changes remain."""
+        """Yield the answers of `calls` until no changes remain.
+
+        Args:
+            thread_id: The id of the thread.
+            since: The `CallChanges.mark` of the last answer, or 0 for all calls.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     reader = StoreReader(saver)
+            ...     for changes in reader.changes("1"):
+            ...         print([(row.name, row.state) for row in changes.rows])
+            ...     reader.close()
+            8
+            [('double', 'done')]
+        """
         is_more = True
         while is_more:
             changes = self.calls(thread_id, since)
@@ -514,6 +548,22 @@ class StoreReader:
             call_id: The id of the call.
             at: The id of the checkpoint from which the call started, or None to search
                 all checkpoints of the run.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     reader = StoreReader(saver)
+            ...     row = reader.calls("1").rows[0]
+            ...     print(reader.call("1", row.id)["result"]["__end__"])
+            ...     reader.close()
+            8
+            8
         """
         locations = self._locations(thread_id, at)
         return self._tasks.call(locations, call_id)
@@ -527,6 +577,35 @@ class StoreReader:
         """Return the text that a call has printed and logged.
 
         The arguments have the same meaning as in `call`.
+
+        Args:
+            thread_id: The id of the thread.
+            call_id: The id of the call.
+            at: The id of the checkpoint from which the call started, or None to search
+                all checkpoints of the run.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint, task
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> @task
+            ... def double(number: int) -> int:
+            ...     print(f"The number is {number}.")
+            ...     return 2 * number
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def twice(number: int) -> int:
+            ...         return double(number).result()
+            ...     twice.run(4, id="1")
+            ...     reader = StoreReader(saver)
+            ...     for row in reader.calls("1").rows:
+            ...         if row.text == "double(4)":
+            ...             print(reader.output("1", row.id))
+            ...     reader.close()
+            [double] The number is 4.
+            8
+            The number is 4.
+            <BLANKLINE>
         """
         locations = self._locations(thread_id, at)
         return self._tasks.output(locations, call_id)
@@ -558,6 +637,24 @@ class StoreReader:
         the time of the answer, both in wall-clock nanoseconds. Each worker on this
         machine also has ``memory``, in bytes, and ``cpu``, in seconds since the worker
         started.
+
+        Args:
+            thread_id: The id of the thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     reader = StoreReader(saver)
+            ...     print(reader.live("1"))  # the run has ended
+            ...     reader.close()
+            8
+            None
         """
         answer = self._leases.watch(Address(thread_id))
         if answer is None:

@@ -401,6 +401,12 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
         Args:
             code: The digest of the task's code.
+
+        Example:
+            >>> from flowpregel import InMemorySaver
+            >>> saver = InMemorySaver()
+            >>> saver.source_of("0" * 32)  # no recorded call has this code
+            ''
         """
         return ""
 
@@ -417,6 +423,18 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
         Args:
             address: The checkpoint.
+
+        Example:
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> saver = InMemorySaver()
+            >>> @entrypoint(checkpointer=saver)
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.run(4, id="1")
+            8
+            >>> newest = saver.load(Address("1"))
+            >>> [attempt.name for _, attempt in saver.node_results(newest.address)]
+            ['double']
         """
         return iter(())
 
@@ -429,6 +447,14 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         Args:
             address: The checkpoint from which the task started.
             part: The new output.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.base import Address, CallOutput
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> part = CallOutput("checkpoint-1", "task-1", "f(4)", 0, b"hello", b"", 5)
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     saver.keep_output(Address("1"), part)
         """
 
     def kept_output(self, address: Address) -> list[CallOutput]:
@@ -438,6 +464,18 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
             address: The checkpoint from which the tasks started. Without a
                 ``checkpoint_id``, the output of all tasks of the thread and namespace
                 is returned.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.base import Address, CallOutput
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> part = CallOutput("checkpoint-1", "task-1", "f(4)", 0, b"hello", b"", 5)
+            >>> with TemporaryDirectory() as folder:
+            ...     with LMDBSaver(folder) as saver:
+            ...         saver.keep_output(Address("1"), part)
+            ...     with LMDBSaver(folder) as saver:
+            ...         [output.text for output in saver.kept_output(Address("1"))]
+            ['hello']
         """
         return []
 

@@ -55,6 +55,17 @@ class CallOutput(NamedTuple):
         """Return this output followed by *more*, cut to *limit* bytes.
 
         One half of the limit is for the beginning, the other for the end.
+
+        Args:
+            more: The later output of the same task.
+            limit: The greatest number of bytes to keep.
+
+        Example:
+            >>> first = CallOutput("", "", "f(4)", 0, b"one two ", b"", 8)
+            >>> more = CallOutput("", "", "f(4)", 0, b"three", b"", 5)
+            >>> both = first.and_then(more, limit=8)
+            >>> both.head, both.tail, both.size
+            (b'one ', b'hree', 13)
         """
         # Bytes may be missing between a head and a tail. The four parts can be joined
         # nevertheless: where bytes are missing, the head and the tail both fill their

@@ -29,6 +29,18 @@ def node_results_by_parents(
     Args:
         load: A function that returns a checkpoint.
         address: The checkpoint.
+
+    Example:
+        >>> from flowpregel import InMemorySaver, entrypoint
+        >>> saver = InMemorySaver()
+        >>> @entrypoint(checkpointer=saver)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double.run(4, id="1")
+        8
+        >>> attempts = node_results_by_parents(saver.load, Address("1"))
+        >>> [attempt.name for _, attempt in attempts]
+        ['double']
     """
     saved = load(address)
     made_by = UNKNOWN_CODE

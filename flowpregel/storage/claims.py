@@ -15,6 +15,15 @@ class ClaimFiles:
     Args:
         folder: The folder that contains ``claims/``. The claims of killed processes are
             removed from it at once.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     claims = ClaimFiles(folder)
+        ...     with claims.claim(b"digest of a result") as is_ours:
+        ...         with claims.claim(b"digest of a result") as is_free:
+        ...             is_ours, is_free
+        (True, False)
     """
 
     def __init__(self, folder: str) -> None:

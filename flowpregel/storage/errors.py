@@ -71,6 +71,13 @@ def translate_os_errors(path: str) -> Iterator[None]:
 def is_disk_full(path: str) -> bool:
     """Return whether a general write error on the file at *path* means that the disk is
     full, because there is little free space.
+
+    Args:
+        path: The path of the file, which need not exist.
+
+    Example:
+        >>> is_disk_full("runs.db")  # so a failed write has another cause
+        False
     """
     return room_for(path) < LITTLE_ROOM
 

@@ -106,6 +106,11 @@ def refuse_network_folder(folder: str, engine: str = "LMDB") -> None:
     Raises:
         StoreError: The file system is not known to be local. The message explains how
             to allow it.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     refuse_network_folder(folder)  # no error: the disk is local
     """
     kind = file_system(folder)
     if kind not in LOCAL:

@@ -49,6 +49,16 @@ class CommitQueue:
             have committed anything.
         locked: A context manager that holds a lock against writers of other processes.
             Its argument is the number of seconds to wait for the lock.
+
+    Example:
+        >>> from contextlib import nullcontext
+        >>> names = []
+        >>> def attempt(group):
+        ...     return [work(names) for work in group]
+        >>> queue = CommitQueue("names.db", attempt, lambda timeout: nullcontext())
+        >>> queue.write(lambda names: names.append("ada"), timeout=5.0)
+        >>> names
+        ['ada']
     """
 
     def __init__(

@@ -202,6 +202,14 @@ def seal_for(options: StoreOptions, header: Header | None = None) -> Seal:
 
     Raises:
         StoreError: The user's key is blank, or its file cannot be read.
+
+    Example:
+        >>> from flowpregel.storage import Header, StoreOptions
+        >>> options = StoreOptions()
+        >>> seal = seal_for(options)  # the store does not exist yet, so the key is new
+        >>> header = Header.new(seal, engine="my-engine 1")
+        >>> seal_for(options, header).key == seal.key
+        True
     """
     key = options.trust if isinstance(options.trust, bytes) else _users_key()
     if key is not None:

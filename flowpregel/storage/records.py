@@ -60,6 +60,12 @@ class Seal:
 
     Raises:
         ConfigurationError: The extra that encryption needs is not installed.
+
+    Example:
+        >>> seal = Seal(b"a secret key")
+        >>> checksum = seal.of(b"values" + b"key-1", b"content")
+        >>> checksum == seal.of(b"values" + b"key-2", b"content")
+        False
     """
 
     def __init__(
@@ -131,6 +137,16 @@ class SealedRecords:
         name: The name of the table.
         path: The location of the store, for messages.
         seal: The keys of the store.
+
+    Example:
+        >>> from flowpregel.storage import Seal
+        >>> records = SealedRecords(b"values", "runs.db", Seal(b"a secret key"))
+        >>> record = records.sealed(b"key-1", 0, b"payload")
+        >>> records.opened(b"key-1", record)
+        (0, b'payload')
+        >>> records.opened(b"key-2", record)
+        Traceback (most recent call last):
+        flowpregel.errors.StoreCorruptError: ...
     """
 
     def __init__(
