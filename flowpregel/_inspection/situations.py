@@ -80,7 +80,7 @@ class StatusText:
         ...     situation="stopped",
         ...     short="stopped",
         ...     sentence="Stopped by Ctrl-C.",
-        ...     step="resume it",
+        ...     next_step="resume it",
         ...     command=("resume", "study"),
         ... )
         >>> text.command_line("runs.lmdb")
@@ -95,7 +95,7 @@ class StatusText:
     """A few words, for a list of runs."""
     sentence: str
     """The status as a sentence."""
-    step: str = ""
+    next_step: str = ""
     """The purpose of *command*, such as ``resume it``; empty if nothing is left to do.
     """
     command: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class StatusText:
             "situation": self.situation,
             "short": self.short,
             "sentence": self.sentence,
-            "step": self.step,
+            "next_step": self.next_step,
             "command": self.command_line(store),
         }
 
@@ -164,7 +164,7 @@ def _describe_running(facts: RunFacts) -> StatusText:
                 f"Waiting for a worker: {_counted(waiting, 'call')} of {facts.owner} "
                 "cannot start yet."
             ),
-            step="watch it",
+            next_step="watch it",
             command=command,
         )
     sentence = f"Running in {facts.owner}"
@@ -177,7 +177,7 @@ def _describe_running(facts: RunFacts) -> StatusText:
         situation="running",
         short="running",
         sentence=f"{sentence}.",
-        step="watch it",
+        next_step="watch it",
         command=command,
     )
 
@@ -206,7 +206,7 @@ def _describe_waiting(facts: RunFacts) -> StatusText:
             situation="awaiting signal",
             short=f"signal {name!r}",
             sentence=f"Waits for the signal {name!r}.",
-            step="send it, and resume the run with `flowpregel wake`",
+            next_step="send it, and resume the run with `flowpregel wake`",
             command=("signal", thread, signals[0], "VALUE"),
         )
     if values:
@@ -215,14 +215,14 @@ def _describe_waiting(facts: RunFacts) -> StatusText:
             situation="sleeping",
             short=f"until {wake_time}",
             sentence=f"Sleeps until {wake_time}.",
-            step="resume it after that",
+            next_step="resume it after that",
             command=("wake",),
         )
     return StatusText(
         situation="paused",
         short="at a breakpoint",
         sentence="Waits at a breakpoint, or after an edit, until you let it continue.",
-        step="let it continue",
+        next_step="let it continue",
         command=("resume", thread, *_flow_words(facts)),
     )
 
@@ -252,7 +252,7 @@ def _describe_asking(
         situation="asking",
         short="asks " + (text if not more else f"{len(questions):,} questions"),
         sentence=f"{sentence}.",
-        step="answer",
+        next_step="answer",
         command=(*command, *_flow_words(facts)),
     )
 
@@ -268,7 +268,7 @@ def _describe_failed(facts: RunFacts) -> StatusText:
         situation="failed",
         short=f"failed: {text}" if text else "failed",
         sentence=f"{sentence}{_stored_results(facts)}.",
-        step="try again what failed",
+        next_step="try again what failed",
         command=("retry", facts.thread_id, *_flow_words(facts)),
     )
 
@@ -283,7 +283,7 @@ def _describe_stopped(facts: RunFacts) -> StatusText:
             sentence=(
                 f"Stopped by Ctrl-C, cancel or a time limit{_stored_results(facts)}."
             ),
-            step="resume it",
+            next_step="resume it",
             command=command,
         )
     sentence = f"Killed: {facts.owner} ended unexpectedly{_stored_results(facts)}"
@@ -297,7 +297,7 @@ def _describe_stopped(facts: RunFacts) -> StatusText:
         situation="killed",
         short="killed",
         sentence=f"{sentence}.",
-        step="resume it",
+        next_step="resume it",
         command=command,
     )
 
@@ -311,7 +311,7 @@ def _describe_done(facts: RunFacts) -> StatusText:
         situation="partly failed",
         short=f"done, {failed:,} failed",
         sentence=f"Done, but {_counted(failed, 'call')} failed.",
-        step=f"try {'it' if failed == 1 else f'the {failed:,}'} again",
+        next_step=f"try {'it' if failed == 1 else f'the {failed:,}'} again",
         command=("retry", facts.thread_id, "--failed", *_flow_words(facts)),
     )
 

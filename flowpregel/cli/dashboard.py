@@ -191,7 +191,7 @@ class Dashboard:
         if snapshot.errors:
             parts += [line.plain for line in error_lines(snapshot)]
         if text.command:
-            parts.append(f"{text.step}: {text.command_line(self._store)}")
+            parts.append(f"{text.next_step}: {text.command_line(self._store)}")
         console.print_result(None, *parts)
 
     def _retry(self, snapshot: RunSnapshot) -> Code:

@@ -260,7 +260,7 @@ def _status_parts(text: StatusText, store: str | None) -> list[Any]:
     """Return the status of a run in words, and the next step, for a terminal."""
     parts: list[Any] = [StyledText(text.sentence, SITUATION_STYLES[text.situation])]
     if text.command:
-        parts.append(f"{text.step}: {text.command_line(store)}")
+        parts.append(f"{text.next_step}: {text.command_line(store)}")
     parts.append("")
     return parts
 

@@ -167,7 +167,7 @@ def _watch_in_lines(reader: StoreReader, thread: str, store: str | None) -> Code
     status = row.status
     text = reader.status(thread)
     if text is not None and text.command:
-        print_note(f"{text.sentence} {text.step}: {text.command_line(store)}")
+        print_note(f"{text.sentence} {text.next_step}: {text.command_line(store)}")
     console.print_result(
         {"thread_id": thread, "status": status},
         f"{thread}: {status}",

@@ -139,7 +139,7 @@ def test_a_status_is_a_sentence_with_the_next_step(case: str) -> None:
 
     assert (situation, sentence) == (text.situation, text.sentence)
     assert command == text.command_line()
-    assert bool(command) == bool(text.step)
+    assert bool(command) == bool(text.next_step)
     assert text.short.isprintable()
 
 

@@ -205,3 +205,19 @@ def test_the_list_fits_on_a_terminal(cli: Cli, tmp_path: Path) -> None:
     assert "\x1b[31mfailed" in terminal.written
     assert "\x1b[31m" not in colourless.written
     assert thread in cli("ls").stdout
+
+
+def test_programs_get_the_sentence_beside_the_facts(cli: Cli) -> None:
+    """The number of the superstep stays what it was."""
+    begin(cli, "steps", "r", {"n": 1})
+    (listed,) = json.loads(cli("ls", "--json").stdout)
+    shown = json.loads(cli("show", "r", "--json").stdout)
+
+    assert (2, "done", "done") == (shown["step"], shown["status"], shown["situation"])
+    assert ("Done.", "", "") == (
+        shown["sentence"],
+        shown["next_step"],
+        shown["command"],
+    )
+    assert (2, "done", "done") == (listed["step"], listed["status"], listed["short"])
+    assert {"thread_id", "created", "updated", "flow"} < listed.keys()
