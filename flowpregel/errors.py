@@ -171,9 +171,8 @@ class GraphRecursionError(_DetailedError, RecursionError):
 
     limit: int
     text = (
-        "Recursion limit of {limit} reached: the run is not finished after {limit} "
-        "supersteps; check that the cycle ends, or raise recursion_limit "
-        "(GRAPH_RECURSION_LIMIT)"
+        "the run is not finished after {limit} supersteps (recursion_limit); "
+        "check that the cycle ends, or raise recursion_limit"
     )
 
 

@@ -18,7 +18,6 @@ from flowpregel._inspection.preview import (
 )
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console
-from flowpregel.cli.wording import STATE_STYLES, StyledText
 
 _RAN_FIELDS = ("seconds", "attempts", "executor", "pid")
 
@@ -103,7 +102,7 @@ def task_cells(
     return (
         task["step"],
         task["name"] or f"(node's task {short_id})",
-        StyledText(task["state"], STATE_STYLES.get(task["state"], "")),
+        task["state"],
         seconds_text,
         task["attempts"],
         _outcome_text(task, limits),

@@ -1,27 +1,43 @@
-"""Adapters between savers of LangGraph and flowpregel, in both directions.
+"""LangGraph's programs and savers on flowpregel.
 
-`as_saver` lets flowpregel use a saver of LangGraph. `SaverAdapter` and `LMDBSaver` let
-LangGraph use a saver of flowpregel. You can import this package without LangGraph, but
-`SaverAdapter` and `LMDBSaver` need it.
+`install` lets flowpregel answer ``import langgraph``, for a whole program with the
+packages that it uses. `as_saver` lets flowpregel use a saver of LangGraph.
+`SaverAdapter` and `LMDBSaver` let LangGraph use a saver of flowpregel. You can import
+this package without LangGraph, but `SaverAdapter` and `LMDBSaver` need it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from flowpregel.plugins.langgraph.foreign import ForeignSaver, as_saver
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from flowpregel.plugins.langgraph.foreign import ForeignSaver, as_saver
+    from flowpregel.plugins.langgraph.hook import install, uninstall
     from flowpregel.plugins.langgraph.saver import LMDBSaver, SaverAdapter
 
-__all__ = ["ForeignSaver", "LMDBSaver", "SaverAdapter", "as_saver"]
+__all__ = [
+    "ForeignSaver",
+    "LMDBSaver",
+    "SaverAdapter",
+    "as_saver",
+    "install",
+    "uninstall",
+]
+
+# A name is imported on first use. The import of LangGraph takes long, and a worker
+# process that installs the hook needs no savers.
+_HOMES: Final = {
+    "ForeignSaver": "foreign",
+    "LMDBSaver": "saver",
+    "SaverAdapter": "saver",
+    "as_saver": "foreign",
+    "install": "hook",
+    "uninstall": "hook",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("LMDBSaver", "SaverAdapter"):
-        # The module is imported on first use, because the import of LangGraph takes
-        # long.
-        from flowpregel.plugins.langgraph import saver  # noqa: PLC0415
-
-        return getattr(saver, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -407,10 +407,7 @@ def _to_foreign(value: Any) -> Any:
     """
     if not isinstance(value, Interrupt | Overwrite | Send):
         return _with_items(value, _to_foreign)
-    # The import cannot fail, because a user of LangGraph's savers has LangGraph
-    # installed.
-    from langgraph import types  # noqa: PLC0415
-
+    types = _records_of_langgraph()
     if isinstance(value, Interrupt):
         return types.Interrupt(value=value.value, id=value.id)
     if isinstance(value, Overwrite):
@@ -423,6 +420,19 @@ def _to_foreign(value: Any) -> Any:
         value.arg,
         timeout=timeout,
     )
+
+
+def _records_of_langgraph() -> Any:
+    """Return a module with the classes of LangGraph's records."""
+    # The import cannot fail, because a user of LangGraph's savers has LangGraph
+    # installed, or the import hook.
+    types: Any = import_module("langgraph.types")
+    if types.Send is not Send:
+        return types
+    # The import hook answers, so the module has our records.
+    from flowpregel.plugins.langgraph import stored  # noqa: PLC0415
+
+    return stored
 
 
 def _from_foreign(value: Any) -> Any:

@@ -1,4 +1,6 @@
-"""The setup of a worker's process: its group, signals, streams, and watchdog."""
+"""The setup of a worker's process: its group, signals, streams, watchdog, and first
+imports.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,14 @@ import select
 import signal
 import threading
 import time
+from importlib import import_module
 from typing import Any, Final
 
 from flowpregel import _linux
 
 _CHECK_EVERY: Final = 1.0
+PRELOAD: Final = "FLOWPREGEL_PRELOAD"
+"""The environment variable that names what a worker imports before its first task."""
 
 
 # ------------------------------------------------ making the process a worker
@@ -70,6 +75,26 @@ def watch_coordinator(coordinator: int) -> None:
         os.killpg(0, signal.SIGKILL)
     # no mutant: The parent is gone, so no process reads the exit code.
     os._exit(1)
+
+
+# ------------------------------------------------ imports before the first task
+
+
+def preload(references: str) -> None:
+    """Import modules, and call functions of them.
+
+    Args:
+        references: The names of modules, separated by commas. The name of a function to
+            call follows a colon, as in ``package.module:function``.
+
+    Raises:
+        BaseException: An import, or a function, has failed.
+    """
+    for reference in filter(None, references.split(",")):
+        name, _, function = reference.strip().partition(":")
+        module = import_module(name)
+        if function:
+            getattr(module, function)()
 
 
 # ------------------------------------------------ inherited descriptors

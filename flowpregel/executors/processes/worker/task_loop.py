@@ -82,7 +82,11 @@ from flowpregel.executors.processes.wire.shared_memory import (
 )
 from flowpregel.executors.processes.worker.link import Answer, WorkerLink
 from flowpregel.executors.processes.worker.output import bind_fields, take_over
-from flowpregel.executors.processes.worker.process import become_worker
+from flowpregel.executors.processes.worker.process import (
+    PRELOAD,
+    become_worker,
+    preload,
+)
 from flowpregel.executors.processes.worker.process_state import ProcessState
 from flowpregel.executors.shared import sent_by_key
 
@@ -155,13 +159,19 @@ class Worker:
         signal.signal(STOP_SIGNAL, self._on_stop_signal)
 
     def initialize(self, initializer: bytes) -> bool:
-        """Run the pool's initializer, and report and return whether it succeeded."""
+        """Import what ``FLOWPREGEL_PRELOAD`` names, run the pool's initializer, and
+        report and return whether both succeeded.
+        """
+        note = f"in {PRELOAD}"
         try:
+            # The initializer may refer to modules that need a preloaded import hook.
+            preload(os.environ.get(PRELOAD, ""))
+            note = "in the pool's initializer"
             if initializer:
                 function, arguments = pickle.loads(initializer)
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator gets it
-            error.add_note("in the pool's initializer")
+            error.add_note(note)
             packed = messages.pack_outcome(Raised(error), "initializer")
             self._link.send(protocol.FAILED, body=packed)
             return False

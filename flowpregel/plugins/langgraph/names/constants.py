@@ -1,0 +1,43 @@
+"""Constants of LangGraph. The keys that only its engine reads are left out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flowpregel.constants import END, START, TAG_HIDDEN, TASKS
+
+__all__ = [
+    "CONF",
+    "CONFIG_KEY_CHECKPOINTER",
+    "CONFIG_KEY_CHECKPOINT_ID",
+    "CONFIG_KEY_CHECKPOINT_NS",
+    "CONFIG_KEY_RUNTIME",
+    "CONFIG_KEY_THREAD_ID",
+    "END",
+    "ERROR",
+    "INTERRUPT",
+    "NS_END",
+    "NS_SEP",
+    "NULL_TASK_ID",
+    "PREVIOUS",
+    "RESUME",
+    "RETURN",
+    "START",
+    "TAG_HIDDEN",
+    "TASKS",
+]
+
+CONF: Final = "configurable"
+CONFIG_KEY_CHECKPOINTER: Final = "__pregel_checkpointer"
+CONFIG_KEY_CHECKPOINT_ID: Final = "checkpoint_id"
+CONFIG_KEY_CHECKPOINT_NS: Final = "checkpoint_ns"
+CONFIG_KEY_RUNTIME: Final = "__pregel_runtime"
+CONFIG_KEY_THREAD_ID: Final = "thread_id"
+ERROR: Final = "__error__"
+INTERRUPT: Final = "__interrupt__"
+NS_END: Final = ":"
+NS_SEP: Final = "|"
+NULL_TASK_ID: Final = "00000000-0000-0000-0000-000000000000"
+PREVIOUS: Final = "__previous__"
+RESUME: Final = "__resume__"
+RETURN: Final = "__return__"

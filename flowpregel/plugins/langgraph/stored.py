@@ -1,0 +1,25 @@
+"""Our records under the names of LangGraph's, for its serializers.
+
+A serializer of LangGraph stores the module and the name of a record's class. Under the
+import hook, ``langgraph.types`` has our classes, whose modules are flowpregel's. The
+classes here have LangGraph's names, so LangGraph can read what flowpregel has stored.
+Under the hook, the stored record is read as an instance of our class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowpregel import types
+
+__all__ = ["Interrupt", "Overwrite", "Send", "TimeoutPolicy"]
+
+
+def _named_as_in_langgraph(base: type) -> Any:
+    return type(base.__name__, (base,), {"__module__": "langgraph.types"})
+
+
+Interrupt = _named_as_in_langgraph(types.Interrupt)
+Overwrite = _named_as_in_langgraph(types.Overwrite)
+Send = _named_as_in_langgraph(types.Send)
+TimeoutPolicy = _named_as_in_langgraph(types.TimeoutPolicy)

@@ -1,0 +1,1 @@
+"""Programs that import LangGraph, and packages on top of it, and print what they do."""

@@ -1,0 +1,250 @@
+"""Under the hook flowpregel answers for LangGraph, and says what it does not have."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runs.hooked_programs import output_of_code
+
+pytestmark = pytest.mark.slow
+
+INSTALL = """
+from flowpregel.plugins.langgraph import install, uninstall
+install()
+"""
+ALL_NAMES = """
+import importlib
+from flowpregel.plugins.langgraph.hook import name_pairs
+from flowpregel.plugins.langgraph.modules import MODULES
+for module, homes in MODULES.items():
+    theirs = importlib.import_module(module)
+    kept = type(theirs.__loader__).__name__ != "LangGraphImporter"
+    for home, names in homes.items():
+        for name, ours in name_pairs(names, importlib.import_module(home)):
+            if kept:
+                getattr(theirs, name)
+            else:
+                own = getattr(importlib.import_module(home), ours)
+                assert getattr(theirs, name) is own, (module, name)
+    print(module, "kept" if kept else "ours")
+"""
+GRAPH = """
+import operator
+from typing import Annotated, TypedDict
+import langgraph
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import MemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
+
+class State(TypedDict):
+    words: Annotated[list, operator.add]
+
+def ask(state: State):
+    return {"words": [interrupt("word?")]}
+
+builder = StateGraph(State).add_node(ask)
+builder.add_edge(START, "ask").add_edge("ask", END)
+app = builder.compile(checkpointer=MemorySaver())
+config = {"configurable": {"thread_id": "1"}}
+app.invoke({"words": ["a"]}, config)
+print(type(app).__module__, app.invoke(Command(resume="b"), config)["words"])
+"""
+
+
+@pytest.mark.parametrize("hidden", [(), ("langgraph",)], ids=["there", "absent"])
+def test_every_name_of_the_table_is_flowpregels(hidden: tuple[str, ...]) -> None:
+    """Whether LangGraph is installed or not. Only the base class of savers stays
+    LangGraph's where it is.
+    """
+    lines = output_of_code(INSTALL + ALL_NAMES, hidden=hidden)
+
+    kept = [line for line in lines if line.endswith(" kept")]
+    assert ([] if hidden else ["langgraph.checkpoint.base kept"]) == kept
+    assert "langgraph.prebuilt.tool_node ours" in lines
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [(), ("langgraph",), ("langgraph", "langchain_core")],
+    ids=["there", "absent", "nothing of LangChain"],
+)
+def test_a_program_runs_on_flowpregel(hidden: tuple[str, ...]) -> None:
+    """Without a change, and without any package of LangChain."""
+    lines = output_of_code(
+        f"import os; os.environ['FLOWPREGEL_EXECUTOR'] = 'inline'{INSTALL}{GRAPH}",
+        hidden=hidden,
+    )
+
+    assert ["flowpregel.graph.compile ['a', 'b']"] == lines
+
+
+@pytest.mark.parametrize("hidden", [(), ("langgraph",)], ids=["there", "absent"])
+@pytest.mark.parametrize(
+    ("statement", "name", "advice"),
+    [
+        (
+            "from langgraph.types import Nonsense",
+            "langgraph.types.Nonsense",
+            "remove the import",
+        ),
+        (
+            "import langgraph.pregel._loop",
+            "langgraph.pregel._loop",
+            "internal to LangGraph",
+        ),
+        ("from langgraph import graphs", "langgraph.graphs", "remove the import"),
+        ("import langgraph.cache.redis", "langgraph.cache.redis", "compile(cache=...)"),
+        ("import langgraph.graph.ui", "langgraph.graph.ui", "stream mode 'custom'"),
+    ],
+)
+def test_a_name_that_flowpregel_lacks_is_an_error_that_says_what_to_do(
+    statement: str, name: str, advice: str, hidden: tuple[str, ...]
+) -> None:
+    """LangGraph's own is never imported in its place: it would be a second engine."""
+    [kind, text] = output_of_code(
+        f"""{INSTALL}
+try:
+    {statement}
+except ImportError as error:
+    print(type(error).__name__)
+    print(error)
+""",
+        hidden=hidden,
+    )
+
+    assert "ImportError" == kind
+    assert f"flowpregel has no {name!r}" in text
+    assert advice in text
+
+
+def test_a_missing_name_can_be_asked_for() -> None:
+    """`hasattr` and `getattr` act on a module of the hook as on any other."""
+    assert ["False 5"] == output_of_code(f"""{INSTALL}
+import langgraph.types
+print(hasattr(langgraph.types, "Nonsense"), getattr(langgraph.types, "Nonsense", 5))
+""")
+
+
+def test_install_is_refused_after_an_import_of_langgraph() -> None:
+    """The error names modules, and the two remedies. Nothing has changed."""
+    first, *lines = output_of_code("""
+import sys
+import langgraph.graph
+from flowpregel.errors import ConfigurationError
+from flowpregel.plugins.langgraph import install
+finders = [*sys.meta_path]
+try:
+    install()
+except ConfigurationError as error:
+    print(error)
+print(finders == sys.meta_path)
+from langgraph.types import Command
+print(Command.__module__)
+""")
+
+    assert first.startswith("langgraph._internal, langgraph._internal._cache, ")
+    assert "of LangGraph are imported already" in first
+    assert "python -m flowpregel.langgraph PROGRAM" in first
+    assert ["True", "langgraph.types"] == lines
+
+
+def test_install_twice_is_install_once() -> None:
+    """A package may install the hook too; one `uninstall` removes it, and LangGraph is
+    back.
+    """
+    assert ["flowpregel.graph.state", "False None", "langgraph.graph.state"] == (
+        output_of_code(f"""
+import os, sys
+finders = [*sys.meta_path]
+{INSTALL}
+install()
+import langgraph.graph
+install()
+print(langgraph.graph.StateGraph.__module__)
+uninstall()
+print(len(finders) != len(sys.meta_path), os.environ.get("FLOWPREGEL_PRELOAD"))
+import langgraph.graph
+print(langgraph.graph.StateGraph.__module__)
+""")
+    )
+
+
+def test_preloads_of_the_user_are_left_alone() -> None:
+    """The hook adds its own to them, and takes away only its own."""
+    hook = "flowpregel.plugins.langgraph.hook:install"
+
+    assert [f"json,{hook}", "json"] == output_of_code(f"""
+import os
+os.environ["FLOWPREGEL_PRELOAD"] = "json"
+{INSTALL}
+print(os.environ["FLOWPREGEL_PRELOAD"])
+uninstall()
+print(os.environ["FLOWPREGEL_PRELOAD"])
+""")
+
+
+def test_savers_and_serializers_stay_langgraphs() -> None:
+    """Their classes are found where LangGraph's packages have them."""
+    assert [
+        "langgraph.checkpoint.sqlite",
+        "langgraph.checkpoint.base",
+        "langgraph.checkpoint.serde.jsonplus",
+    ] == output_of_code(f"""{INSTALL}
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+assert issubclass(SqliteSaver, BaseCheckpointSaver)
+for kind in SqliteSaver, BaseCheckpointSaver, JsonPlusSerializer:
+    print(kind.__module__)
+""")
+
+
+ASKING = """
+import sqlite3, sys, warnings
+from typing import TypedDict
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, Interrupt, Send, interrupt
+
+class State(TypedDict, total=False):
+    word: str
+
+def start(state: State):
+    return Command(goto=Send("ask", {"word": "a"}))
+
+def ask(state: State):
+    return {"word": state["word"] + interrupt("word?")}
+
+builder = StateGraph(State)
+builder.add_node(start, destinations=("ask",)).add_node(ask)
+builder.add_edge(START, "start").add_edge("ask", END)
+saver = SqliteSaver(sqlite3.connect(FILE, check_same_thread=False))
+app = builder.compile(checkpointer=saver)
+config = {"configurable": {"thread_id": "1"}}
+"""
+
+
+@pytest.mark.parametrize("asks_on", ["flowpregel", "LangGraph"])
+def test_a_thread_moves_between_the_hook_and_langgraph(
+    asks_on: str, tmp_path: object
+) -> None:
+    """A question and a Send that one of the two has stored have the classes of the
+    other.
+    """
+    head = f"FILE = {str(tmp_path)!r} + '/chat.db'\n"
+    hooked = f"import os; os.environ['FLOWPREGEL_EXECUTOR'] = 'inline'{INSTALL}{head}"
+    first, second = (hooked, head) if asks_on == "flowpregel" else (head, hooked)
+    code = "print(app.invoke({}, config)['__interrupt__'][0].value)"
+    look = """
+[task] = app.get_state(config).tasks
+print(task.name)
+stored = saver.get_tuple(config)
+print([type(value[0]) is Interrupt
+       for _, channel, value in stored.pending_writes if channel == "__interrupt__"])
+sends = stored.checkpoint["channel_values"]["__pregel_tasks"]
+print([type(item) is Send for item in sends])
+"""
+
+    assert ["word?"] == output_of_code(first + ASKING + code)
+    assert ["ask", "[True]", "[True]"] == output_of_code(second + ASKING + look)
