@@ -268,8 +268,8 @@ def current_scope(asked_by: str) -> Scope:
     scope = current.get()
     if scope is None:
         raise RuntimeError(
-            f"{asked_by} was called outside of a run: call it from a node, a task or "
-            "an entrypoint (an OS thread you start yourself needs "
+            f"{asked_by} was called outside of a runnable context: call it from a "
+            "node, a task or an entrypoint (an OS thread you start yourself needs "
             "contextvars.copy_context().run)"
         )
     return scope
@@ -408,7 +408,8 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     if not scope.job.run.has_saver:
         raise ConfigurationError(
             f"node {task.name!r} called interrupt(), but the run has no checkpointer "
-            "to keep the question until it is answered: pass checkpointer="
+            "to keep the question until it is answered: pass checkpointer= "
+            "(MISSING_CHECKPOINTER)"
         )
     if scope.question is not None:
         # The task caught the interrupt, but its question still has no answer.

@@ -171,8 +171,9 @@ class GraphRecursionError(_DetailedError, RecursionError):
 
     limit: int
     text = (
-        "the run is not finished after {limit} supersteps (recursion_limit); "
-        "check that the cycle ends, or raise recursion_limit"
+        "Recursion limit of {limit} reached: the run is not finished after {limit} "
+        "supersteps; check that the cycle ends, or raise recursion_limit "
+        "(GRAPH_RECURSION_LIMIT)"
     )
 
 

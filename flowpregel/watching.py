@@ -2,6 +2,7 @@
 
 from flowpregel._inspection.preview import PreviewLimits, RecordView, ReprText, to_json
 from flowpregel._inspection.reader import StoreReader
+from flowpregel._inspection.situations import StatusText
 from flowpregel._inspection.steps import StepRow, StepValues
 from flowpregel._inspection.tasks import CallChanges, CallRow, RunRow
 from flowpregel._text import printable
@@ -13,6 +14,7 @@ __all__ = [
     "RecordView",
     "ReprText",
     "RunRow",
+    "StatusText",
     "StepRow",
     "StepValues",
     "StoreReader",

@@ -243,7 +243,7 @@ def _answers_of(
     if run.options.address is None:
         raise errors.ConfigurationError(
             "Cannot use Command(resume=...) without checkpointer: nothing was kept to "
-            "resume"
+            "resume (MISSING_CHECKPOINTER)"
         )
     pending = list(questions)
     if _is_by_id(resume):
@@ -252,7 +252,8 @@ def _answers_of(
     if len(pending) > 1:
         raise errors.UnknownInterruptError(
             f"{len(pending)} interrupts are waiting for an answer: choose one with "
-            "Command(resume={interrupt_id: answer})",
+            "Command(resume={interrupt_id: answer}); if there are multiple pending "
+            "interrupts, you must specify the interrupt id",
             "ambiguous",
             (),
             pending,

@@ -132,6 +132,17 @@ class TaskTable:
         self._data = b"".join(parts)
         return former_states
 
+    def digests(self, state: CallState, most: int) -> list[bytes]:
+        """Return the digests of tasks in a state, at most the first *most*."""
+        number = _STATES.index(state)
+        digests: list[bytes] = []
+        for start in range(0, len(self._data), _ENTRY):
+            if self._data[start + _STATE_OFFSET] == number:
+                digests.append(self._data[start : start + DIGEST])
+            if len(digests) == most:
+                break
+        return digests
+
     def _find(self, digest: bytes, start: int) -> int:
         """Return the index of a task, or the index at which to insert it.
 
@@ -236,6 +247,20 @@ class TaskCursor:
     def is_behind(self) -> bool:
         """True if some tasks have not been compared yet."""
         return self._next_key is not None
+
+    def tasks_in(
+        self,
+        state: CallState,
+        most: int,
+    ) -> list[tuple[TaskLocation, bytes]]:
+        """Return the location and the key of known tasks in a state.
+
+        Args:
+            state: The state of the tasks.
+            most: The limit on the number of tasks.
+        """
+        digests = self._known.digests(state, most)
+        return [(self.location, self.location.key + digest) for digest in digests]
 
     def advance(
         self,

@@ -28,15 +28,17 @@ rows again.
 
 from __future__ import annotations
 
+import json
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flowpregel._core.records import Address
+from flowpregel._core.records import LIMIT_REACHED, Address
 from flowpregel._inspection.cursors import DIGEST, CheckpointView, TaskCursor
 from flowpregel._inspection.inert import InertCodec
+from flowpregel._inspection.situations import RunFacts, StatusText, describe_status
 from flowpregel._inspection.steps import StepReader, StepRow, StepValues
 from flowpregel._inspection.tasks import (
     CallChanges,
@@ -58,8 +60,14 @@ _INDEX = 4
 """The size, in bytes, of a checkpoint's index in the log."""
 _CHANGE = _INDEX + DIGEST
 """The size, in bytes, of a change in the log."""
+_MOST_LISTED = 50
+"""The number of failed or waiting tasks that are read for the status of a run."""
 _MOST_RUNS = 16
 """The number of runs whose changes are tracked. They are the last requested runs."""
+Counting: TypeAlias = Literal["no", "some", "all"]
+"""The calls that `StoreReader.status` counts: none; the calls that have been read, and
+some more; or all.
+"""
 
 
 def _first_mark() -> int:
@@ -91,6 +99,8 @@ class RunCursor:
     """
     open_cursors: dict[int, TaskCursor] = field(default_factory=dict)
     """The tasks that can still change, by the index of their checkpoint."""
+    ended: Counter[CallState] = field(default_factory=Counter)
+    """The number of tasks in each state, without the tasks of *open_cursors*."""
     was_behind: bool = False
     """True if checkpoints had not been read yet when the last update began."""
     store_mark: int = -1
@@ -103,6 +113,14 @@ class RunCursor:
         """The mark after the last change."""
         changes = len(self.log) // _CHANGE
         return self.first + changes
+
+    @property
+    def states(self) -> Counter[CallState]:
+        """The number of the run's known tasks in each state."""
+        states = Counter(self.ended)
+        for cursor in self.open_cursors.values():
+            states.update(cursor.states)
+        return states
 
     def add_changes(self, index: int, digests: bytes) -> None:
         """Add the digests of a checkpoint's changed tasks to the log."""
@@ -120,7 +138,8 @@ class RunCursor:
         """
         index, _ = self.behind.popleft()
         if is_last:
-            del self.open_cursors[index]
+            cursor = self.open_cursors.pop(index)
+            self.ended.update(cursor.states)
 
     def changed(
         self,
@@ -165,6 +184,7 @@ class StoreReader:
         ...     total.run([1, 2], id="1")
         ...     reader = StoreReader(saver)
         ...     print(reader.run("1").status)
+        ...     print(reader.status("1").sentence)
         ...     print([row.step for row in reader.steps("1", most=10)])
         ...     newest = reader.steps("1", most=1)[0].checkpoint_id
         ...     print(sorted(row.text for row in reader.calls("1").rows))
@@ -172,6 +192,7 @@ class StoreReader:
         ...     reader.close()
         6
         done
+        Done.
         [0, -1]
         ['', 'double(1)', 'double(2)']
         {'result': 6, 'previous': 6}
@@ -231,6 +252,87 @@ class StoreReader:
         if namespace is None:
             return None
         return self._run_row(namespace)
+
+    def status(
+        self,
+        thread_id: str,
+        activity: Mapping[str, Any] | None = None,
+        *,
+        counting: Counting = "all",
+    ) -> StatusText | None:
+        """Return the status of a run as a sentence with the next step.
+
+        None is returned if there is no such thread.
+
+        Args:
+            thread_id: The id of the thread.
+            activity: The last activity of the run, which `live` returned, or None.
+            counting: The calls to count: ``"all"``; ``"some"``, if the caller will ask
+                again and must not wait; or ``"no"``. A sentence without counts does not
+                mention the failed calls of a run that is done.
+        """
+        namespace = self._namespaces(thread_id).get("")
+        if namespace is None:
+            return None
+        states = self._counted_states(thread_id, counting)
+        row = self._run_row(namespace)
+        newest = self._checkpoint(namespace, namespace.newest or "")
+        owner = f"process {row.pid} on {row.host}" if row.pid else ""
+        if row.status == "stopped":
+            owner = str(self._leases.dead_owner(Address(thread_id)) or "")
+        facts = RunFacts(
+            thread_id=thread_id,
+            status=row.status,
+            names_flow=row.flow is not None,
+            finished=None if states is None else states["done"],
+            failed=0 if states is None else states["failed"],
+            unfinished=row.states.get("unfinished", 0),
+            failure=self._failure(newest),
+            questions=self._questions(newest),
+            reached_limit=newest.record.follows == LIMIT_REACHED,
+            owner=owner,
+            activity=activity,
+        )
+        return describe_status(facts)
+
+    def _counted_states(
+        self,
+        thread_id: str,
+        counting: Counting,
+    ) -> Counter[CallState] | None:
+        """Return the number of a run's calls in each state.
+
+        None is returned if they have not all been read.
+        """
+        if counting == "no":
+            return None
+        run = self._updated_run(thread_id)
+        while run.behind and counting == "all":
+            run = self._updated_run(thread_id)
+        return None if run.behind else run.states
+
+    def _failure(self, checkpoint: CheckpointView) -> str:
+        """Return the first failed call of a checkpoint with its error, or an empty
+        text.
+        """
+        tasks = checkpoint.tasks.tasks_in("failed", _MOST_LISTED)
+        rows = self._tasks.rows(tasks)
+        # A call is more precise than the body that made the call and failed with it.
+        rows = tuple(row for row in rows if row.text) or rows
+        if not rows:
+            return ""
+        first = min(rows, key=lambda row: row.began)
+        return f"{first.text or first.name}: {first.error}"
+
+    def _questions(self, checkpoint: CheckpointView) -> list[dict[str, Any]]:
+        """Return the open interrupts of a checkpoint, each once."""
+        tasks = checkpoint.tasks.tasks_in("waiting", _MOST_LISTED)
+        questions: dict[Any, dict[str, Any]] = {}
+        for number, question in enumerate(self._tasks.questions(tasks)):
+            # An interrupt of LangGraph's class may have no readable id.
+            key = json.dumps(question["id"]) if question["id"] else number
+            questions.setdefault(key, question)
+        return list(questions.values())
 
     def _namespaces(self, thread_id: str) -> dict[str, NamespaceRecord]:
         """Return the records of a thread's namespaces, by name."""

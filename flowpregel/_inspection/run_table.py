@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any, Literal, TypeAlias
 from unicodedata import east_asian_width
 
@@ -20,6 +22,14 @@ _SIGNS: Mapping[TaskStatus, str] = {
     "waiting": "?",
     "failed": "✗",
 }
+_SIGN_OF_ROW = re.compile(r"(?m)^( *(?:step \d+)? *)([✓…?✗])(?= )")
+_COLOURS: Mapping[str, str] = {
+    "✓": "#2e7d32",
+    "…": "#0277bd",
+    "?": "#b26a00",
+    "✗": "#c62828",
+}
+"""The colour of each sign in a notebook, which is readable on light and dark pages."""
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~", "█": "#"})
 _BAR = 20
 """The number of characters of the longest bar."""
@@ -106,9 +116,20 @@ class RunDrawing:
     def __repr__(self) -> str:
         return self.draw_ascii()
 
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook, with coloured signs."""
+        text = _SIGN_OF_ROW.sub(_coloured_sign, escape(self.draw_ascii()))
+        return f'<pre style="line-height: 1.3">{text}</pre>'
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the tasks as values for ``json.dumps``."""
         return {"tasks": [asdict(task) for task in self.tasks]}
+
+
+def _coloured_sign(match: re.Match[str]) -> str:
+    """Return the beginning of a row as HTML, with a coloured sign."""
+    indent, sign = match.groups()
+    return f'{indent}<span style="color: {_COLOURS[sign]}">{sign}</span>'
 
 
 def _with_inner(tasks: Iterable[TaskRecord]) -> Iterator[TaskRecord]:

@@ -217,6 +217,23 @@ class TaskRecords:
                 rows.append(row)
         return tuple(rows)
 
+    def questions(
+        self,
+        tasks: Collection[tuple[TaskLocation, bytes]],
+    ) -> list[dict[str, Any]]:
+        """Return the open interrupts of tasks, each with ``id`` and ``value``.
+
+        Args:
+            tasks: The location and the key of each task.
+        """
+        questions: list[dict[str, Any]] = []
+        payloads = self._payloads([key for _, key in tasks])
+        for (location, _), data in zip(tasks, payloads, strict=True):
+            if data is not None:
+                work = self._work(location, self.record(data))
+                questions += map(question_to_json, work.interrupts)
+        return questions
+
     def call(
         self,
         locations: Collection[TaskLocation],

@@ -219,9 +219,10 @@ class GuardedChannel(HoldingChannel[Value, Value]):
             return True
         if self.guard and len(values) != 1:
             raise InvalidUpdateError(
-                f"channel {self.key!r} can receive only one value per superstep, not "
+                f"At key {self.key!r}: Can receive only one value per step, not "
                 f"{len(values)}; let one node write it, or "
                 + self.instead.format(type(self).__name__)
+                + " (INVALID_CONCURRENT_GRAPH_UPDATE)"
             )
         self.value = values[-1]
         return True

@@ -79,8 +79,8 @@ def only_replacement(values: Sequence[Any], key: str) -> Any:
     overwrites = [value for value in replacements if value is not MISSING]
     if len(overwrites) > 1:
         raise InvalidUpdateError(
-            f"channel {key!r} can receive only one Overwrite value per superstep, but "
-            "got several; let one node overwrite it"
+            f"At key {key!r}: Can receive only one Overwrite value per super-step, but "
+            "got several; let one node overwrite it (INVALID_CONCURRENT_GRAPH_UPDATE)"
         )
     return overwrites[0] if overwrites else MISSING
 

@@ -58,6 +58,11 @@ class LeaseRegistry(Leases, Protocol):
         None is returned if the lease is free.
         """
 
+    def dead_owner(self, address: Address) -> LockHolder | None:
+        """Return the process that died while it held the lease at *address*, or None
+        if the lease is held, or was released.
+        """
+
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
         """Return the holder of the lease at *address* and the state of the run.
 

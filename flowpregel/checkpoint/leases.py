@@ -85,6 +85,7 @@ from flowpregel.storage.locks import (
     WATCHED_UNTIL,
     FileLock,
     LockHolder,
+    dead_holder,
     holder_and_state,
 )
 from flowpregel.storage.tables import Table
@@ -179,6 +180,13 @@ class LeaseFiles:
             except OSError as error:
                 raise StoreError(f"cannot ask {owner} to stop: {error}") from error
         return owner
+
+    def dead_owner(self, address: Address) -> LockHolder | None:
+        """Return the process that died while it held the lease at *address*.
+
+        None is returned if the lease is held, or was released.
+        """
+        return dead_holder(self.file(address))
 
     def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
         """Return the holder of the lease at *address*, and the last state of the run.

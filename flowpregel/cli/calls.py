@@ -430,7 +430,7 @@ def logs_command(
             # This is checked before the output is read: the output is complete only if
             # the run had already ended when the read began.
             is_running = follow and saver.owner(thread) is not None
-            for output in _output_of_last_run(
+            for output in output_of_last_run(
                 saver,
                 thread,
                 wait=is_running,
@@ -483,7 +483,7 @@ class _OutputPrinter:
         return any(text.startswith(self._name) for text in candidates)
 
 
-def _output_of_last_run(
+def output_of_last_run(
     saver: DurableSaver,
     thread_id: str,
     *,

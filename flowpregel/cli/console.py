@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,12 @@ import click
 from flowpregel import errors
 from flowpregel._inspection.preview import one_line
 from flowpregel._text import in_one_line, printable
+from flowpregel.cli.wording import StyledText
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 COUNT = click.IntRange(min=1)
 _SECONDS = {
@@ -94,11 +96,16 @@ STATUSES = {
     Code.STOPPED: "stopped",
     Code.AGAIN: "stopped",
 }
-"""The status of a run, by the exit code of the command that ran it.
+"""The status of a run, by the exit code of the command that ran it."""
 
-To find a code by its status, as ``watch`` does for a run in another process, use the
-last of the codes that have this status.
-"""
+
+def code_of_status(status: str) -> Code:
+    """Return the exit code of ``watch`` for the status of a run in another process.
+
+    A stopped run must be run again, by whatever it was stopped.
+    """
+    codes = [code for code, name in STATUSES.items() if name == status]
+    return codes[-1]
 
 
 def exit_code_of(error: BaseException) -> Code:
@@ -207,7 +214,7 @@ def print_note(text: str) -> None:
     click.echo(printable(text), err=True)
 
 
-def print_result(value: Any, *parts: str | Table) -> None:
+def print_result(value: Any, *parts: str | StyledText | Table) -> None:
     """Print the result of a command.
 
     Args:
@@ -220,15 +227,19 @@ def print_result(value: Any, *parts: str | Table) -> None:
     for part in parts:
         if isinstance(part, str):
             click.echo(printable(part))
+        elif isinstance(part, StyledText):
+            _print_with_rich(_cell(part, is_cut=False))
         else:
-            _print_table(part)
+            _print_with_rich(part)
 
 
-def _print_table(table: Table) -> None:
-    """Print a table without the spaces that rich adds at the ends of lines."""
+def _print_with_rich(renderable: Table | Text) -> None:
+    """Print a table or a text without the spaces that rich adds at the ends of
+    lines.
+    """
     terminal = rich_console()
     with terminal.capture() as captured:
-        terminal.print(table)
+        terminal.print(renderable)
     for line in captured.get().splitlines():
         click.echo(line.rstrip())
 
@@ -243,26 +254,50 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
 def make_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
+    *,
+    flexible: Collection[str] = (),
 ) -> Table:
     """Return a table of *rows*, which rich fits to the width of a terminal.
 
     Args:
         columns: The titles of the columns. Without titles, the table has no header.
         rows: The cells of each row.
+        flexible: The titles of the columns that a narrow terminal cuts, so that each
+            row has one line. Without any, all columns are wrapped.
     """
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
-    from rich.text import Text  # noqa: PLC0415 - as above
 
     table = Table(
-        *columns,
         box=None,
         pad_edge=False,
         show_header=bool(columns),
     )
+    for title in columns:
+        is_fixed = bool(flexible) and title not in flexible
+        table.add_column(title, no_wrap=is_fixed)
     for row in rows:
-        texts = [in_one_line(_cell_text(value)) for value in row]
-        table.add_row(*map(Text, texts))
+        table.add_row(*[_cell(value, is_cut=bool(flexible)) for value in row])
     return table
+
+
+def _cell(value: Any, *, is_cut: bool) -> Text:
+    """Return the cell of a table.
+
+    Args:
+        value: The value of the cell.
+        is_cut: True if a text that is too long is cut, and not wrapped.
+    """
+    from rich.text import Text  # noqa: PLC0415 - keeps --help fast
+
+    style = ""
+    if isinstance(value, StyledText):
+        value, style = value
+    return Text(
+        in_one_line(_cell_text(value)),
+        style,
+        no_wrap=is_cut,
+        overflow="ellipsis" if is_cut else None,
+    )
 
 
 def _cell_text(value: Any) -> str:

@@ -1,18 +1,17 @@
-"""The commands that only read: ls, show, watch, history, state, diff, stats, graph.
-
-The status of a thread is read from its newest checkpoint, without importing a flow.
+"""The commands that show checkpoints, sizes and drawings: history, state, diff, stats,
+graph.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
 import click
 
-from flowpregel._core.records import Address, Saved
+from flowpregel._core.records import Address
 from flowpregel._inspection.preview import (
     FULL,
     PREVIEW,
@@ -23,31 +22,10 @@ from flowpregel._inspection.preview import (
     to_json,
 )
 from flowpregel._text import in_one_line, size_text
-from flowpregel.checkpoint.base import FLOW
-from flowpregel.checkpoint.work import Status, Work, status_of, work_of
+from flowpregel.checkpoint.work import work_of
 from flowpregel.cli import console, targets
-from flowpregel.cli.rows import (
-    for_people,
-    running_task_record,
-    step_number,
-    task_cells,
-    task_record,
-)
+from flowpregel.cli.rows import for_people, step_number
 from flowpregel.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from flowpregel.checkpoint.durable import DurableSaver
-
-_MOST_DONE = 100
-"""The number of finished tasks in a table without ``--full``. They are the last."""
-_TASK_COLUMNS = (
-    "STEP",
-    "TASK",
-    "STATE",
-    "SECONDS",
-    "TRIES",
-    "RESULT, ERROR OR QUESTION",
-)
 
 
 def _limits(
@@ -59,14 +37,14 @@ def _limits(
     return FULL if is_full else PREVIEW
 
 
-_limit = click.option(
+limit_option = click.option(
     "--limit",
     type=console.COUNT,
     metavar="N",
     default=20,
     help="Show at most the newest N (20).",
 )
-_full = click.option(
+full_option = click.option(
     "--full",
     "limits",
     is_flag=True,
@@ -75,190 +53,11 @@ _full = click.option(
 )
 
 
-@console.store_command("ls", console.INTERNALS)
-@click.option(
-    "--status",
-    type=click.Choice(get_args(Status)),
-    help="Show only threads with this status.",
-)
-def ls_command(status: str | None, store: str | None) -> None:
-    """List the threads of a store, the last changed first.
-
-    A thread is running; waiting (for an answer, or at a breakpoint); failed; stopped
-    (tasks are due: resume it); or done.
-    """
-    rows: list[dict[str, Any]] = []
-    with targets.open_to_read(store) as saver:
-        threads = sorted(
-            saver.threads(),
-            key=lambda thread: thread.updated,
-            reverse=True,
-        )
-        for thread in threads:
-            if status is not None and thread.status != status:
-                continue
-            row = {
-                "thread_id": thread.thread_id,
-                "status": thread.status,
-                "step": step_number(thread.step),
-                "created": console.utc_text(thread.created),
-                "updated": console.utc_text(thread.updated),
-                "flow": to_json(thread.metadata.get(FLOW)) or None,
-            }
-            rows.append(row)
-    console.print_rows(
-        rows,
-        "thread_id",
-        "status",
-        "step",
-        "created",
-        "updated",
-        "flow",
-    )
-
-
-# ---------------------------------------------------------------- one run
-
-
-@console.thread_command("show", console.INTERNALS)
-@click.option(
-    "--flow",
-    metavar="MODULE:FLOW",
-    help="Also import the flow, to show what comes next.",
-)
-@_limit
-@_full
-def show_command(
-    thread: str,
-    flow: str | None,
-    limit: int,
-    limits: PreviewLimits,
-    store: str | None,
-) -> None:
-    """Show how a thread stands, and what its last run did.
-
-    The tasks are listed by superstep: how they ended, how long they ran, how often they
-    were tried, and their result, error or question; then the tasks that run now.
-    """
-    # The import is done here, so that ``--help`` stays fast.
-    from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
-
-    names: dict[str, str] = {}
-    running: list[dict[str, Any]] = []
-    with targets.open_to_read(store, flow=flow is not None) as saver:
-        saved = targets.newest_checkpoint(saver, thread)
-        owner = saver.owner(thread)
-        facts = _thread_facts(saved, running=owner is not None)
-        if owner is not None:
-            facts["run by"] = str(owner)
-            waiting, running = _activity(saver, saved)
-            facts["waiting for their turn"] = waiting
-        if flow is not None:
-            app = targets.load_flow(flow).copy({"checkpointer": saver})
-            state = app.get_state(thread_id=thread)
-            names = {task.id: task.name for task in state.tasks}
-            facts["next"] = list(state.next)
-        work = work_of_last_run(saver, thread, limit)
-    tasks = [task_record(task, names, limits) for task in work]
-    recorded_ids = {task.id for task in work}
-    tasks += [task for task in running if task["id"] not in recorded_ids]
-    hidden_ids = set() if limits is FULL else _early_done_ids(work)
-    rows = [task_cells(task, limits) for task in tasks if task["id"] not in hidden_ids]
-    _print_thread(
-        facts,
-        tasks,
-        rows,
-        hidden=len(hidden_ids),
-    )
-
-
-def _print_thread(
-    facts: Mapping[str, Any],
-    tasks: Sequence[Mapping[str, Any]],
-    rows: Sequence[Sequence[Any]],
-    *,
-    hidden: int,
-) -> None:
-    """Print a thread.
-
-    Args:
-        facts: The facts about the thread.
-        tasks: All tasks, for the output as JSON.
-        rows: The rows of the table, for other output.
-        hidden: The number of tasks that the table leaves out.
-    """
-    parts: list[Any] = [console.aligned(facts)]
-    if rows:
-        parts.append("")
-        parts.append(console.make_table(_TASK_COLUMNS, rows))
-    if hidden:
-        parts.append(f"{hidden:,} earlier tasks are done; --full shows them")
-    console.print_result({**facts, "tasks": tasks}, *parts)
-
-
-def _thread_facts(saved: Saved, *, running: bool) -> dict[str, Any]:
-    """Return the facts about a thread that are in its newest checkpoint."""
-    checkpoint = saved.checkpoint
-    metadata = dict(checkpoint.metadata)
-    metadata.pop("input_digest", None)
-    return {
-        "thread_id": saved.address.thread_id,
-        "status": status_of(saved, running=running),
-        "checkpoint": checkpoint.id,
-        "step": step_number(checkpoint.step),
-        "at": console.utc_text(checkpoint.at),
-        "metadata": to_json(metadata),
-    }
-
-
-def _activity(
-    saver: DurableSaver,
-    saved: Saved,
-) -> tuple[Any, list[dict[str, Any]]]:
-    """Return the number of a run's waiting calls, by the name of the task, and the
-    records of the running tasks.
-    """
-    from flowpregel.cli.watching import live_activity  # noqa: PLC0415
-
-    live = live_activity(saver, saved.address.thread_id)
-    step = saved.checkpoint.step + 1
-    tasks = [running_task_record(task, step) for task in live["running"]]
-    return to_json(live["waiting"]) or None, tasks
-
-
-def _early_done_ids(work: Iterable[Work]) -> set[str]:
-    """Return the ids of the finished tasks that a table leaves out."""
-    ids = [task.id for task in work if task.state == "done"]
-    return set(ids[:-_MOST_DONE])
-
-
-@console.store_command("watch")
-@click.argument(
-    "thread",
-    metavar="[ID]",
-    required=False,
-)
-def watch_command(
-    thread: str | None,
-    store: str | None,
-) -> console.Code:
-    """Watch a run in any process.
-
-    Without ID it is the run that changed last. Failures come first, then how many tasks
-    are done and to do, how fast, the time that is left, and what runs now. The command
-    ends when the run ends, with an exit code for the status.
-    """
-    from flowpregel.cli.watching import watch_run  # noqa: PLC0415 - keeps --help fast
-
-    with targets.open_to_read(store) as saver:
-        return watch_run(saver, thread)
-
-
 # ---------------------------------------------------------------- checkpoints
 
 
 @console.thread_command("history", console.INTERNALS)
-@_limit
+@limit_option
 def history_command(
     thread: str,
     limit: int,
@@ -295,7 +94,7 @@ def history_command(
 
 @console.thread_command("state", console.INTERNALS)
 @click.argument("checkpoint", required=False)
-@_full
+@full_option
 def state_command(
     thread: str,
     checkpoint: str | None,
@@ -322,7 +121,7 @@ def state_command(
 @console.thread_command("diff", console.INTERNALS)
 @click.argument("old", required=False)
 @click.argument("new", required=False)
-@_full
+@full_option
 def diff_command(
     thread: str,
     old: str | None,

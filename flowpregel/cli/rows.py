@@ -18,6 +18,7 @@ from flowpregel._inspection.preview import (
 )
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console
+from flowpregel.cli.wording import STATE_STYLES, StyledText
 
 _RAN_FIELDS = ("seconds", "attempts", "executor", "pid")
 
@@ -102,7 +103,7 @@ def task_cells(
     return (
         task["step"],
         task["name"] or f"(node's task {short_id})",
-        task["state"],
+        StyledText(task["state"], STATE_STYLES.get(task["state"], "")),
         seconds_text,
         task["attempts"],
         _outcome_text(task, limits),

@@ -22,10 +22,11 @@ from flowpregel._inspection.preview import (
     question_to_json,
     to_json,
 )
+from flowpregel._inspection.situations import is_pause
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, exit_code_of, print_note
-from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
+from flowpregel.runtime import SLEEPS_UNTIL
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
@@ -211,12 +212,3 @@ def _waiting_text(interrupt: Interrupt, request: RunRequest) -> str:
     if kind == SLEEPS_UNTIL:
         return f"sleeps until {value}"
     return f"waits for a signal: {request.command('signal', str(value), 'VALUE')}"
-
-
-def is_pause(value: Any) -> bool:
-    """Return whether the value of an interrupt describes a wait for a time or a signal,
-    and is not a question.
-    """
-    if not isinstance(value, Mapping):
-        return False
-    return SLEEPS_UNTIL in value or AWAITS_SIGNAL in value

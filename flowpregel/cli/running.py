@@ -17,6 +17,7 @@ from flowpregel import errors
 from flowpregel._core.commands import Command
 from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.preview import one_line
+from flowpregel._inspection.situations import is_pause
 from flowpregel.checkpoint.work import is_paused, work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, print_note
@@ -26,7 +27,7 @@ from flowpregel.cli.options import (
     load_input,
     parse_value,
 )
-from flowpregel.cli.run_requests import RunRequest, is_pause, run_flow
+from flowpregel.cli.run_requests import RunRequest, run_flow
 from flowpregel.errors import ConfigurationError
 from flowpregel.runtime import SLEEPS_UNTIL, pauses
 

@@ -341,11 +341,16 @@ def newest_checkpoint(
     """
     saved = saver.load(Address(thread_id, "", checkpoint_id))
     if saved is None:
-        raise ConfigurationError(
-            f"the store at {saver.path} has no thread {thread_id!r}; "
-            "`flowpregel ls` lists them"
-        )
+        raise unknown_thread(saver, thread_id)
     return saved
+
+
+def unknown_thread(saver: DurableSaver, thread_id: str) -> ConfigurationError:
+    """Return the error for a thread that is not in a store."""
+    return ConfigurationError(
+        f"the store at {saver.path} has no thread {thread_id!r}; "
+        "`flowpregel ls` lists them"
+    )
 
 
 def find_checkpoint(

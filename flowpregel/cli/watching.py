@@ -21,7 +21,9 @@ from flowpregel._inspection.reader import StoreReader
 from flowpregel._interrupts import on_sigterm
 from flowpregel._text import in_one_line, printable
 from flowpregel.cli import console
+from flowpregel.cli.call_counts import ENDED, CallCounts
 from flowpregel.cli.console import Code, print_note, rich_console
+from flowpregel.cli.dashboard import Dashboard, can_draw
 from flowpregel.errors import ConfigurationError, RunNotice
 from flowpregel.pregel.live_view import SCREEN
 from flowpregel.pregel.pregel import Pregel
@@ -30,7 +32,7 @@ from flowpregel.pregel.runner import GraphRun
 from flowpregel.pregel.views import view_of
 
 if TYPE_CHECKING:
-    from flowpregel._inspection.tasks import CallChanges, CallRow, RunRow
+    from flowpregel._inspection.tasks import RunRow
     from flowpregel.checkpoint.durable import DurableSaver
 
 _PERIOD = 0.2
@@ -39,9 +41,6 @@ _ANSWER_TIMEOUT = 2.0
 """Seconds to wait for an answer of the process of the run."""
 _MOST_LINES = 10
 """The greatest number of lines for failed calls, and also for running tasks."""
-_ENDED = ("done", "failed", "asking")
-"""The categories of calls that have run and are not running now."""
-_CODES = {status: code for code, status in console.STATUSES.items()}
 _NO_ACTIVITY: Mapping[str, Any] = {
     "running": [],
     "waiting": {},
@@ -119,12 +118,17 @@ def _show_parts(
     return output, interrupts
 
 
-def watch_run(saver: DurableSaver, thread: str | None) -> Code:
+def watch_run(
+    saver: DurableSaver,
+    thread: str | None,
+    store: str | None,
+) -> Code:
     """Show a run until it ends, and return the exit code for its status.
 
     Args:
         saver: The open store.
         thread: The id of the run, or None for the run that changed last.
+        store: The store to name in the commands for the next step.
 
     Raises:
         ConfigurationError: There is no such run.
@@ -138,19 +142,37 @@ def watch_run(saver: DurableSaver, thread: str | None) -> Code:
                 )
             last_changed = rows[0]
             thread = last_changed.thread_id
-        view = WatchView(reader, thread)
+        if can_draw():
+            code = Dashboard(saver, reader, thread, store).show()
+        else:
+            code = _watch_in_lines(reader, thread, store)
+    return code
+
+
+def _watch_in_lines(reader: StoreReader, thread: str, store: str | None) -> Code:
+    """Print lines about a run until it ends, and return the exit code for its status.
+
+    Args:
+        reader: The reader of the store.
+        thread: The id of the run.
+        store: The store to name in the command for the next step.
+    """
+    view = WatchView(reader, thread)
+    row = view.refresh()
+    while row.status == "running":
+        time.sleep(_PERIOD)
         row = view.refresh()
-        while row.status == "running":
-            time.sleep(_PERIOD)
-            row = view.refresh()
     if view.started:
         view.close()
     status = row.status
+    text = reader.status(thread)
+    if text is not None and text.command:
+        print_note(f"{text.sentence} {text.next_step}: {text.command_line(store)}")
     console.print_result(
         {"thread_id": thread, "status": status},
         f"{thread}: {status}",
     )
-    return _CODES[status]
+    return console.code_of_status(status)
 
 
 class RunView:
@@ -222,13 +244,15 @@ class WatchView(ProgressView):
         )
         self._reader = reader
         self._live = _NO_ACTIVITY
-        self._open_calls: dict[str, CallRow] = {}
-        """The calls that have records but have not succeeded, by id."""
-        self._mark = 0
-        self.started: Any = 0
+        self._calls = CallCounts()
+        self._counts = self._calls.counts
+
+    @property
+    def started(self) -> int:
         """The time at which the run began or resumed, in wall-clock nanoseconds, or 0
         if it is unknown.
         """
+        return self._calls.started
 
     def refresh(self) -> RunRow:
         """Read the changes, show them if the view is due, and return the run.
@@ -248,12 +272,10 @@ class WatchView(ProgressView):
             # The view counts the tasks that were done before the run began or resumed
             # apart from later tasks. The time of that beginning has changed, so all
             # tasks are read and counted again.
-            self.started = started
+            self._calls.restart(started)
             self._began = started / 1e9
-            self._mark = 0
-        all_changes = self._reader.changes(self._name, self._mark)
-        for changes in all_changes:
-            self._count(changes)
+        for changes in self._reader.changes(self._name, self._calls.mark):
+            self._calls.apply(changes)
         if row.status == "running":
             self._show_if_due()
         return row
@@ -266,33 +288,6 @@ class WatchView(ProgressView):
             self._last_shown = now
             lines = self.lines(now)
             self._show(lines)
-
-    def _count(self, changes: CallChanges) -> None:
-        """Update the numbers of calls in each state."""
-        if changes.is_whole:
-            self._open_calls.clear()
-            self._counts.clear()
-        for call in changes.rows:
-            before = self._open_calls.pop(call.id, None)
-            if before is not None:
-                self._add(before, -1)
-            self._add(call, 1)
-            if call.state != "done":
-                self._open_calls[call.id] = call
-        self._mark = changes.mark
-
-    def _add(self, call: CallRow, number: int) -> None:
-        """Add *number* to the count of calls with the name and category of *call*."""
-        category = self._category(call)
-        self._counts[call.name][category] += number
-
-    def _category(self, call: CallRow) -> str:
-        """Return the category under which a call is counted."""
-        if call.state == "done" and call.began < self.started:
-            return "before"
-        if call.state == "waiting":
-            return "asking"
-        return call.state
 
     def lines(self, now: float) -> list[str]:
         """Return the lines to show at *now*, only those that fit on a terminal."""
@@ -337,14 +332,14 @@ class WatchView(ProgressView):
         for name in names:
             count = self._counts[name]
             started = to_do[name]
-            for category in _ENDED:
+            for category in ENDED:
                 started += count[category]
             count["started"] = started
 
     def _failure_lines(self) -> list[str]:
         """Return a line for each failed call."""
         lines: list[str] = []
-        for call in self._open_calls.values():
+        for call in self._calls.open_calls.values():
             if call.state == "failed":
                 name = call.text or call.name
                 lines.append(f"  {name} failed: {call.error}")
@@ -390,10 +385,10 @@ def task_line(task: Mapping[str, Any], now: float) -> str:
 def live_activity(
     saver: DurableSaver,
     thread: str,
-) -> Mapping[str, Any]:
+) -> Mapping[str, Any] | None:
     """Return the current activity of a run, as `StoreReader.live` does.
 
-    The activity is empty if the process of the run does not answer within two seconds.
+    None is returned if the process of the run does not answer within two seconds.
     """
     deadline = time.monotonic() + _ANSWER_TIMEOUT
     with closing(StoreReader(saver)) as reader:
@@ -401,4 +396,4 @@ def live_activity(
         while live is None and time.monotonic() < deadline:
             time.sleep(_PERIOD / 4)
             live = reader.live(thread)
-    return live or _NO_ACTIVITY
+    return live

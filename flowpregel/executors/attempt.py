@@ -228,8 +228,8 @@ def _not_awaited(name: str, awaited: Any) -> TypeError:
 def async_in_sync_run(name: str) -> TypeError:
     """Return the error for an async node that a sync run cannot await."""
     return TypeError(
-        f"node {name!r} is async, and this run is sync: use ainvoke or astream, "
-        "or give the node a sync function"
+        f"No synchronous function provided: node {name!r} is async, and this run is "
+        "sync; use ainvoke or astream, or give the node a sync function"
     )
 
 

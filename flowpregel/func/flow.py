@@ -274,6 +274,10 @@ class Flow(Pregel, Generic[P, R]):
         self._options = options
         self._signature = parameters.signature_with(options)
 
+    def __repr__(self) -> str:
+        signature = self.parameters.signature
+        return f"<workflow {self.name}{signature}{self.drawing.store_text()}>"
+
     def completed(self, run_input: Any) -> Any:
         """Return *run_input* in the form that `run` records. If the function has
         several parameters, their defaults are included.

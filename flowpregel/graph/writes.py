@@ -145,7 +145,8 @@ class NodeWriter:
         if not any(inspect.get_annotations(base) for base in type(update).__mro__):
             raise InvalidUpdateError(
                 f"Expected dict, got {update!r} from node {self.node!r}: return a dict "
-                "with keys of the state, an object with them, a Command, or None"
+                "with keys of the state, an object with them, a Command, or None "
+                "(INVALID_GRAPH_NODE_RETURN_VALUE)"
             )
         fields = getattr(type(update), "model_fields", {})
         fields_set = getattr(update, "model_fields_set", ())

@@ -66,8 +66,7 @@ class ParsedConfig:
         """
         if self.thread_id is None:
             raise ConfigurationError(
-                "a graph with a checkpointer needs to know which thread to work on: "
-                "pass "
+                "Checkpointer requires thread_id, which names the thread to use: pass "
                 "thread_id='...' (or config={'configurable': {'thread_id': '...'}})"
             )
         return Address(self.thread_id, self.namespace, self.checkpoint_id)

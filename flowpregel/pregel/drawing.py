@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from html import escape
 from itertools import count
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.graph_picture import graph_svg
 
 Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 Charset: TypeAlias = Literal["unicode", "ascii"]
@@ -239,15 +239,23 @@ class Graph:
         lines.append("}")
         return "\n".join(lines) + "\n"
 
+    def draw_svg(self) -> str:
+        """Return the graph as an SVG element, with the nodes in layers."""
+        leaves = self.leaves()
+        return graph_svg(
+            {id_: node.name for id_, node in leaves.items()},
+            {id_ for id_, node in leaves.items() if node.kind != "node"},
+            list(self.all_edges()),
+        )
+
     def _repr_mimebundle_(
         self,
         include: Any = None,
         exclude: Any = None,
     ) -> dict[str, str]:
-        text = self.draw_ascii()
         return {
-            "text/plain": text,
-            "text/html": f'<pre style="line-height: 1.2">{escape(text)}</pre>',
+            "text/plain": self.draw_ascii(),
+            "text/html": self.draw_svg(),
             "text/vnd.mermaid": self.draw_mermaid(),
         }
 

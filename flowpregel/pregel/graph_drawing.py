@@ -9,6 +9,9 @@ from flowpregel._core.program import names
 from flowpregel.pregel.definition import END, START, GraphDefinition
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 
+_MOST_NAMES = 5
+"""The number of nodes that the `repr` of a graph names."""
+
 
 @dataclass(frozen=True, slots=True)
 class GraphDrawing:
@@ -34,6 +37,20 @@ class GraphDrawing:
             nodes = definition.nodes
             edges = _edges_of(definition)
         return graph_of(nodes, edges, self._nested(xray))
+
+    def summary(self) -> str:
+        """Return the name of the graph, its first nodes and its store, for a `repr`."""
+        definition = self.definition
+        nodes = [name for name in definition.nodes if not name.startswith("__")]
+        text = ", ".join(nodes[:_MOST_NAMES]) or "no nodes"
+        if len(nodes) > _MOST_NAMES:
+            text += f" and {len(nodes) - _MOST_NAMES:,} more"
+        return f"{definition.name!r} of {text}{self.store_text()}"
+
+    def store_text(self) -> str:
+        """Return a clause about the store of the graph's runs, or an empty text."""
+        path = getattr(self.definition.checkpointer, "path", None)
+        return f", stored in {path!r}" if isinstance(path, str) else ""
 
     def _nested(self, xray: bool | int) -> dict[str, Graph]:
         """Return the drawings of nested graphs, by the names of their nodes."""

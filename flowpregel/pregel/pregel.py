@@ -233,6 +233,12 @@ class Pregel:
             definition.validate()
         self.compose(definition)
 
+    def __repr__(self) -> str:
+        return f"<graph {self.drawing.summary()}>"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {**self.get_graph()._repr_mimebundle_(), "text/plain": repr(self)}
+
     def compose(self, definition: GraphDefinition) -> None:
         """Set the definition of the graph, and rebuild the parts that depend on it."""
         self.definition = definition

@@ -64,7 +64,7 @@ class GraphThreads:
         if saver is None:
             raise ConfigurationError(
                 f"No checkpointer set: graph {definition.name!r} has no stored state; "
-                "pass checkpointer= where it is built"
+                "pass checkpointer= where it is built (MISSING_CHECKPOINTER)"
             )
         path = _node_names(parsed.namespace)
         for name in path:

@@ -334,3 +334,18 @@ def holder_and_state(path: str) -> tuple[LockHolder | None, bytes]:
             size = int.from_bytes(data[STATE_SIZE:_STATE], "big")
             return _holder_in(data[:NAME_SIZE]), data[_STATE:][:size]
     return None, b""
+
+
+def dead_holder(path: str) -> LockHolder | None:
+    """Return the process that died while it held the lease in the file at *path*.
+
+    None is returned if the lease is held now, or was released.
+    """
+    with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
+        # If the lock is taken, this raises BlockingIOError, which is an OSError.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        data = file.read(FENCE + 8)
+        # An owner that releases its lease unlinks the file, or writes fence 0.
+        if any(data[FENCE:]):
+            return _holder_in(data[:NAME_SIZE])
+    return None

@@ -30,6 +30,7 @@ LANGGRAPH = "how-to/move-from-langgraph.md"
 ARRAYS = "how-to/pass-big-arrays.md"
 LOOP = "tutorial/from-a-loop-to-all-cores.md"
 FASTAPI = "how-to/serve-from-fastapi.md"
+ERROR_CODES = "reference/error-codes.md"
 SEARCHES = [
     ("for loop all cores", LOOP),
     ("parallel for loop", LOOP),
@@ -81,6 +82,11 @@ SEARCHES = [
     ("langgraph import hook", LANGGRAPH),
     ("langgraph sqlite checkpointer", LANGGRAPH),
     ("SqliteSaver", LANGGRAPH),
+    ("GRAPH_RECURSION_LIMIT", ERROR_CODES),
+    ("INVALID_CONCURRENT_GRAPH_UPDATE", ERROR_CODES),
+    ("can receive only one value per step", ERROR_CODES),
+    ("multiple pending interrupts", ERROR_CODES),
+    ("no checkpointer set", ERROR_CODES),
     ("time travel", "how-to/look-at-history.md"),
     ("cache across runs", "how-to/cache.md"),
     ("memoize", "how-to/cache.md"),

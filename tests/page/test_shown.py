@@ -223,6 +223,25 @@ def test_a_question_is_told_with_its_id(pages: Pages) -> None:
     assert ("question", "Publish it?") in question["value"]["items"]
 
 
+def test_a_run_is_told_in_a_sentence_with_the_next_command(
+    pages: Pages, plain: str
+) -> None:
+    """In a report, which goes to others, without the path of the store."""
+    fails = pages.run("divides")["text"]
+    with LMDBSaver(plain, readonly=True, codec=InertCodec()) as saver:
+        report = run_report(saver, "divides")
+
+    assert "failed" == fails["situation"]
+    assert fails["sentence"].startswith("Failed: invert(0): ZeroDivisionError: ")
+    assert fails["command"].endswith(f"retry divides --store {plain}")
+    assert ("done", "Done.") == tuple(
+        pages.run("adds")["text"][name] for name in ("situation", "sentence")
+    )
+    assert "flowpregel answer asks VALUE" in pages.run("asks")["text"]["command"]
+    assert "flowpregel retry divides" in report
+    assert plain not in report
+
+
 def test_a_superstep_is_told_with_what_it_changed(pages: Pages) -> None:
     newest, *_, first = pages.steps("adds")
 

@@ -70,7 +70,7 @@ GRAPHS: dict[str, Mistake] = {
     "writes a channel twice": (
         lambda: ran((START, "b"), b=lambda s: {"n": 2}),
         InvalidUpdateError,
-        "channel 'n' can receive only one value...Annotated",
+        "At key 'n': Can receive only one value...Annotated",
     ),
     "folds with one argument": (
         lambda: StateGraph(FoldsOne),

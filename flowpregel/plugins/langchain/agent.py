@@ -305,9 +305,9 @@ def _model_input(state: Any) -> Any:
     missing = _unanswered(messages)
     if missing:
         raise ConfigurationError(
-            "the messages hold calls of tools without a ToolMessage that answers them: "
-            f"{missing[:3]}; models refuse such a history. "
-            "Add the answers, or remove the calls"
+            "Found tool_calls that do not have a corresponding ToolMessage: "
+            f"{missing[:3]}; models refuse such a history, so add the answers, or "
+            "remove the calls (INVALID_CHAT_HISTORY)"
         )
     if isinstance(state, Mapping):
         return {**state, "messages": messages}

@@ -120,6 +120,9 @@ class Pages:
 
     def __init__(self, saver: DurableSaver) -> None:
         self.path: str = saver.path
+        # A path that is a URL has no password, but a location may have one.
+        is_url = "://" in saver.path
+        self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(saver)
 
     def close(self) -> None:
@@ -138,7 +141,9 @@ class Pages:
         row = self.reader.run(thread)
         if row is None:
             raise ConfigurationError(f"the store has no thread {thread!r}")
-        return row._asdict()
+        # The page asks again soon, so it need not wait until all calls are counted.
+        text = self.reader.status(thread, counting="some")
+        return {**row._asdict(), "text": text and text.to_json(self._store)}
 
     def calls(self, thread: str, since: int | str = 0) -> Json:
         """Return the calls of a run that changed since a mark."""
@@ -299,6 +304,9 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
     steps = pages.steps(thread, MOST_CALLS)
     calls = _most_urgent_calls(pages, thread)
     run["calls"] = calls.pop("count")
+    # A report may be sent to others, so its command does not name the store.
+    text = pages.reader.status(thread)
+    run["text"] = text and text.to_json()
     answers = {
         "runs:": {
             "store": Path(pages.path).name,

@@ -62,6 +62,10 @@ _WATCH = """
     WHERE place = %s AND
         coalesce(watched < clock_timestamp() + %s * interval '1 second', true)
 """
+_DEAD_OWNER = (
+    "SELECT owner FROM flowpregel.leases "
+    "WHERE place = %s AND expires < clock_timestamp()"
+)
 _ABANDONED = (
     "SELECT thread, namespace FROM flowpregel.leases WHERE expires < clock_timestamp()"
 )
@@ -154,6 +158,10 @@ class LeaseTable:
         return _owner_from_rows(
             self._database.execute(_OWNER.format("NULL"), lease_key(address))
         )
+
+    def dead_owner(self, address: Address) -> LockHolder | None:
+        """Return the owner whose lease of *address* has expired, or None."""
+        return _owner_from_rows(self._database.execute(_DEAD_OWNER, lease_key(address)))
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the owner of the lease of *address* to stop, and return the owner."""

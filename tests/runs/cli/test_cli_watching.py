@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,8 @@ from flowpregel.cli.console import Code
 from flowpregel.cli.watching import WatchView, task_line
 from flowpregel.types import interrupt
 from tests.runs.cli_jobs import COMMAND, environment
-from tests.runs.watched import job, reading, until
+from tests.runs.screens import Terminal, on_terminal, plain
+from tests.runs.watched import JOB, job, reading, until
 
 
 def watch(*words: str, store: Path) -> Any:
@@ -185,3 +187,147 @@ def test_a_task_that_runs_is_told_in_a_line() -> None:
 
     assert "fit: 1.5 s, attempt 2, 3/12 (25 %) fitting" == task_line(told, 2.5)
     assert "fit: 0.0 s" == task_line({**told, "attempt": 1, "done": None}, 0.5)
+
+
+# ---------------------------------------------------------------- on a terminal
+
+
+@contextmanager
+def started(program: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program in a process, and wait until one of its calls runs."""
+    (folder / "job.py").write_text(program)
+    words = [sys.executable, "job.py", "store", "go"]
+    with subprocess.Popen(words, cwd=folder, env=environment()) as running:
+        try:
+            until(lambda: (folder / "go.begun").exists())
+            yield running
+        finally:
+            running.kill()
+
+
+@contextmanager
+def watched_on_terminal(
+    folder: Path, program: str = JOB
+) -> Iterator[tuple[subprocess.Popen[bytes], Terminal]]:
+    """Run the job, and watch it on a terminal as soon as two of its calls run."""
+    words = [*COMMAND, "watch", "job", "--store", "store"]
+    with started(program, folder) as running, on_terminal(words, folder) as terminal:
+        terminal.until("hold(0)", "hold(1)", "q leave")
+        yield running, terminal
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_each_running_call_with_its_progress(tmp_path: Path) -> None:
+    """Two lines each, in colour; and the sums of all calls, each counted once."""
+    with watched_on_terminal(tmp_path) as (running, terminal):
+        shown = terminal.until("2 calls run now, 1 more wait", "0/10 (0 %) at it")
+        (tmp_path / "go").touch()
+        running.wait()
+        code = terminal.wait()
+
+    assert "0 of 3 calls (0 %)" in shown
+    assert "hold  2 running, 1 to do" in shown
+    assert "\\x1b[2J" in shown
+    assert "\x1b[36m" in terminal.written
+    assert plain(terminal.written).endswith("job: Done.\n  hold  3 done\n")
+    assert Code.OK == code
+
+
+@pytest.mark.slow
+def test_keys_change_what_a_terminal_shows(tmp_path: Path) -> None:
+    """And the way back; other keys do nothing."""
+    with watched_on_terminal(tmp_path) as (running, terminal):
+        terminal.press("e")
+        errors = terminal.until("no call has failed")
+        terminal.press("l")
+        terminal.until("l logs")
+        terminal.press("\x1b[A?c")
+        terminal.until("q leave")
+        terminal.press("c")
+        terminal.until("hold(0)")
+        terminal.press("r")
+        terminal.until("r do not retry")
+        terminal.press("q")
+        code = terminal.wait()
+
+        assert running.poll() is None
+    assert "hold(0)" not in errors.rpartition("no call has failed")[2]
+    assert "job is still running" in terminal.written
+    assert Code.STOPPED == code
+
+
+@pytest.mark.slow
+def test_a_run_is_cancelled_after_a_question(tmp_path: Path) -> None:
+    """Any other key than y goes back."""
+    program = JOB.replace('executor="threads"', 'executor="processes"')
+    with watched_on_terminal(tmp_path, program) as (running, terminal):
+        terminal.press("x")
+        terminal.until("cancel the run?")
+        terminal.press("n")
+        terminal.until("q leave")
+        terminal.press("x")
+        terminal.until("cancel the run?")
+        terminal.press("y")
+        terminal.until("the run is being cancelled")
+        running.wait()
+        code = terminal.wait()
+
+    shown = plain(terminal.written)
+    assert "job: Stopped by Ctrl-C, cancel or a time limit; " in shown
+    assert "resume it: flowpregel resume job " in shown
+    assert Code.AGAIN == code
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_summed_up(tmp_path: Path) -> None:
+    """By what its process did last: what had begun, and what had not."""
+    with watched_on_terminal(tmp_path) as (running, terminal):
+        running.send_signal(signal.SIGKILL)
+        code = terminal.wait()
+
+    shown = plain(terminal.written)
+    assert "ended unexpectedly; no call had finished, 2 calls had begun, 1 had" in shown
+    assert "resume it: flowpregel resume job " in shown
+    assert Code.AGAIN == code
+
+
+FAILING = """
+import os, pathlib, sys, time
+from flowpregel import entrypoint, task
+
+@task
+def hold(n):
+    open("go.begun", "a").close()
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    if n == 0 and not os.path.exists("mended"):
+        pathlib.Path("mended").touch()
+        raise ValueError(f"no {n}")
+    return n
+
+@entrypoint(checkpointer="store", executor="threads")
+def flow(count):
+    return sum(future.exception() is None for future in hold.map(range(count)))
+
+if __name__ == "__main__":
+    flow.run(2, id="job")
+"""
+
+
+@pytest.mark.slow
+def test_failed_calls_are_tried_again_when_the_run_ends(tmp_path: Path) -> None:
+    """After a key that was pressed before; with the exit code of the second run."""
+    words = [*COMMAND, "watch", "job", "--store", "store"]
+    with started(FAILING, tmp_path), on_terminal(words, tmp_path) as terminal:
+        terminal.until("hold(0)", "q leave")
+        terminal.press("r")
+        terminal.until("r do not retry")
+        (tmp_path / "go").touch()
+        code = terminal.wait()
+
+    shown = plain(terminal.written)
+    assert "job: Done, but 1 call failed." in shown
+    assert "1 x hold: ValueError: no " in shown
+    assert "try it again: flowpregel retry job --failed --store store" in shown
+    assert "2" == shown.splitlines()[-1]
+    assert Code.OK == code

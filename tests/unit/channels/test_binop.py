@@ -131,7 +131,7 @@ def test_two_overwrites_are_refused_with_name_and_remedy() -> None:
     channel = total(7)
 
     with pytest.raises(
-        InvalidUpdateError, match=r"'total' .* one Overwrite .* several; let one"
+        InvalidUpdateError, match=r"'total': .* one Overwrite .* several; let one"
     ):
         channel.update([Overwrite(1), 2, {"__overwrite__": 3}])
 

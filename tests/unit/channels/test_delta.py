@@ -91,7 +91,7 @@ def test_an_overwrite_with_none_starts_anew(log: DeltaChannel[Any, Any]) -> None
 def test_two_overwrites_are_refused(log: DeltaChannel[Any, Any]) -> None:
     log.update([1])
 
-    with pytest.raises(InvalidUpdateError, match=r"'log' .* one Overwrite"):
+    with pytest.raises(InvalidUpdateError, match=r"'log': .* one Overwrite"):
         log.update([Overwrite([2]), Overwrite([3])])
 
     assert log.get() == [1]

@@ -45,7 +45,7 @@ def test_two_writes_are_refused_with_name_and_remedy() -> None:
     channel = LastValue(int, "count").from_checkpoint(7)
 
     with pytest.raises(
-        InvalidUpdateError, match=r"'count' .* one value .* not 2; .* reducer"
+        InvalidUpdateError, match=r"'count': .* one value .* not 2; .* reducer"
     ):
         channel.update([1, 2])
 

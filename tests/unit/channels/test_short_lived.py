@@ -56,7 +56,7 @@ def test_a_guarded_channel_refuses_two_writes_with_name_and_remedy(kind: type) -
     channel.update([7])
 
     with pytest.raises(
-        InvalidUpdateError, match=rf"'note' .* not 2; .*{kind.__name__}\(typ, gua"
+        InvalidUpdateError, match=rf"'note': .* not 2; .*{kind.__name__}\(typ, gua"
     ):
         channel.update([1, 2])
 

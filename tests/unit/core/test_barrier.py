@@ -197,7 +197,7 @@ def test_two_writes_to_a_channel_that_takes_one_are_refused_with_their_authors()
     made = program(node("n", triggers=("b",)), a=LastValue(int), b=LastValue(int))
     writes = [TaskOutput([("a", 1), ("b", 1)], "n"), TaskOutput([("a", 2)], "m")]
 
-    with pytest.raises(InvalidUpdateError, match="'a' can receive only one") as raised:
+    with pytest.raises(InvalidUpdateError, match="'a': Can receive only one") as raised:
         apply(made, new_state(made), writes, 1)
 
     assert ["channel 'a' was written by 'n', 'm'"] == raised.value.__notes__

@@ -1,0 +1,347 @@
+"""The status of a run as a sentence, with the command for the next step.
+
+`describe_status` decides only: the caller passes all that the store records, and the
+present activity if a process has published it. No clock is read, so a sentence stays
+true for as long as the store does not change.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from flowpregel._inspection.preview import PREVIEW, json_in_one_line
+from flowpregel._text import in_one_line
+from flowpregel.checkpoint.work import Status
+from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
+
+Situation: TypeAlias = Literal[
+    "running",
+    "queued",
+    "sleeping",
+    "awaiting signal",
+    "asking",
+    "paused",
+    "failed",
+    "partly failed",
+    "killed",
+    "stopped",
+    "done",
+]
+"""The situation of a run, which is more precise than its status.
+
+* *queued*: The run is running, but all calls wait for a worker.
+* *sleeping*, *awaiting signal*, *asking*, *paused*: The run waits for a time, a signal,
+  an answer, or for a person at a breakpoint or after an edit.
+* *partly failed*: The run is done, but it caught the errors of some calls.
+* *killed*, *stopped*: Tasks are due. The process of the run died, or it ended the run.
+"""
+_FLOW_NAME = "MODULE:FLOW"
+_LONGEST_DETAIL = 200
+"""The greatest length of an error or a question in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """The facts about a run from which its status is described."""
+
+    thread_id: str
+    status: Status
+    names_flow: bool = True
+    """True if the run recorded its flow, so that a command can import the flow."""
+    finished: int | None = None
+    """The number of stored results, or None if they have not been counted."""
+    failed: int = 0
+    """The number of calls whose last attempt failed."""
+    unfinished: int = 0
+    """The number of calls that have records, but did not end."""
+    failure: str = ""
+    """The call that failed and its error, in one line; empty if there is none."""
+    questions: Sequence[Mapping[str, Any]] = ()
+    """The open interrupts, each with ``id`` and ``value``, as `question_to_json`
+    returns them.
+    """
+    reached_limit: bool = False
+    """True if the run has used up its supersteps."""
+    owner: str = ""
+    """The process that runs the run now, or that died; empty if there is none."""
+    activity: Mapping[str, Any] | None = None
+    """The last activity of the run, as `StoreReader.live` returns it, or None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusText:
+    """The status of a run in words, and the next step.
+
+    Example:
+        >>> text = StatusText(
+        ...     situation="stopped",
+        ...     short="stopped",
+        ...     sentence="Stopped by Ctrl-C.",
+        ...     next_step="resume it",
+        ...     command=("resume", "study"),
+        ... )
+        >>> text.command_line("runs.lmdb")
+        'flowpregel resume study --store runs.lmdb'
+        >>> text.to_json()["command"]
+        'flowpregel resume study'
+    """
+
+    situation: Situation
+    """The situation of the run, which is more precise than the status."""
+    short: str
+    """A few words, for a list of runs."""
+    sentence: str
+    """The status as a sentence."""
+    next_step: str = ""
+    """The purpose of *command*, such as ``resume it``; empty if nothing is left to do.
+    """
+    command: tuple[str, ...] = ()
+    """The words of the command for the next step, without the store."""
+
+    def command_line(self, store: str | None = None) -> str:
+        """Return the command for the next step, or an empty text if there is none.
+
+        Args:
+            store: The value of ``--store``, or None to leave the option out.
+        """
+        if not self.command:
+            return ""
+        location = () if store is None else ("--store", store)
+        return shlex.join(["flowpregel", *self.command, *location])
+
+    def to_json(self, store: str | None = None) -> dict[str, str]:
+        """Return the fields as values for ``json.dumps``, with *command* as one line.
+
+        Args:
+            store: The value of ``--store``, or None to leave the option out.
+        """
+        return {
+            "situation": self.situation,
+            "short": self.short,
+            "sentence": self.sentence,
+            "next_step": self.next_step,
+            "command": self.command_line(store),
+        }
+
+
+def describe_status(facts: RunFacts) -> StatusText:
+    """Return the status of a run as a sentence, with the command for the next step.
+
+    Example:
+        >>> facts = RunFacts(thread_id="study", status="stopped", finished=120)
+        >>> text = describe_status(facts)
+        >>> text.sentence
+        'Stopped by Ctrl-C, cancel or a time limit; 120 results are stored.'
+        >>> text.command_line("runs.lmdb")
+        'flowpregel resume study --store runs.lmdb'
+    """
+    match facts.status:
+        case "running":
+            return _describe_running(facts)
+        case "waiting":
+            return _describe_waiting(facts)
+        case "failed":
+            return _describe_failed(facts)
+        case "stopped":
+            return _describe_stopped(facts)
+        case "done":
+            return _describe_done(facts)
+
+
+def _describe_running(facts: RunFacts) -> StatusText:
+    """Return the description of a run that a process executes now."""
+    command = ("watch", facts.thread_id)
+    activity = facts.activity
+    running, waiting = _activity_counts(activity)
+    if activity is not None and waiting and not running:
+        return StatusText(
+            situation="queued",
+            short="waits for a worker",
+            sentence=(
+                f"Waiting for a worker: {_counted(waiting, 'call')} of {facts.owner} "
+                "cannot start yet."
+            ),
+            next_step="watch it",
+            command=command,
+        )
+    sentence = f"Running in {facts.owner}"
+    if activity is not None:
+        verb = "runs" if running == 1 else "run"
+        sentence += f": {_counted(running, 'call')} {verb} now"
+        if waiting:
+            sentence += f", {waiting:,} more wait for a worker"
+    return StatusText(
+        situation="running",
+        short="running",
+        sentence=f"{sentence}.",
+        next_step="watch it",
+        command=command,
+    )
+
+
+def _activity_counts(activity: Mapping[str, Any] | None) -> tuple[int, int]:
+    """Return the numbers of calls that run now, and that wait for a worker."""
+    if activity is None:
+        return 0, 0
+    running = [task for task in activity["running"] if task["role"] == "leaf"]
+    return len(running), sum(activity["waiting"].values())
+
+
+def _describe_waiting(facts: RunFacts) -> StatusText:
+    """Return the description of a run that waits for a time, a signal or a person."""
+    thread = facts.thread_id
+    values = [question["value"] for question in facts.questions]
+    asking = [
+        question for question in facts.questions if not is_pause(question["value"])
+    ]
+    if asking:
+        return _describe_asking(facts, asking)
+    signals = [str(value[AWAITS_SIGNAL]) for value in values if AWAITS_SIGNAL in value]
+    if signals:
+        name = in_one_line(signals[0])
+        return StatusText(
+            situation="awaiting signal",
+            short=f"signal {name!r}",
+            sentence=f"Waits for the signal {name!r}.",
+            next_step="send it, and resume the run with `flowpregel wake`",
+            command=("signal", thread, signals[0], "VALUE"),
+        )
+    if values:
+        wake_time = in_one_line(str(values[0][SLEEPS_UNTIL]))
+        return StatusText(
+            situation="sleeping",
+            short=f"until {wake_time}",
+            sentence=f"Sleeps until {wake_time}.",
+            next_step="resume it after that",
+            command=("wake",),
+        )
+    return StatusText(
+        situation="paused",
+        short="at a breakpoint",
+        sentence="Waits at a breakpoint, or after an edit, until you let it continue.",
+        next_step="let it continue",
+        command=("resume", thread, *_flow_words(facts)),
+    )
+
+
+def is_pause(value: Any) -> bool:
+    """Return whether the value of an interrupt describes a wait for a time or a signal,
+    and is not a question."""
+    if not isinstance(value, Mapping):
+        return False
+    return SLEEPS_UNTIL in value or AWAITS_SIGNAL in value
+
+
+def _describe_asking(
+    facts: RunFacts,
+    questions: Sequence[Mapping[str, Any]],
+) -> StatusText:
+    """Return the description of a run with open questions."""
+    first = questions[0]
+    text = _cut(json_in_one_line(first["value"], PREVIEW))
+    more = len(questions) - 1
+    sentence = f"Waits for an answer to {text}"
+    command: tuple[str, ...] = ("answer", facts.thread_id, "VALUE")
+    if more:
+        sentence += f", and to {_counted(more, 'more question')}"
+        command += ("--id", str(first["id"]))
+    return StatusText(
+        situation="asking",
+        short="asks " + (text if not more else f"{len(questions):,} questions"),
+        sentence=f"{sentence}.",
+        next_step="answer",
+        command=(*command, *_flow_words(facts)),
+    )
+
+
+def _describe_failed(facts: RunFacts) -> StatusText:
+    """Return the description of a run that failed."""
+    failure = facts.failure
+    if facts.reached_limit and not failure:
+        failure = "the run has used up its supersteps (recursion_limit)"
+    text = _cut(failure)
+    sentence = f"Failed: {text}" if text else "Failed"
+    return StatusText(
+        situation="failed",
+        short=f"failed: {text}" if text else "failed",
+        sentence=f"{sentence}{_stored_results(facts)}.",
+        next_step="try again what failed",
+        command=("retry", facts.thread_id, *_flow_words(facts)),
+    )
+
+
+def _describe_stopped(facts: RunFacts) -> StatusText:
+    """Return the description of a run whose tasks are due, and that no process has."""
+    command = ("resume", facts.thread_id, *_flow_words(facts))
+    if not facts.owner:
+        return StatusText(
+            situation="stopped",
+            short="stopped",
+            sentence=(
+                f"Stopped by Ctrl-C, cancel or a time limit{_stored_results(facts)}."
+            ),
+            next_step="resume it",
+            command=command,
+        )
+    sentence = f"Killed: {facts.owner} ended unexpectedly{_stored_results(facts)}"
+    running, waiting = _activity_counts(facts.activity)
+    running = running or facts.unfinished
+    if running:
+        sentence += f", {_counted(running, 'call')} had begun"
+    if waiting:
+        sentence += f", {waiting:,} had not"
+    return StatusText(
+        situation="killed",
+        short="killed",
+        sentence=f"{sentence}.",
+        next_step="resume it",
+        command=command,
+    )
+
+
+def _describe_done(facts: RunFacts) -> StatusText:
+    """Return the description of a run that is done."""
+    failed = facts.failed
+    if not failed:
+        return StatusText(situation="done", short="done", sentence="Done.")
+    return StatusText(
+        situation="partly failed",
+        short=f"done, {failed:,} failed",
+        sentence=f"Done, but {_counted(failed, 'call')} failed.",
+        next_step=f"try {'it' if failed == 1 else f'the {failed:,}'} again",
+        command=("retry", facts.thread_id, "--failed", *_flow_words(facts)),
+    )
+
+
+def _flow_words(facts: RunFacts) -> tuple[str, ...]:
+    """Return the option that names the flow, if the run did not record the flow."""
+    return () if facts.names_flow else ("--flow", _FLOW_NAME)
+
+
+def _stored_results(facts: RunFacts) -> str:
+    """Return a clause about the stored results of an unfinished run."""
+    match facts.finished:
+        case None:
+            return "; finished work is stored"
+        case 0:
+            return "; no call had finished"
+        case 1:
+            return "; 1 result is stored"
+        case count:
+            return f"; {count:,} results are stored"
+
+
+def _counted(number: int, noun: str) -> str:
+    """Return a number with a noun, such as ``3 calls``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text, in one line."""
+    line = in_one_line(text)
+    if len(line) <= _LONGEST_DETAIL:
+        return line
+    return line[: _LONGEST_DETAIL - 1] + "…"

@@ -1,0 +1,189 @@
+"""The calls of a run by name and category, counted as their records change."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from flowpregel._inspection.tasks import CallChanges, CallRow
+
+ENDED = ("done", "failed", "asking")
+"""The categories of calls that have run and are not running now."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+class ErrorGroup(NamedTuple):
+    """The failed calls of a task whose errors differ only in numbers."""
+
+    name: str
+    """The name of the task."""
+    error: str
+    """The error in one line. If the errors differ, ``#`` replaces their numbers."""
+    calls: tuple[str, ...]
+    """The texts of the calls."""
+
+
+class CallCounts:
+    """The numbers of a run's calls by name and category, and the calls that failed.
+
+    The categories are ``done``, ``failed``, ``asking``, and ``before`` for a call that
+    was done before the process of the run began or resumed it.
+    """
+
+    def __init__(self) -> None:
+        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        """The total duration of the calls that are done, by name."""
+        self.open_calls: dict[str, CallRow] = {}
+        """The calls that have records but have not succeeded, by id."""
+        self.started = 0
+        """The time at which the run began or resumed, in wall-clock nanoseconds, or 0
+        if it is unknown.
+        """
+        self.mark = 0
+        """The mark after the last change; 0 to read all calls again."""
+        self.bodies: set[str] = set()
+        """The names of the tasks that made calls, which are not calls themselves."""
+        self._callers: set[str] = set()
+        """The paths of the tasks that made calls."""
+        self._names: dict[str, str] = {}
+        """The names of the tasks that are not calls, by path."""
+        self._late: list[CallRow] = []
+        """The calls that ended after the last published activity."""
+
+    def restart(self, started: int) -> None:
+        """Count all calls again, for a run that has begun or resumed."""
+        self.started = started
+        self.mark = 0
+
+    def apply(self, changes: CallChanges) -> None:
+        """Update the numbers by the changes that follow `mark`."""
+        if changes.is_whole:
+            self.open_calls.clear()
+            self.counts.clear()
+            self.seconds.clear()
+            self.bodies.clear()
+            self._callers.clear()
+            self._names.clear()
+            self._late.clear()
+        for call in changes.rows:
+            before = self.open_calls.pop(call.id, None)
+            if before is not None:
+                self._add(before, -1)
+            self._add(call, 1)
+            if call.state != "done":
+                self.open_calls[call.id] = call
+        self._late += changes.rows
+        self._find_bodies(changes.rows)
+        self.mark = changes.mark
+
+    def _find_bodies(self, rows: Iterable[CallRow]) -> None:
+        """Find the tasks that made calls among new rows and earlier ones."""
+        for row in rows:
+            if row.caller:
+                self._callers.add(row.caller)
+            if not row.text:
+                self._names[row.path] = row.name
+        paths = self._callers & self._names.keys()
+        self.bodies.update(self._names[path] for path in paths)
+
+    def _add(self, call: CallRow, number: int) -> None:
+        """Add *number* to the count of calls with the name and category of *call*."""
+        category = self._category(call)
+        self.counts[call.name][category] += number
+        if call.state == "done":
+            self.seconds[call.name] += number * call.seconds
+
+    def _category(self, call: CallRow) -> str:
+        """Return the category under which a call is counted."""
+        if call.state == "done" and call.began < self.started:
+            return "before"
+        if call.state == "waiting":
+            return "asking"
+        return call.state
+
+    def without_ended(self, activity: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a run's activity without the calls that have ended since.
+
+        A process publishes its activity some time before its calls are read, so a call
+        that ended in between would be counted twice.
+        """
+        published: int = activity.get("at", 0)
+        self._late = [row for row in self._late if _ended_at(row) > published]
+        ended = {row.id: row for row in self._late if row.state in ("done", "failed")}
+        running: list[Mapping[str, Any]] = []
+        for task in activity["running"]:
+            row = ended.pop(task["id"], None)
+            # A call that failed may have begun another attempt since.
+            if row is None or row.began < task["began"]:
+                running.append(task)
+        waiting = Counter(activity["waiting"])
+        for row in ended.values():
+            # A call that was planned later was not counted among the waiting calls.
+            if row.planned <= published:
+                waiting[row.name] -= 1
+        return {**activity, "running": running, "waiting": dict(+waiting)}
+
+    def errors(self) -> list[ErrorGroup]:
+        """Return the failed calls by task and error, the largest group first."""
+        groups: defaultdict[tuple[str, str], list[CallRow]] = defaultdict(list)
+        for call in self.open_calls.values():
+            if call.state == "failed" and call.text:
+                kind = _NUMBER.sub("#", call.error)
+                groups[call.name, kind].append(call)
+        result: list[ErrorGroup] = []
+        for (name, kind), calls in groups.items():
+            errors = {call.error for call in calls}
+            error = errors.pop() if len(errors) == 1 else kind
+            result.append(ErrorGroup(name, error, tuple(call.text for call in calls)))
+        return sorted(result, key=lambda group: len(group.calls), reverse=True)
+
+
+def _ended_at(call: CallRow) -> float:
+    """Return the wall-clock nanoseconds at which a call's last attempt ended."""
+    return call.began + call.seconds * 1e9
+
+
+def time_left(
+    counts: CallCounts,
+    running: Iterable[Mapping[str, Any]],
+    waiting: Mapping[str, int],
+    now: float,
+) -> float | None:
+    """Return the estimated seconds until all known calls have ended, or None.
+
+    The estimate assumes that a call takes as long as the finished calls with the same
+    name, and that as many calls run at a time as now. Without a finished call of each
+    name, there is no estimate.
+
+    Args:
+        counts: The calls that have ended.
+        running: The calls that run now, as `StoreReader.live` returns them.
+        waiting: The number of waiting calls, by name.
+        now: The present time, in wall-clock seconds.
+    """
+    work = 0.0
+    parallel = 0
+    for task in running:
+        mean = _mean_seconds(counts, task["name"])
+        if mean is None:
+            return None
+        # A call that takes longer than usual may end at any time.
+        work += max(0.0, mean - (now - task["began"] / 1e9))
+        parallel += 1
+    for name, number in waiting.items():
+        mean = _mean_seconds(counts, name)
+        if mean is None:
+            return None
+        work += number * mean
+    return work / parallel if parallel else None
+
+
+def _mean_seconds(counts: CallCounts, name: str) -> float | None:
+    """Return the mean duration of the finished calls with a name, or None."""
+    count = counts.counts[name]
+    done = count["done"] + count["before"]
+    return counts.seconds[name] / done if done else None

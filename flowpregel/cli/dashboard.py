@@ -1,0 +1,249 @@
+"""The full-screen view of `flowpregel watch` on a terminal, which obeys keys.
+
+One OS thread does everything, in turns of a fifth of a second::
+
+    read the changes of the run ──► draw a picture ──► wait for a key ──┐
+       ▲                                                                │
+       └────────────────────────────────────────────────────────────────┘
+
+When the run ends, the terminal shows again what it showed before, and a summary below
+it, with the command for the next step.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.live import Live
+
+from flowpregel.cli import console
+from flowpregel.cli.calls import output_of_last_run
+from flowpregel.cli.console import Code, print_note, rich_console
+from flowpregel.cli.screens import (
+    ScreenState,
+    ViewName,
+    count_lines,
+    error_lines,
+    screen_lines,
+)
+from flowpregel.cli.snapshots import RunSnapshot, RunWatcher
+from flowpregel.cli.wording import SITUATION_STYLES, StyledText
+from flowpregel.errors import StoreError
+
+if TYPE_CHECKING:
+    from flowpregel._inspection.reader import StoreReader
+    from flowpregel.checkpoint.durable import DurableSaver
+
+_PERIOD: Final = 0.2
+"""Seconds between two pictures, unless a key is pressed."""
+_OUTPUT_PERIOD: Final = 1.0
+"""Seconds between two reads of the output of calls."""
+_VIEWS: Final[dict[str, ViewName]] = {"c": "calls", "e": "errors", "l": "logs"}
+"""The view that each key selects."""
+
+
+def can_draw() -> bool:
+    """Return whether the dashboard can be drawn on stdout."""
+    if console.has_flag("--json") or not sys.stdout.isatty():
+        return False
+    return not rich_console().is_dumb_terminal
+
+
+class Dashboard:
+    """The view of one run on a terminal.
+
+    Args:
+        saver: The open store.
+        reader: The reader of the store.
+        thread: The id of the run.
+        store: The store to name in the command for the next step.
+    """
+
+    def __init__(
+        self,
+        saver: DurableSaver,
+        reader: StoreReader,
+        thread: str,
+        store: str | None,
+    ) -> None:
+        self._saver = saver
+        self._thread = thread
+        self._store = store
+        self._watcher = RunWatcher(reader, thread)
+        self._state = ScreenState()
+        self._confirm: Callable[[], None] | None = None
+        """The action that the key ``y`` starts, or None if no question is open."""
+        self._output: list[str] = []
+        self._output_due = 0.0
+        """The monotonic time of the next read of the output of calls."""
+
+    def show(self) -> Code:
+        """Show the run until it ends or the person leaves, and return the exit code."""
+        snapshot = self._watcher.snapshot(time.time())
+        leaves = False
+        if snapshot.status == "running":
+            snapshot, leaves = self._show_until_end(snapshot)
+        self._print_summary(snapshot)
+        if leaves:
+            print_note(f"{self._thread} is still running")
+            return Code.STOPPED
+        if self._state.retries and snapshot.text.command[:1] == ("retry",):
+            return self._retry(snapshot)
+        return console.code_of_status(snapshot.status)
+
+    def _show_until_end(self, snapshot: RunSnapshot) -> tuple[RunSnapshot, bool]:
+        """Draw the run until it ends.
+
+        Returns:
+            The last snapshot, and True if the person leaves before the end.
+        """
+        terminal = rich_console()
+        with ExitStack() as resources:
+            read_key = resources.enter_context(_keys())
+            live = resources.enter_context(
+                Live(console=terminal, screen=True, auto_refresh=False)
+            )
+            while snapshot.status == "running":
+                size = terminal.size
+                lines = screen_lines(
+                    snapshot,
+                    self._state,
+                    self._recent_output(size.height),
+                    (size.width, size.height),
+                )
+                live.update(Group(*lines), refresh=True)
+                if self._is_left_by(read_key(_PERIOD)):
+                    return snapshot, True
+                snapshot = self._watcher.snapshot(time.time())
+        return snapshot, False
+
+    def _is_left_by(self, keys: str) -> bool:
+        """Obey pressed keys, and return whether one of them leaves the view."""
+        for key in keys.lower():
+            if self._confirm is not None:
+                self._take_answer(key, self._confirm)
+            elif key == "q":
+                return True
+            else:
+                self._obey(key)
+        return False
+
+    def _take_answer(self, key: str, confirm: Callable[[], None]) -> None:
+        """Do what was asked if the key is ``y``, or else remove the question."""
+        self._confirm = None
+        self._state = replace(self._state, message="")
+        if key == "y":
+            confirm()
+
+    def _obey(self, key: str) -> None:
+        """Do what a key means while no question is open."""
+        match key:
+            case "c" | "e" | "l":
+                self._state = replace(self._state, view=_VIEWS[key], message="")
+            case "r":
+                self._state = replace(self._state, retries=not self._state.retries)
+            case "x":
+                self._ask_to_cancel()
+
+    def _ask_to_cancel(self) -> None:
+        """Ask the person whether the run must be cancelled."""
+        question = "cancel the run? finished calls are kept: y to cancel, n to go back"
+        self._confirm = self._cancel
+        self._state = replace(self._state, message=question)
+
+    def _cancel(self) -> None:
+        """Ask the process of the run to stop it."""
+        message = "the run is being cancelled"
+        try:
+            self._saver.cancel(self._thread)
+        except StoreError as error:
+            message = str(error)
+        self._state = replace(self._state, message=message)
+
+    def _recent_output(self, most: int) -> list[str]:
+        """Return the last lines that calls have printed, if they are shown."""
+        now = time.monotonic()
+        if self._state.view == "logs" and now >= self._output_due:
+            self._output_due = now + _OUTPUT_PERIOD
+            self._output = list(_output_lines(self._saver, self._thread))[-most:]
+        return self._output
+
+    def _print_summary(self, snapshot: RunSnapshot) -> None:
+        """Print how the run stands, what its calls did, and the next step."""
+        text = snapshot.text
+        parts: list[str | StyledText] = [
+            StyledText(
+                f"{self._thread}: {text.sentence}", SITUATION_STYLES[text.situation]
+            )
+        ]
+        parts += [line.plain for line in count_lines(snapshot)]
+        if snapshot.errors:
+            parts += [line.plain for line in error_lines(snapshot)]
+        if text.command:
+            parts.append(f"{text.next_step}: {text.command_line(self._store)}")
+        console.print_result(None, *parts)
+
+    def _retry(self, snapshot: RunSnapshot) -> Code:
+        """Try again what failed, in a process of its own, and return its exit code."""
+        words = list(snapshot.text.command)
+        if self._store is not None:
+            words += ["--store", self._store]
+        command = [sys.executable, "-m", "flowpregel", *words]
+        return Code(subprocess.call(command))
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """Return a context manager that returns a function for pressed keys.
+
+    The function waits some seconds at most, and returns the keys. Ctrl-C still
+    interrupts the command.
+    """
+    if not sys.stdin.isatty():
+        yield _no_keys
+        return
+    descriptor = sys.stdin.fileno()
+    settings = termios.tcgetattr(descriptor)
+
+    def read_keys(timeout: float) -> str:
+        """Return the keys that are pressed within *timeout* seconds."""
+        ready, _, _ = select.select([descriptor], [], [], timeout)
+        if not ready:
+            return ""
+        data = os.read(descriptor, 64)
+        if not data:
+            # The terminal was closed, so the descriptor stays readable.
+            time.sleep(timeout)
+        # An arrow or a function key is an escape sequence, which is no key here.
+        return "" if data.startswith(b"\x1b") else data.decode(errors="ignore")
+
+    try:
+        tty.setcbreak(descriptor)
+        yield read_keys
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+
+
+def _no_keys(timeout: float) -> str:
+    """Wait for *timeout* seconds, and return no keys."""
+    time.sleep(timeout)
+    return ""
+
+
+def _output_lines(saver: DurableSaver, thread: str) -> Iterator[str]:
+    """Yield the lines that the calls of a run have printed, each after its call."""
+    outputs = output_of_last_run(saver, thread, wait=True)
+    for output in sorted(outputs, key=lambda output: output.began):
+        for line in output.text.splitlines():
+            yield f"[{output.name}] {line}"

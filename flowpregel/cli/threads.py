@@ -1,0 +1,356 @@
+"""The commands that show how runs stand: ls, show, watch.
+
+The status of a thread is read from its newest checkpoint, without importing a flow.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from flowpregel._core.records import Saved
+from flowpregel._inspection.preview import FULL, PreviewLimits, to_json
+from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.work import Status, status_of
+from flowpregel.cli import console, targets
+from flowpregel.cli.looking import full_option, limit_option
+from flowpregel.cli.rows import (
+    running_task_record,
+    step_number,
+    task_cells,
+    task_record,
+)
+from flowpregel.cli.wording import (
+    SITUATION_STYLES,
+    StyledText,
+    cut_in_middle,
+    duration_text,
+    relative_time,
+)
+
+if TYPE_CHECKING:
+    from flowpregel._inspection.reader import StoreReader
+    from flowpregel._inspection.situations import StatusText
+    from flowpregel._inspection.steps import StepRow
+    from flowpregel.checkpoint.durable import DurableSaver, ThreadInfo
+
+_MOST_DONE = 100
+"""The number of finished tasks in a table without ``--full``. They are the last."""
+_MOST_STEPS = 100
+"""The limit on the supersteps among which `ls` searches the beginning of a run."""
+_SHORTEST_ID = 12
+"""The number of characters that are left of an id on a very narrow terminal."""
+_THREAD_COLUMNS = (
+    "THREAD",
+    "STATUS",
+    "BEGAN",
+    "TOOK",
+    "FLOW",
+)
+_RESULT_COLUMN = "RESULT, ERROR OR QUESTION"
+_TASK_COLUMNS = (
+    "STEP",
+    "TASK",
+    "STATE",
+    "SECONDS",
+    "TRIES",
+    _RESULT_COLUMN,
+)
+
+
+@console.store_command("ls", console.INTERNALS)
+@click.option(
+    "--status",
+    type=click.Choice(get_args(Status)),
+    help="Show only threads with this status.",
+)
+def ls_command(status: str | None, store: str | None) -> None:
+    """List the threads of a store, the last changed first.
+
+    A thread is running; waiting (for an answer, a time or a signal, or at a
+    breakpoint); failed; stopped (tasks are due: resume it); or done. The list tells a
+    run that was stopped from one that was killed, and names what a run waits for. A
+    terminal cuts long texts; --json has them whole.
+    """
+    # The import is done here, so that ``--help`` stays fast.
+    from flowpregel._inspection.reader import StoreReader  # noqa: PLC0415
+
+    now = time.time_ns()
+    records: list[dict[str, Any]] = []
+    rows: list[Sequence[Any]] = []
+    with (
+        targets.open_to_read(store) as saver,
+        closing(StoreReader(saver)) as reader,
+    ):
+        threads = sorted(
+            saver.threads(),
+            key=lambda thread: thread.updated,
+            reverse=True,
+        )
+        for thread in threads:
+            if status is not None and thread.status != status:
+                continue
+            text = reader.status(thread.thread_id, counting="no")
+            # The text is missing if the thread was deleted in between.
+            if text is not None:
+                record = _thread_record(thread, text)
+                records.append(record)
+                rows.append(_thread_cells(thread, text, _took(thread, reader, now)))
+    table = console.make_table(_THREAD_COLUMNS, rows, flexible=("STATUS", "FLOW"))
+    console.print_result(records, table)
+
+
+def _thread_record(thread: ThreadInfo, text: StatusText) -> dict[str, Any]:
+    """Return the record of a thread for JSON."""
+    return {
+        "thread_id": thread.thread_id,
+        "status": thread.status,
+        "step": step_number(thread.step),
+        "created": console.utc_text(thread.created),
+        "updated": console.utc_text(thread.updated),
+        "flow": to_json(thread.metadata.get(FLOW)) or None,
+        "situation": text.situation,
+        "short": text.short,
+    }
+
+
+def _thread_cells(
+    thread: ThreadInfo,
+    text: StatusText,
+    times: tuple[str, str],
+) -> Sequence[Any]:
+    """Return the cells of a thread's row.
+
+    Args:
+        thread: The thread.
+        text: The status of the thread in words.
+        times: The beginning and the duration of the thread's last run.
+    """
+    thread_id = thread.thread_id
+    if sys.stdout.isatty():
+        columns = get_terminal_size().columns
+        thread_id = cut_in_middle(thread_id, max(_SHORTEST_ID, columns * 3 // 10))
+    return (
+        thread_id,
+        StyledText(text.short, SITUATION_STYLES[text.situation]),
+        *times,
+        to_json(thread.metadata.get(FLOW)) or None,
+    )
+
+
+def _took(thread: ThreadInfo, reader: StoreReader, now: int) -> tuple[str, str]:
+    """Return the beginning and the duration of a thread's last run, as texts.
+
+    The duration is empty if the run has neither finished nor is running, because its
+    end is not recorded.
+    """
+    began = _began_at(reader.steps(thread.thread_id, _MOST_STEPS))
+    if began is None:
+        return "", ""
+    ended: Mapping[str, int] = {"running": now, "done": thread.updated}
+    end = ended.get(thread.status)
+    took = "" if end is None else duration_text((end - began) / 1e9)
+    return relative_time(began, now), took
+
+
+def _began_at(steps: Iterable[StepRow]) -> int | None:
+    """Return the wall-clock nanoseconds at which a thread's last run began.
+
+    None is returned if none of *steps*, which begin with the newest, is the input of a
+    run.
+    """
+    for step in steps:
+        if step.source == "input":
+            return step.at
+    return None
+
+
+# ---------------------------------------------------------------- one run
+
+
+@console.thread_command("show", console.INTERNALS)
+@click.option(
+    "--flow",
+    metavar="MODULE:FLOW",
+    help="Also import the flow, to show what comes next.",
+)
+@limit_option
+@full_option
+def show_command(
+    thread: str,
+    flow: str | None,
+    limit: int,
+    limits: PreviewLimits,
+    store: str | None,
+) -> None:
+    """Show how a thread stands, and what its last run did.
+
+    A sentence describes the status, with the command for the next step. The tasks are
+    listed by superstep: how they ended, how long they ran, how often they were tried,
+    and their result, error or question; then the tasks that run now.
+    """
+    # The import is done here, so that ``--help`` stays fast.
+    from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
+
+    names: dict[str, str] = {}
+    with targets.open_to_read(store, flow=flow is not None) as saver:
+        saved = targets.newest_checkpoint(saver, thread)
+        owner = saver.owner(thread)
+        facts = _thread_facts(saved, running=owner is not None)
+        live = None
+        if owner is not None:
+            live = _live_activity(saver, thread)
+            facts["run by"] = str(owner)
+            facts["waiting for their turn"] = _waiting_calls(live)
+        if flow is not None:
+            app = targets.load_flow(flow).copy({"checkpointer": saver})
+            state = app.get_state(thread_id=thread)
+            names = {task.id: task.name for task in state.tasks}
+            facts["next"] = list(state.next)
+        work = work_of_last_run(saver, thread, limit)
+        text = _status_text(saver, thread, live)
+    tasks = [task_record(task, names, limits) for task in work]
+    recorded_ids = {task.id for task in work}
+    running = _running_tasks(live, saved)
+    tasks += [task for task in running if task["id"] not in recorded_ids]
+    parts = [
+        *_status_parts(text, store),
+        *_fact_parts(facts, saved),
+        *_task_parts(tasks, limits),
+    ]
+    record = {**facts, **text.to_json(store), "tasks": tasks}
+    console.print_result(record, *parts)
+
+
+def _live_activity(saver: DurableSaver, thread: str) -> Mapping[str, Any] | None:
+    """Return the current activity of a run, or None if its process does not answer."""
+    from flowpregel.cli.watching import live_activity  # noqa: PLC0415
+
+    return live_activity(saver, thread)
+
+
+def _status_text(
+    saver: DurableSaver,
+    thread: str,
+    live: Mapping[str, Any] | None,
+) -> StatusText:
+    """Return the status of a thread in words.
+
+    Args:
+        saver: The open store.
+        thread: The id of the thread.
+        live: The current activity of the run, or None.
+    """
+    from flowpregel._inspection.reader import StoreReader  # noqa: PLC0415
+
+    with closing(StoreReader(saver)) as reader:
+        text = reader.status(thread, live)
+    if text is None:
+        raise targets.unknown_thread(saver, thread)
+    return text
+
+
+def _status_parts(text: StatusText, store: str | None) -> list[Any]:
+    """Return the status of a run in words, and the next step, for a terminal."""
+    parts: list[Any] = [StyledText(text.sentence, SITUATION_STYLES[text.situation])]
+    if text.command:
+        parts.append(f"{text.next_step}: {text.command_line(store)}")
+    parts.append("")
+    return parts
+
+
+def _fact_parts(facts: Mapping[str, Any], saved: Saved) -> list[Any]:
+    """Return the facts about a thread for a terminal, with relative times."""
+    age = relative_time(saved.checkpoint.at, time.time_ns())
+    return [console.aligned({**facts, "at": f"{facts['at']} ({age})"})]
+
+
+def _task_parts(
+    tasks: Sequence[Mapping[str, Any]],
+    limits: PreviewLimits,
+) -> list[Any]:
+    """Return the table of a run's tasks for a terminal.
+
+    Without ``--full``, only the last of the finished tasks are in the table.
+    """
+    # With --full, long values are wrapped and not cut.
+    hidden: set[str] = set()
+    flexible: Sequence[str] = ()
+    if limits is not FULL:
+        hidden = _early_done_ids(tasks)
+        flexible = ("TASK", _RESULT_COLUMN)
+    rows = [task_cells(task, limits) for task in tasks if task["id"] not in hidden]
+    parts: list[Any] = []
+    if rows:
+        parts.append("")
+        parts.append(console.make_table(_TASK_COLUMNS, rows, flexible=flexible))
+    if hidden:
+        parts.append(f"{len(hidden):,} earlier tasks are done; --full shows them")
+    return parts
+
+
+def _thread_facts(saved: Saved, *, running: bool) -> dict[str, Any]:
+    """Return the facts about a thread that are in its newest checkpoint."""
+    checkpoint = saved.checkpoint
+    metadata = dict(checkpoint.metadata)
+    metadata.pop("input_digest", None)
+    return {
+        "thread_id": saved.address.thread_id,
+        "status": status_of(saved, running=running),
+        "checkpoint": checkpoint.id,
+        "step": step_number(checkpoint.step),
+        "at": console.utc_text(checkpoint.at),
+        "metadata": to_json(metadata),
+    }
+
+
+def _waiting_calls(live: Mapping[str, Any] | None) -> Any:
+    """Return the number of a run's waiting calls, by the name of the task, or None."""
+    if live is None:
+        return None
+    return to_json(live["waiting"]) or None
+
+
+def _running_tasks(
+    live: Mapping[str, Any] | None,
+    saved: Saved,
+) -> list[dict[str, Any]]:
+    """Return the records of the tasks that run now."""
+    if live is None:
+        return []
+    step = saved.checkpoint.step + 1
+    return [running_task_record(task, step) for task in live["running"]]
+
+
+def _early_done_ids(tasks: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the ids of the finished tasks that a table leaves out."""
+    ids = [task["id"] for task in tasks if task["state"] == "done"]
+    return set(ids[:-_MOST_DONE])
+
+
+@console.store_command("watch")
+@click.argument(
+    "thread",
+    metavar="[ID]",
+    required=False,
+)
+def watch_command(
+    thread: str | None,
+    store: str | None,
+) -> console.Code:
+    """Watch a run in any process.
+
+    Without ID it is the run that changed last. Failures come first, then how many tasks
+    are done and to do, how fast, the time that is left, and what runs now. The command
+    ends when the run ends, with an exit code for the status.
+    """
+    from flowpregel.cli.watching import watch_run  # noqa: PLC0415 - keeps --help fast
+
+    with targets.open_to_read(store) as saver:
+        return watch_run(saver, thread, store)

@@ -1,0 +1,223 @@
+"""How a run stands, as a sentence with the command for the next step: show and ls."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from flowpregel import entrypoint, task
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.cli.app import app
+from flowpregel.cli.console import Code
+from flowpregel.graph import START, StateGraph
+from tests.runs.cli_flows import FLOWS, State, add, allow, shares, steps
+from tests.runs.cli_jobs import COMMAND, half_way, let_go
+from tests.runs.screens import on_terminal, plain
+from tests.runs.watched import job, reading, until
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """Run the command on the test's store."""
+    store = str(tmp_path / "store")
+    return lambda *words: CliRunner().invoke(app, [*words, "--store", store])
+
+
+def begin(cli: Cli, flow: str, thread: str, flow_input: Any) -> None:
+    """Run a flow until it ends, or stops where it would wait for an answer."""
+    words = ["run", f"{FLOWS}:{flow}", "--id", thread, "--quiet"]
+    cli(*words, "--input", json.dumps(flow_input))
+
+
+def lines_of(cli: Cli, thread: str) -> list[str]:
+    """Return what `show` prints first: the sentence, and the next step."""
+    lines: list[str] = cli("show", thread).stdout.splitlines()
+    return lines[:2]
+
+
+def run_next(cli: Cli, thread: str, **words: str) -> Any:
+    """Run the command that `show` names as the next step, with *words* replaced."""
+    command = json.loads(cli("show", thread, "--json").stdout)["command"]
+    arguments = shlex.split(command)[1:]
+    arguments = [words.get(argument, argument) for argument in arguments]
+    return CliRunner().invoke(app, arguments)
+
+
+def test_a_run_that_asks_is_answered_by_the_command_that_is_shown(cli: Cli) -> None:
+    """Of two questions the first, by its id."""
+    begin(cli, "allow", "asks", ["ann", "bob"])
+    sentence, step = lines_of(cli, "asks")
+
+    assert re.fullmatch(
+        r'Waits for an answer to \{"allow": "\w+"\}, and to 1 more question\.', sentence
+    )
+    assert step.startswith("answer: flowpregel answer asks VALUE --id ")
+    assert Code.WAITING == run_next(cli, "asks", VALUE="yes").exit_code
+    assert "1 more" not in lines_of(cli, "asks")[0]
+    assert Code.OK == run_next(cli, "asks", VALUE="yes").exit_code
+    assert ["Done.", ""] == lines_of(cli, "asks")
+
+
+def test_a_failed_run_names_the_call_and_its_error(cli: Cli) -> None:
+    begin(cli, "shares", "fails", [1, 0])
+
+    sentence, step = lines_of(cli, "fails")
+
+    assert (
+        "Failed: divide(0): ZeroDivisionError: division by zero; 1 result is stored."
+        == sentence
+    )
+    assert step.startswith("try again what failed: flowpregel retry fails --store ")
+    assert Code.FAILED == run_next(cli, "fails").exit_code
+
+
+def test_failures_that_a_flow_caught_can_be_tried_again(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """Although the run is done."""
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        if n > 1:
+            raise ValueError(n)
+        return n
+
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(numbers: list[int]) -> int:
+            futures = work.map(numbers)
+            return sum(future.exception() is None for future in futures)
+
+        flow.invoke([1, 2, 3], thread_id="partly")
+
+    sentence, step = lines_of(cli, "partly")
+
+    assert "Done, but 2 calls failed." == sentence
+    assert step.startswith("try the 2 again: flowpregel retry partly --failed ")
+
+
+def test_a_graph_that_used_up_its_supersteps_is_not_called_an_error_of_a_call(
+    cli: Cli, tmp_path: Path
+) -> None:
+    with LMDBSaver(tmp_path / "store") as saver:
+        graph = StateGraph(State).add_node("add", add).add_edge(START, "add")
+        graph.add_edge("add", "add")
+        endless = graph.compile(checkpointer=saver, executor="inline")
+        with pytest.raises(RecursionError):
+            endless.invoke({"n": 1}, {"recursion_limit": 3}, thread_id="endless")
+
+    assert lines_of(cli, "endless")[0].startswith("Failed: the run has used up its ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (signal.SIGKILL, r"Killed: process \d+ on \S+ ended unexpectedly; 2 results"),
+        (signal.SIGINT, r"Stopped by Ctrl-C, cancel or a time limit; 2 results"),
+    ],
+    ids=["killed", "interrupted"],
+)
+def test_a_run_that_was_killed_is_told_from_one_that_was_stopped(
+    cli: Cli, tmp_path: Path, number: int, expected: str
+) -> None:
+    """Both are stopped, and what had finished is stored."""
+    with half_way(tmp_path, "--durability", "sync") as process:
+        with LMDBSaver(tmp_path / "store") as saver, reading(saver) as reader:
+            until(lambda: [each.state for each in rows(reader)].count("done") == 2)
+        process.send_signal(number)
+        process.wait()
+    let_go(tmp_path / "go")
+
+    (listed,) = json.loads(cli("ls", "--json").stdout)
+    sentence, step = lines_of(cli, "job")
+
+    assert re.match(expected, sentence), sentence
+    assert step.startswith("resume it: flowpregel resume job --store ")
+    assert "stopped" == listed["status"]
+    assert listed["short"] in cli("ls").stdout
+
+
+def rows(reader: Any) -> list[Any]:
+    """Return the rows of all calls of the job."""
+    return [row for row in reader.calls("job").rows if row.text]
+
+
+@pytest.mark.slow
+def test_a_run_in_progress_is_counted(cli: Cli, tmp_path: Path) -> None:
+    """By what its process publishes."""
+    with job(tmp_path):
+        until(lambda: (tmp_path / "go.begun").exists())
+        sentence, step = lines_of(cli, "job")
+
+    assert re.fullmatch(
+        r"Running in process \d+ on \S+: 2 calls run now, 1 more wait for a worker\.",
+        sentence,
+    )
+    assert step.startswith("watch it: flowpregel watch job --store ")
+
+
+def test_a_list_tells_runs_apart_in_a_line_each(cli: Cli, tmp_path: Path) -> None:
+    with LMDBSaver(tmp_path / "store") as saver:
+        steps.copy({"checkpointer": saver}).invoke({"n": 1}, thread_id="finished")
+        allow.copy({"checkpointer": saver}).invoke(["ann"], thread_id="asks")
+        with pytest.raises(ZeroDivisionError):
+            shares.copy({"checkpointer": saver}).invoke([1, 0], thread_id="fails")
+
+    title, *lines = cli("ls").stdout.splitlines()
+    found = dict(re.split(r" {2,}", line)[:2] for line in lines)
+
+    assert ["THREAD", "STATUS", "BEGAN", "TOOK", "FLOW"] == title.split()
+    assert {
+        "finished": "done",
+        "asks": 'asks {"allow": "ann"}',
+        "fails": "failed: divide(0): ZeroDivisionError: division by zero",
+    } == found
+
+
+def test_the_list_fits_on_a_terminal(cli: Cli, tmp_path: Path) -> None:
+    """A line each, in 80 columns, with the ends of long ids, in colour."""
+    thread = f"nightly-{'x' * 60}-2026-11-28"
+    with LMDBSaver(tmp_path / "store") as saver, pytest.raises(ZeroDivisionError):
+        shares.copy({"checkpointer": saver}).invoke([1, 0], thread_id=thread)
+    command = [*COMMAND, "ls", "--store", str(tmp_path / "store")]
+
+    with on_terminal(command, tmp_path, columns=80) as terminal:
+        assert 0 == terminal.wait()
+    with on_terminal(command, tmp_path, columns=80, NO_COLOR="1") as colourless:
+        assert 0 == colourless.wait()
+
+    title, line = plain(terminal.written).splitlines()
+    assert len(line) <= 80
+    assert re.match(r"nightly-x+…x*-2026-11-28  failed: div", line)
+    assert title.startswith("THREAD")
+    assert "\x1b[31mfailed" in terminal.written
+    assert "\x1b[31m" not in colourless.written
+    assert thread in cli("ls").stdout
+
+
+def test_programs_get_the_sentence_beside_the_facts(cli: Cli) -> None:
+    """The number of the superstep stays what it was."""
+    begin(cli, "steps", "r", {"n": 1})
+    (listed,) = json.loads(cli("ls", "--json").stdout)
+    shown = json.loads(cli("show", "r", "--json").stdout)
+
+    assert (2, "done", "done") == (shown["step"], shown["status"], shown["situation"])
+    assert ("Done.", "", "") == (
+        shown["sentence"],
+        shown["next_step"],
+        shown["command"],
+    )
+    assert (2, "done", "done") == (listed["step"], listed["status"], listed["short"])
+    assert {"thread_id", "created", "updated", "flow"} < listed.keys()
