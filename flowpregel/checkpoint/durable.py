@@ -104,7 +104,24 @@ class DurableSaver(RecordSaver):
         """
 
     def load_channels(self, address: Address) -> Saved | None:
-        """Return the checkpoint at *address* as `load` does, without task writes."""
+        """Return the checkpoint at *address* as `load` does, without task writes.
+
+        Args:
+            address: The thread, the namespace and, optionally, the checkpoint.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     saver.load_channels(Address("1")).checkpoint.values["__end__"]
+            8
+            8
+        """
         copied = self._read(partial(self._reader.find, address=address, tasks=False))
         return None if copied is None else self._reader.decoded(copied)
 
@@ -113,6 +130,22 @@ class DurableSaver(RecordSaver):
         the user's classes, or None if there is no such thread.
 
         This helps to find the program that must be imported to decode the rest.
+
+        Args:
+            thread_id: The id of the thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     saver.glance("1").saved.checkpoint.metadata["flow"]
+            8
+            '...:double'
         """
         return self._reader.glance(Address(thread_name(thread_id)))
 
@@ -120,6 +153,10 @@ class DurableSaver(RecordSaver):
 
     def owner(self, thread_id: str, namespace: str = "") -> LockHolder | None:
         """Return the process whose run holds a thread, or None if no run holds it.
+
+        Args:
+            thread_id: The id of the thread.
+            namespace: The namespace of a nested run, or an empty text.
 
         Example:
             >>> from os import getpid
@@ -138,6 +175,10 @@ class DurableSaver(RecordSaver):
         The run checks for such requests five times a second. It stops its tasks in
         worker processes and keeps the results of finished tasks, and its ``invoke``
         raises `TaskCancelled`. A later ``invoke(None)`` resumes the run.
+
+        Args:
+            thread_id: The id of the thread.
+            namespace: The namespace of a nested run, or an empty text.
 
         Returns:
             The process of the run, or None if no run holds the thread.
@@ -162,6 +203,26 @@ class DurableSaver(RecordSaver):
 
         Raises:
             ValueEncodingError: An argument cannot be decoded.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint, task
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> @task(executor="inline")
+            ... def invert(number: float) -> float:
+            ...     return 1 / number
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def study(number: float) -> float:
+            ...         return invert(number).result()
+            ...     try:
+            ...         study.run(0, id="1")
+            ...     except ZeroDivisionError:
+            ...         saved = saver.load(Address("1"))
+            ...         for task_id, _, attempt in saved.ran:
+            ...             if attempt.call == "invert(0)":
+            ...                 print(saver.kept_arguments(saved.address, task_id).args)
+            (0,)
         """
         data = self._read(
             partial(
@@ -192,6 +253,28 @@ class DurableSaver(RecordSaver):
         Raises:
             ThreadBusyError: A run holds the thread.
             ConfigurationError: There is no such checkpoint.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint, task
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> @task(executor="inline")
+            ... def roll(sides: int) -> int:
+            ...     print("rolling")
+            ...     return sides
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def game(sides: int) -> int:
+            ...         return roll(sides).result()
+            ...     game.run(6, id="1")
+            ...     first = [*saver.history(Address("1"))][-1]
+            ...     tasks = {attempt.name: task_id for task_id, _, attempt in first.ran}
+            ...     saver.redo(first.address, [tasks["roll"]])
+            ...     game.run(6, id="1")
+            rolling
+            6
+            rolling
+            6
         """
         with self.lease(address.thread_id, address.namespace):
             self._make_room(lambda t: undo_calls(self._tables, t, address, calls))
@@ -260,6 +343,9 @@ class DurableSaver(RecordSaver):
 
     def thread(self, thread_id: str) -> ThreadInfo | None:
         """Return the facts about one thread, or None if there is no such thread.
+
+        Args:
+            thread_id: The id of the thread.
 
         Example:
             >>> from tempfile import TemporaryDirectory

@@ -166,6 +166,30 @@ class LangGraphMethods:
 
         Only the values of the channels in *new_versions* are stored.
 
+        Args:
+            config: The config of the thread, with the ``checkpoint_id`` of the parent
+                if there is one.
+            checkpoint: The checkpoint.
+            metadata: The metadata, with ``source`` and ``step``.
+            new_versions: The versions of the channels whose values are stored.
+
+        Example:
+            >>> from flowpregel import InMemorySaver
+            >>> saver = InMemorySaver()
+            >>> checkpoint = {
+            ...     "v": 4,
+            ...     "id": "1f1e0000-0000-6000-8000-000000000001",
+            ...     "ts": "2026-11-28T12:00:00+00:00",
+            ...     "channel_values": {"names": ["ada"]},
+            ...     "channel_versions": {"names": 1},
+            ...     "versions_seen": {},
+            ... }
+            >>> config = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
+            >>> metadata = {"source": "input", "step": -1}
+            >>> stored = saver.put(config, checkpoint, metadata, {"names": 1})
+            >>> saver.get(stored)["channel_values"]
+            {'names': ['ada']}
+
         Returns:
             The config that names the new checkpoint.
         """
@@ -200,6 +224,12 @@ class LangGraphMethods:
         position is ignored. Writes to the channels of `WRITES_IDX_MAP` have fixed
         positions, and replace the older write.
 
+        Args:
+            config: The config of the checkpoint.
+            writes: The name of the channel and the value of each write.
+            task_id: The id of the task.
+            task_path: The path of the task, by which the writes of tasks are ordered.
+
         Raises:
             ConfigurationError: *config* names no checkpoint.
         """
@@ -217,6 +247,10 @@ class LangGraphMethods:
         """Return a version after *current* that no other branch has.
 
         If *current* is None, return the first version.
+
+        Args:
+            current: The version of the channel, or None if it has no version.
+            channel: Not used; LangGraph's programs pass None.
 
         Example:
             >>> from flowpregel import InMemorySaver
@@ -250,7 +284,12 @@ class LangGraphMethods:
     async def alist(
         self, config: Any, **options: Any
     ) -> AsyncIterator[CheckpointTuple]:
-        """Yield the same checkpoints as `list`, without blocking the event loop."""
+        """Yield the same checkpoints as `list`, without blocking the event loop.
+
+        Args:
+            config: The config of a thread, or None, as `list` takes it.
+            options: The keyword arguments of `list`.
+        """
         for saved in await self._off_loop(self._all_listed, config, **options):
             yield saved
 
@@ -483,7 +522,29 @@ def checkpoint_of(
     values: Mapping[str, Any],
     changed: tuple[str, ...] = (),
 ) -> Checkpoint:
-    """Return LangGraph's checkpoint dict as a `Checkpoint` with these *values*."""
+    """Return LangGraph's checkpoint dict as a `Checkpoint` with these *values*.
+
+    Args:
+        checkpoint: The dict.
+        metadata: LangGraph's metadata of the checkpoint.
+        parent_id: The id of the parent checkpoint, or None.
+        values: The values of the channels.
+        changed: The channels whose version has changed since the parent.
+
+    Example:
+        >>> checkpoint = {
+        ...     "v": 4,
+        ...     "id": "1f1e0000-0000-6000-8000-000000000001",
+        ...     "ts": "2026-11-28T12:00:00+00:00",
+        ...     "channel_versions": {"names": 1},
+        ... }
+        >>> metadata = {"source": "input", "step": -1}
+        >>> record = checkpoint_of(
+        ...     checkpoint, metadata, parent_id=None, values={"names": ["ada"]}
+        ... )
+        >>> record.step, record.values
+        (-1, {'names': ['ada']})
+    """
     rest = {
         key: value for key, value in metadata.items() if key not in ("source", "step")
     }

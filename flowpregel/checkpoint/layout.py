@@ -297,6 +297,17 @@ class Tables:
 
     Args:
         store: The store.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+        >>> from flowpregel.storage import PythonCodec
+        >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+        ...     store, _ = saver.opened_to_look(PythonCodec())
+        ...     tables = Tables(store)
+        ...     tables.read(lambda transaction: tables.namespaces(transaction, "1"))
+        ...     store.close()
+        []
     """
 
     def __init__(self, store: Store) -> None:

@@ -118,6 +118,20 @@ class LeaseFiles:
         table: The table that seals the states of runs, as it seals the store's records.
         lock_timeout: Seconds that a takeover waits for another process that is
             unlinking the file of a lease.
+
+    Example:
+        >>> from os import getpid
+        >>> from tempfile import TemporaryDirectory
+        >>> from flowpregel.checkpoint.base import Address
+        >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+        >>> from flowpregel.storage import PythonCodec
+        >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+        ...     store, _ = saver.opened_to_look(PythonCodec())
+        ...     leases = LeaseFiles(folder, store.table(b"live"))
+        ...     with leases.hold(Address("1"), "raise", lambda address, fence: fence):
+        ...         saver.owner("1").pid == getpid()
+        ...     store.close()
+        True
     """
 
     def __init__(self, path: str, table: Table, lock_timeout: float = 30.0) -> None:

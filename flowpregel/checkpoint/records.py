@@ -312,6 +312,19 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
     """Return *batch* with each value encoded. An object that occurs twice is encoded
     once.
 
+    Args:
+        batch: The batch.
+        encode: A function that returns the encoded form of a value. Its second
+            argument is the label of the value, for error messages.
+
+    Example:
+        >>> from flowpregel.checkpoint.base import Address, Batch, TaskWrites
+        >>> writes = TaskWrites("checkpoint-1", "task-1", "", (("names", ["ada"]),))
+        >>> batch = Batch(Address("1"), (writes,))
+        >>> encoded = encode_batch(batch, lambda value, label: repr(value))
+        >>> encoded.writes[0].writes
+        (('names', "['ada']"),)
+
     Raises:
         ValueEncodingError: A value cannot be encoded.
     """

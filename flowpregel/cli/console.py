@@ -160,7 +160,20 @@ AS_JSON = _flag(
 
 
 def has_flag(name: str) -> bool:
-    """Return whether a flag, such as ``--trust``, is on the command line."""
+    """Return whether a flag, such as ``--trust``, is on the command line.
+
+    Args:
+        name: The name of the flag.
+
+    Example:
+        >>> import click
+        >>> from flowpregel.cli.base import TRUST_OPTION
+        >>> def greet() -> None:
+        ...     print(has_flag("--trust"))
+        >>> command = click.Command("greet", callback=greet, params=[TRUST_OPTION])
+        >>> command(["--trust"], standalone_mode=False)
+        True
+    """
     context = click.get_current_context(silent=True)
     if context is None:
         return False
@@ -174,6 +187,17 @@ CommandMaker = Callable[[Callable[..., Any]], click.Command]
 def store_command(name: str, *options: click.Option) -> CommandMaker:
     """Return a decorator for commands with ``--store``, ``--trust``, ``--json`` and
     *options*.
+
+    Args:
+        name: The name of the command.
+        options: Further options of the command.
+
+    Example:
+        >>> @store_command("size")
+        ... def size(store: str | None) -> None:
+        ...     print(f"The store is {store}.")
+        >>> size(["--store", "runs.lmdb"], standalone_mode=False)
+        The store is runs.lmdb.
     """
 
     def make(function: Callable[..., Any]) -> click.Command:
@@ -188,6 +212,17 @@ def store_command(name: str, *options: click.Option) -> CommandMaker:
 def thread_command(name: str, *options: click.Option) -> CommandMaker:
     """Return a decorator as `store_command` does, for commands whose first argument is
     a thread.
+
+    Args:
+        name: The name of the command.
+        options: Further options of the command.
+
+    Example:
+        >>> @thread_command("steps")
+        ... def steps(thread: str, store: str | None) -> None:
+        ...     print(f"The thread {thread} is in {store}.")
+        >>> steps(["study-1", "--store", "runs.lmdb"], standalone_mode=False)
+        The thread study-1 is in runs.lmdb.
     """
 
     def make(function: Callable[..., Any]) -> click.Command:
@@ -210,7 +245,14 @@ def print_json(value: Any) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print a line to stderr."""
+    """Print a line to stderr.
+
+    Args:
+        text: The text of the line.
+
+    Example:
+        >>> print_note("2 threads were skipped")  # to stderr
+    """
     click.echo(printable(text), err=True)
 
 
@@ -220,6 +262,10 @@ def print_result(value: Any, *parts: str | StyledText | Table) -> None:
     Args:
         value: The result for programs, which is printed if ``--json`` was passed.
         parts: The texts and tables that are printed otherwise.
+
+    Example:
+        >>> print_result({"threads": 2}, "2 threads")
+        2 threads
     """
     if has_flag("--json"):
         print_json(value)

@@ -235,6 +235,15 @@ def open_to_read(
     Raises:
         ConfigurationError: *path* is None or empty.
         StoreError: There is no store, or it cannot be opened.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+        >>> with TemporaryDirectory() as folder:
+        ...     LMDBSaver(folder).close()  # creates the store
+        ...     with open_to_read(folder) as saver:
+        ...         [*saver.threads()]
+        []
     """
     codec = None if flow else InertCodec()
     return open_saver(existing_store(path), readonly=True, codec=codec)

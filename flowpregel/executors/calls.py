@@ -214,7 +214,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             raise
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what the call raised, or None."""
+        """Return what the call raised, or None.
+
+        Args:
+            timeout: The number of seconds to wait, or None for no limit.
+        """
         self._look(".exception()", timeout)
         return super().exception(timeout)
 
@@ -233,7 +237,23 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return True
 
     def value(self, timeout: float | None = None) -> ResultT:
-        """Return the result, or raise the call's error, without setting `looked_at`."""
+        """Return the result, or raise the call's error, without setting `looked_at`.
+
+        Args:
+            timeout: The number of seconds to wait, or None for no limit.
+
+        Example:
+            >>> from flowpregel import entrypoint, task
+            >>> @task(executor="inline")
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> @entrypoint()
+            ... def twice(number: int) -> tuple[int, bool]:
+            ...     future = double(number)
+            ...     return future.value(), future.looked_at
+            >>> twice.invoke(4)
+            (8, False)
+        """
         try:
             return super().result(timeout)
         except Exception as error:
@@ -250,11 +270,28 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
         Args:
             is_call: True to add the future to the body's open calls.
+
+        Example:
+            >>> from flowpregel.func import TaskFuture
+            >>> TaskFuture().sibling().done()
+            False
         """
         return type(self)(self._turn, self._open_calls if is_call else None)
 
     def settle(self, outcome: Outcome) -> None:
-        """Settle the future with the *outcome* of the call."""
+        """Settle the future with the *outcome* of the call.
+
+        Args:
+            outcome: The outcome, which the run gets from the executor.
+
+        Example:
+            >>> from flowpregel._core.records import Raised
+            >>> from flowpregel.func import TaskFuture
+            >>> future = TaskFuture()
+            >>> future.settle(Raised(ValueError("no data")))
+            >>> future.exception()
+            ValueError('no data')
+        """
         try:
             match outcome:
                 case records.Returned(writes):

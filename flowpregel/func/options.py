@@ -141,7 +141,16 @@ class TaskOptions:
         return self.cache_policy or (CachePolicy() if self.cache else None)
 
     def node(self, **other_fields: Any) -> Node:
-        """Return the node of a task that has these options and *other_fields*."""
+        """Return the node of a task that has these options and *other_fields*.
+
+        Args:
+            other_fields: The other fields of the node, such as ``name``.
+
+        Example:
+            >>> node = TaskOptions(memory="2GB").node(name="double")
+            >>> node.name, node.resources.memory
+            ('double', 2000000000)
+        """
         return Node(
             retry=policies_of(self.retry_policy),
             cache=self.shares,

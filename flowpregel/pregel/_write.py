@@ -56,6 +56,14 @@ class ChannelWrite:
     Args:
         writes: The entries, applied to the same output in this order. A `Send` requests
             a task.
+
+    Example:
+        >>> from flowpregel.pregel import ChannelWriteEntry
+        >>> write = ChannelWrite(
+        ...     [ChannelWriteEntry("text"), ChannelWriteEntry("length", mapper=len)]
+        ... )
+        >>> write("abc")
+        [('text', 'abc'), ('length', 3)]
     """
 
     __slots__ = ("writes",)

@@ -214,6 +214,12 @@ class PregelNode:
 
         Raises:
             ConfigurationError: A step cannot be called.
+
+        Example:
+            >>> from flowpregel.pregel import NodeBuilder
+            >>> node = NodeBuilder().subscribe_only("a").do(str.upper).build()
+            >>> node.compile("upper").triggers
+            ('a',)
         """
         is_nested = not self.then and is_graph(self.bound)
         steps = () if is_nested else tuple(map(call_target_of, self.steps))
@@ -251,6 +257,16 @@ class PregelNode:
         """Return the namespace of the node's shared results under *name*.
 
         It depends on the callables and the written channels.
+
+        Args:
+            name: The name of the node.
+
+        Example:
+            >>> from flowpregel.pregel import NodeBuilder
+            >>> upper = NodeBuilder().subscribe_only("a").do(str.upper).build()
+            >>> lower = NodeBuilder().subscribe_only("a").do(str.lower).build()
+            >>> upper.shared_space("n").now() == lower.shared_space("n").now()
+            False
         """
         return SharedSpace(name, self.steps, ends=self.written)
 

@@ -240,7 +240,20 @@ class Pregel:
         return {**self.get_graph()._repr_mimebundle_(), "text/plain": repr(self)}
 
     def compose(self, definition: GraphDefinition) -> None:
-        """Set the definition of the graph, and rebuild the parts that depend on it."""
+        """Set the definition of the graph, and rebuild the parts that depend on it.
+
+        Args:
+            definition: The definition.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.compose(double.definition.changed(name="twice"))
+            >>> double.name
+            'twice'
+        """
         self.definition = definition
         self.threads = GraphThreads(definition)
         self.drawing = GraphDrawing(definition)
@@ -251,7 +264,21 @@ class Pregel:
         name: str,
         value: Any,
     ) -> None:
-        """Set an attribute of the definition; runs that have begun keep the old one."""
+        """Set an attribute of the definition; runs that have begun keep the old one.
+
+        Args:
+            name: The name of the attribute.
+            value: The new value.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.change("name", "twice")  # as `double.name = "twice"` does
+            >>> double.name
+            'twice'
+        """
         definition = self.definition.changed(**{name: value})
         self.compose(definition)
 
@@ -546,6 +573,22 @@ class Pregel:
     ) -> tuple[Steps, RunContext]:
         """Return the steps and the context of this graph's run as *task* of an outer
         graph; see `nested_runs`.
+
+        Args:
+            task: The task of the outer graph that runs this graph.
+            step: The superstep of the task.
+            outer: The context of the outer run.
+
+        Example:
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> @entrypoint()
+            ... def total(numbers: list[int]) -> int:
+            ...     return sum(double.invoke(number) for number in numbers)
+            >>> total.invoke([1, 2])  # each call of `double` is a nested run
+            6
         """
         return nested_run(
             self,

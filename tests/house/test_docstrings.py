@@ -22,6 +22,7 @@ from typing import Any, Protocol, is_typeddict
 import pytest
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.executors import ProcessExecutor
 from flowpregel.graph import StateGraph
 from tests.house.test_public_names import BUILT
 
@@ -170,9 +171,9 @@ FOR_PLUG_INS = (
     "flowpregel.testing.store_",
 )
 """The modules whose classes are parts of plug-ins and of their tests. The methods of
-such a class need no example: the library or pytest calls them, or a plug-in does in an
-order that only a whole plug-in shows. The pages *Write a store* and *Publish a plug-in*
-have whole ones, which run.
+such a class need no example, and neither do the methods that override them: the library
+or pytest calls them, or a plug-in does in an order that only a whole plug-in shows. The
+pages *Write a store* and *Publish a plug-in* have whole ones, which run.
 """
 
 
@@ -180,10 +181,12 @@ def is_shown_elsewhere(method: Any, owner: type) -> bool:
     """Return whether a method is used in the example of its class, or on a page about
     plug-ins, or in classes that implement it.
     """
+    name = method.__name__
+    bases = [base for base in owner.__mro__ if name in vars(base)]
     return (
-        method.__module__.startswith(FOR_PLUG_INS)
-        or is_implemented(method.__name__, owner)
-        or is_in_class_example(method.__name__, owner)
+        any(base.__module__.startswith(FOR_PLUG_INS) for base in bases)
+        or is_implemented(name, owner)
+        or is_in_class_example(name, owner)
     )
 
 
@@ -305,12 +308,16 @@ def test_docstrings_are_complete(check: str) -> None:
         (StateGraph, "add_sequence", False),
         (LMDBSaver, "load", True),
         (LMDBSaver, "prune", False),
+        (ProcessExecutor, "warn", True),
+        (ProcessExecutor, "submit", False),
     ],
 )
 def test_only_some_methods_need_no_example_of_their_own(
     owner: type, name: str, is_shown: bool
 ) -> None:
-    """A method in the example of its class, or one that an abstract class demands."""
+    """A method in the example of its class, one that an abstract class demands, or one
+    that overrides a method for plug-ins.
+    """
     assert is_shown is is_shown_elsewhere(getattr(owner, name), owner)
 
 

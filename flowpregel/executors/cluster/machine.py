@@ -143,6 +143,10 @@ class RemotePoolHost(ProcessExecutor):
 
     Args:
         size: The number of tasks that run at once.
+
+    Example:
+        >>> with RemotePoolHost(2) as host:  # on a machine, use `pool_host` instead
+        ...     host.forget("coordinator-1", [], b"").result()  # exits no contexts
     """
 
     pool_class: ClassVar[type[Pool]] = RelayWorkerPool
@@ -160,7 +164,11 @@ class RemotePoolHost(ProcessExecutor):
         self._pool.loop.call(self._end_gone_clients)
 
     def client(self, name: str) -> CoordinatorClient:
-        """Return the client of a coordinator. If there is none, create one."""
+        """Return the client of a coordinator. If there is none, create one.
+
+        Args:
+            name: The name of the coordinator.
+        """
         if name not in self._clients:
             self._clients[name] = CoordinatorClient(name, self._pool.loop)
         return self._clients[name]
@@ -252,7 +260,11 @@ class RemotePoolHost(ProcessExecutor):
     ) -> Future[Sequence[Any]]:
         """Execute a coordinator's commands, and return a future for frames.
 
-        *arguments* are the further arguments of `CoordinatorClient.poll`.
+        Args:
+            name: The name of the coordinator.
+            commands: The commands, each with a verb, the id of a batch, the number of a
+                task in the batch, and arguments.
+            arguments: The further arguments of `CoordinatorClient.poll`.
         """
         client = self.client(name)
         answer = Future[Sequence[Any]]()
@@ -266,7 +278,13 @@ class RemotePoolHost(ProcessExecutor):
         contexts: Sequence[bytes],
         body: bytes,
     ) -> Future[None]:
-        """Exit the contexts of a run in all workers. Return a future for the end."""
+        """Exit the contexts of a run in all workers. Return a future for the end.
+
+        Args:
+            name: The name of the coordinator.
+            contexts: The tokens of the contexts.
+            body: The message for the workers, as `leave_packed` takes it.
+        """
         return self._threads.submit(self.leave_packed, contexts, body)
 
     def _share(
@@ -373,6 +391,16 @@ def pool_host(size: int, coordinator: str) -> RemotePoolHost:
     """Return the pool of this process, with a client for *coordinator*.
 
     The first call starts the pool. It is closed when the last coordinator has ended.
+
+    Args:
+        size: The number of tasks that run at once.
+        coordinator: The name of the coordinator.
+
+    Example:
+        >>> host = pool_host(2, "coordinator-1")
+        >>> pool_host(2, "coordinator-2") is host
+        True
+        >>> host.close()
     """
     global _current
     with _lock:

@@ -58,6 +58,23 @@ class ClusterExecutor(PoolExecutor):
 
     Args:
         pool: The pool of all these machines.
+
+    Example:
+        >>> from flowpregel.executors.cluster import RemotePool, pool_host
+        >>> class ThisMachine(RemotePool):  # an engine would send this over the network
+        ...     def machines(self):
+        ...         return {"here": 2}
+        ...     def put_buffer(self, address, data):
+        ...         return bytes(data)
+        ...     def run_batch(self, address, packed, buffers):
+        ...         host = pool_host(2, self.name)
+        ...         return host.run(self.name, packed, list(buffers), *buffers.values())
+        ...     def call(self, address, method, *args):
+        ...         host = pool_host(2, self.name)
+        ...         return getattr(host, method)(self.name, *args)
+        >>> with ClusterExecutor(ThisMachine("this machine", timeout=60.0)) as executor:
+        ...     executor.submit(pow, 2, 10).result()
+        1024
     """
 
     capabilities: Capabilities = Capabilities(

@@ -98,6 +98,13 @@ def create_react_agent(  # noqa: PLR0913 - LangGraph's signature
 
     Raises:
         ConfigurationError: An option is invalid.
+
+    Example:
+        >>> from langchain_core.language_models import FakeListChatModel
+        >>> model = FakeListChatModel(responses=["Hello!"])
+        >>> agent = create_react_agent(model, tools=[])
+        >>> agent.invoke({"messages": [("user", "Hi.")]})["messages"][-1].content
+        'Hello!'
     """
     if version not in ("v1", "v2"):
         raise ConfigurationError(f"version={version!r}; use 'v1' or 'v2'")

@@ -91,6 +91,20 @@ class ForeignSaver(BaseCheckpointSaver):
     Args:
         saver: The saver to use, or one of ours whose class overrides methods that
             LangGraph's programs call; closing it is left to its owner.
+
+    Example:
+        >>> from flowpregel import InMemorySaver, entrypoint
+        >>> class PrintingSaver(InMemorySaver):
+        ...     def put(self, config, checkpoint, metadata, new_versions):
+        ...         print("step", metadata["step"])
+        ...         return super().put(config, checkpoint, metadata, new_versions)
+        >>> @entrypoint(checkpointer=ForeignSaver(PrintingSaver()))
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double.invoke(4, thread_id="1", durability="sync")
+        step -1
+        step 0
+        8
     """
 
     keeps_deltas: ClassVar[bool] = False

@@ -214,7 +214,19 @@ class PostgresSaver(DurableSaver):
         return self._leases.abandoned()
 
     def backup(self, path: str) -> None:
-        """Refuse: PostgreSQL has tools of its own for this."""
+        """Refuse: PostgreSQL has tools of its own for this.
+
+        Args:
+            path: Not used.
+
+        Raises:
+            ConfigurationError: In any case. The message names the tool.
+
+        Example:
+            >>> PostgresSaver("postgresql://me@db.example.org/runs").backup("copy")
+            Traceback (most recent call last):
+            flowpregel.errors.ConfigurationError: back up a store in PostgreSQL with ...
+        """
         raise ConfigurationError(
             "back up a store in PostgreSQL with pg_dump --schema=flowpregel"
         )
@@ -228,7 +240,20 @@ class PostgresSaver(DurableSaver):
     def change_keys(
         self, *, encryption_key: bytes | None, key: bytes | None = None
     ) -> None:
-        """Refuse, since no process on any machine may have the store open for this."""
+        """Refuse, since no process on any machine may have the store open for this.
+
+        Args:
+            encryption_key, key: Not used.
+
+        Raises:
+            ConfigurationError: In any case.
+
+        Example:
+            >>> saver = PostgresSaver("postgresql://me@db.example.org/runs")
+            >>> saver.change_keys(encryption_key=None)
+            Traceback (most recent call last):
+            flowpregel.errors.ConfigurationError: a store in PostgreSQL keeps ...
+        """
         raise ConfigurationError(
             "a store in PostgreSQL keeps the keys with which it was created"
         )

@@ -96,6 +96,15 @@ class SQLiteSaver(DurableSaver):
         Raises:
             StoreError: There is a file at *path*.
             StoreFullError: There is not enough space.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder:
+            ...     with SQLiteSaver(f"{folder}/runs.db") as saver:
+            ...         saver.backup(f"{folder}/copy.db")
+            ...     with SQLiteSaver(f"{folder}/copy.db", readonly=True) as copy:
+            ...         [*copy.threads()]
+            []
         """
         self._store.backup(files.path_in(path))
 
@@ -133,6 +142,13 @@ class SQLiteSaver(DurableSaver):
             StoreFullError: There is not enough space for a second file and the log.
             StoreError: The database also has tables of another program; or the old
                 records could not be overwritten, in which case the message says so.
+
+        Example:
+            >>> import os
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder:
+            ...     saver = SQLiteSaver(f"{folder}/runs.db")
+            ...     saver.change_keys(encryption_key=os.urandom(32))
         """
         seal = self._store.seal.changed(encryption_key, key)
         self._output.flush()

@@ -186,6 +186,13 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         Args:
             contexts: The tokens of the contexts.
             body: The message for the workers: the tokens, and the error of the run.
+
+        Example:
+            >>> from flowpregel.executors import ProcessExecutor
+            >>> with ProcessExecutor(1) as pool:
+            ...     pool.submit(pow, 2, 10).result()
+            ...     pool.leave_packed([], b"")  # no worker has entered a context
+            1024
         """
         exits: Future[Sequence[Future[Any]]] = Future()
         self._pool.loop.call(partial(self._pool.leave, {*contexts}, body, exits))
