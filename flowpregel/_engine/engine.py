@@ -13,7 +13,6 @@ request to the driver, which performs it on this OS thread or beside the event l
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -22,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from flowpregel import _interrupts
 from flowpregel._core import effects
@@ -47,14 +46,13 @@ from flowpregel._engine.nested import (
 )
 from flowpregel._engine.shared_results import SharedResults
 from flowpregel._engine.tasks import RunExecutors, TaskStarter
+from flowpregel._loggers import run_log
 from flowpregel.cache.base import BaseCache
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
 from flowpregel.errors import ParentCommand
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.local import InlineExecutor, check_stack
-
-_log: Final = logging.getLogger("flowpregel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -311,7 +309,7 @@ class Engine:
             if contexts := self._contexts_of(self._root):
                 self._leave(contexts, failure)
         except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
-            _log.exception("a Context channel could not be left")
+            run_log.exception("a Context channel could not be left")
         try:
             self._plan.run_context.committers.close()
         finally:

@@ -68,6 +68,7 @@ from typing import Any, Final
 from flowpregel._core.records import Address
 from flowpregel._fault import fault
 from flowpregel._interrupts import defer_interrupts, raise_pending_interrupts
+from flowpregel._loggers import store_log
 from flowpregel.checkpoint.base import Fences, Lease, OnConflict
 from flowpregel.checkpoint.layout import namespace_key
 from flowpregel.errors import (
@@ -347,6 +348,9 @@ class LeaseFiles:
             reject = partial(_reject_owner, file, request.address, request.fences)
             self._remove(file, self._lock_timeout, reject)
             fault("lease.replaced")
+            store_log.warning(
+                "thread %r is taken over from %s", request.address.thread_id, owner
+            )
         elif request.on_conflict == "raise" and not request.may_inherit(owner):
             address = request.address
             raise ThreadBusyError(address.thread_id, address.namespace, str(owner))

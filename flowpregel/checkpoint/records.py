@@ -30,6 +30,7 @@ from flowpregel._core.records import (
     TaskWrites,
 )
 from flowpregel._interrupts import defer_interrupts, held_steps
+from flowpregel._loggers import store_log
 from flowpregel.checkpoint import arguments, layout, output, signals
 from flowpregel.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -151,22 +152,43 @@ class RecordSaver(BaseCheckpointSaver):
                 prepared.append(batch)
             else:
                 prepared.append(RecordSaver.prepare(self, batch))
-            thread = batch.address.thread_id
-            fence = batch.fence
-            if fence is not None and (thread, fence) not in self._leases.held:
-                raise LeaseLostError(thread, batch.address.namespace, "a newer run")
-        write = self._output.write if self._output.pending else self._write
-        grown = write(partial(put_batches, self._tables, batches=prepared))
+        try:
+            for batch in prepared:
+                thread = batch.address.thread_id
+                fence = batch.fence
+                if fence is not None and (thread, fence) not in self._leases.held:
+                    owner = "a newer run"
+                    # The error is logged as that of a commit that the store refuses.
+                    raise LeaseLostError(  # noqa: TRY301
+                        thread, batch.address.namespace, owner
+                    )
+            write = self._output.write if self._output.pending else self._write
+            grown = write(partial(put_batches, self._tables, batches=prepared))
+        except LeaseLostError as error:
+            store_log.warning("%s", error)
+            raise
         for batch in prepared:
             self._sources.update(batch.sources)
-        collector = self._collector
+        if self._collector is not None:
+            self._sweep(self._collector, grown)
+
+    def _sweep(
+        self, collector: RetentionCollector, grown: Iterable[NamespaceRecord]
+    ) -> None:
+        """Delete the excess history of the namespaces that have *grown* enough."""
         for namespace in grown:
-            if collector and collector.is_due(namespace):
-                address = Address(namespace.thread_id, namespace.namespace)
-                # The batches are already committed, so the run need not fail with this
-                # error. A later commit sweeps again.
-                with suppress(StoreBusyError, StoreFullError):
-                    self._make_room(partial(collector.sweep, address=address))
+            if not collector.is_due(namespace):
+                continue
+            address = Address(namespace.thread_id, namespace.namespace)
+            # The batches are already committed, so the run need not fail with this
+            # error. A later commit sweeps again.
+            with suppress(StoreBusyError, StoreFullError):
+                dropped = self._make_room(partial(collector.sweep, address=address))
+                store_log.debug(
+                    "thread %r: its retention has deleted %d checkpoints",
+                    address.thread_id,
+                    dropped,
+                )
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         for record in self._tables.used(thread_id):

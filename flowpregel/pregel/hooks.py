@@ -7,17 +7,15 @@ of a run. A handler may lack methods that it does not use.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from flowpregel._engine.engine import RunPlan
 from flowpregel._interrupts import is_from_handler
+from flowpregel._loggers import run_log
 from flowpregel.errors import RunDiedError
-
-_log: Final = logging.getLogger("flowpregel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,4 +113,4 @@ class _Handlers:
                 if function is not None:
                     function(*args, **kwargs)
             except Exception:  # noqa: BLE001 - a run does not depend on its handlers
-                _log.exception("%s of a callback failed", method)
+                run_log.exception("%s of a callback failed", method)

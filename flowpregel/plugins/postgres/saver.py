@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from flowpregel._loggers import store_log
 from flowpregel.checkpoint.base import Address, Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import (
     DurableSaver,
@@ -112,6 +113,10 @@ class PostgresLeases(LeaseTable):
                 self.held.add((address.thread_id, lease.fence))
                 if was_anothers:
                     fences(address, lease.fence)
+                if was_anothers and takeover:
+                    store_log.warning(
+                        "thread %r is taken over from its last owner", address.thread_id
+                    )
                 is_only_writer = True
             yield lease
         finally:

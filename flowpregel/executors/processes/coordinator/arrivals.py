@@ -4,16 +4,16 @@ the events, and the OS thread of the run unpickles the values.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from flowpregel._core.effects import Emitted, Ended, Request
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel._interrupts import is_from_handler
+from flowpregel._loggers import worker_log
 from flowpregel.context import Job
 from flowpregel.errors import (
     ExecutorUnavailableError,
@@ -25,8 +25,6 @@ from flowpregel.executors.processes.coordinator.io_loop import Action
 from flowpregel.executors.processes.wire import serialization
 from flowpregel.executors.processes.wire.messages import PackedOutcome
 from flowpregel.executors.unread import UnreadEvent
-
-_log: Final = logging.getLogger("flowpregel.worker")
 
 
 class FailedStart:
@@ -117,7 +115,7 @@ class UnreadEnd(UnreadEvent):
     def time_out(self) -> Ended:
         """Return the `Ended` of an attempt whose timeout passed during the reading."""
         task = self.task
-        _log.warning(
+        worker_log.warning(
             (
                 "the result of task %r takes too long to unpickle: the run no longer "
                 "waits for it"
@@ -206,4 +204,6 @@ class UnreadOutput(UnreadEvent):
         try:
             self.job.run.keep_output(self.job, self.text_of(self.body))
         except Exception:  # noqa: BLE001 - the task and its run go on
-            _log.exception("the output of task %r cannot be stored", self.job.task.name)
+            worker_log.exception(
+                "the output of task %r cannot be stored", self.job.task.name
+            )

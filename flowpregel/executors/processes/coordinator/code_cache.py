@@ -22,7 +22,6 @@ again when it is needed.
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 from collections.abc import Callable, Hashable, Iterator
@@ -36,6 +35,7 @@ from weakref import WeakValueDictionary
 
 from flowpregel._core.commands import CallTarget, name_of
 from flowpregel._core.records import Node
+from flowpregel._loggers import worker_log
 from flowpregel._pickling.crossing import dumps
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.processes.wire.node_code import (
@@ -50,7 +50,6 @@ from flowpregel.executors.processes.wire.references import References, found_by_
 
 _LARGE: Final = 1 << 20
 """The size, in bytes, above which a warning about the code is logged."""
-_log: Final = logging.getLogger("flowpregel.worker")
 
 
 # ------------------------------------------------ packing
@@ -170,7 +169,7 @@ def _warn_of_size(node: Node, size: int) -> None:
     if sizes.get(largest, 0) > size // 2:
         kind = type(captures[largest]).__name__
         of_it, values = f", most of it {largest!r} ({kind})", largest
-    _log.warning(
+    worker_log.warning(
         "the code of %r is %.1f MB%s: it is sent to the workers with the function, "
         "each time it has changed. Pass large values as arguments, with shared(%s), "
         "so that they are copied once",

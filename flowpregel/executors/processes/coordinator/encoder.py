@@ -8,11 +8,10 @@ bytes, so the run limits the number of bytes in the pool (`ConcurrencyLimit`).
 
 from __future__ import annotations
 
-import logging
 from itertools import count
-from typing import Final
 
 from flowpregel._core.effects import Call
+from flowpregel._loggers import worker_log
 from flowpregel.carried import brought
 from flowpregel.context import Job
 from flowpregel.executors.base import Mailbox
@@ -22,8 +21,6 @@ from flowpregel.executors.processes.wire.messages import pack_job
 from flowpregel.executors.processes.wire.protocol import REQUEST
 from flowpregel.executors.processes.wire.serialization import moved, unpack
 from flowpregel.executors.processes.wire.shared_memory import Arena
-
-_log: Final = logging.getLogger("flowpregel.worker")
 
 
 class JobEncoder:
@@ -59,7 +56,7 @@ class JobEncoder:
         body, refs = pack_job(job, self._arena.share)
         if self._arena.is_full:
             self._arena.is_full = False
-            _log.warning(
+            worker_log.warning(
                 "no shared memory is left for the input of task %r: it goes through "
                 "the link, which is slower",
                 task.name,

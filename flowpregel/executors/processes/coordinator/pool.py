@@ -22,6 +22,7 @@ again.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future
@@ -233,9 +234,24 @@ class Pool(TaskPool):
             return True
         most_tasks = self.settings.worker_max_tasks
         if most_tasks is not None and worker.served >= most_tasks:
+            reason = (
+                f"tasks it has run: {worker.served} (worker_max_tasks={most_tasks})"
+            )
+            self._log_replacement(worker, reason)
             return True
         most_rss = self.settings.worker_max_rss
-        return most_rss is not None and crash_report.memory_of(worker.pid) > most_rss
+        if most_rss is None:
+            return False
+        rss = crash_report.memory_of(worker.pid)
+        if rss > most_rss:
+            reason = f"it uses {rss:,} bytes of memory (worker_max_rss={most_rss:,})"
+            self._log_replacement(worker, reason)
+        return rss > most_rss
+
+    def _log_replacement(self, worker: WorkerProcess, reason: str) -> None:
+        self.output.log(
+            logging.INFO, "worker process %d is replaced: %s", worker.pid, reason
+        )
 
     def _is_spare(self) -> bool:
         """Return whether there are too many idle workers.
@@ -272,6 +288,9 @@ class Pool(TaskPool):
     def _on_spoiled(self, worker: WorkerProcess, frame: Frame) -> None:
         """Replace *worker*, whose last task has changed the process irreversibly."""
         worker.is_spoiled = True
+        parts = frame.body.decode(errors="replace")
+        reason = f"its last task has changed what cannot be restored: {parts}"
+        self._log_replacement(worker, reason)
         self.recall(worker)
         if worker.state is WorkerState.IDLE:
             worker.stop()

@@ -13,7 +13,6 @@ A thread that has emptied its line serves another line. A few idle threads are k
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -21,9 +20,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final, TypeAlias
 
+from flowpregel._loggers import worker_log
 from flowpregel.executors.base import Mailbox
 
-_log: Final = logging.getLogger("flowpregel.worker")
 Request: TypeAlias = Callable[[], object]
 _MOST_OF_A_RUN: Final = 4
 """The number of a run's requests that are answered at the same time."""
@@ -105,7 +104,7 @@ class RequestThreads:
             try:
                 request()
             except BaseException:  # noqa: BLE001 - whatever it is, the line goes on
-                _log.exception("an error in a store request of a task")
+                worker_log.exception("an error in a store request of a task")
             # The reference is dropped, so that the thread keeps no object alive while
             # it waits.
             del request

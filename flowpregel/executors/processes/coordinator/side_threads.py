@@ -17,7 +17,6 @@ output cannot be written, the end is posted without waiting for it.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -28,10 +27,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
+from flowpregel._loggers import worker_log
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 
-_log: Final = logging.getLogger("flowpregel.worker")
 Action: TypeAlias = Callable[[], object]
 _MOST_UNWRITTEN: Final = 1 << 20
 """The size, in bytes, of a worker's output that may wait to be written."""
@@ -109,7 +108,9 @@ class SideThread:
             try:
                 action()
             except BaseException:  # noqa: BLE001 - the user's code may raise anything
-                _log.exception("an error in a callback of a pool of worker processes")
+                worker_log.exception(
+                    "an error in a callback of a pool of worker processes"
+                )
             # The reference is dropped, so that the thread keeps no object alive while
             # it waits.
             del action
@@ -206,7 +207,7 @@ class OutputThread:
             if not unwritten.drops:
                 unwritten.drops = True
                 self._thread.call(
-                    partial(_log.warning, "some output of a task was not written")
+                    partial(worker_log.warning, "some output of a task was not written")
                 )
             return False
         is_too_much = unwritten.add(size)
@@ -246,12 +247,21 @@ class OutputThread:
             self._late.popleft()
             _post(mailbox, events)
 
-    def log_error(self, message: str) -> None:
-        """Log the error that is being handled. The log handlers, which may block, are
-        called on the output thread.
+    def log(self, level: int, message: str, *args: object) -> None:
+        """Log a message. The log handlers, which may block, are called on the output
+        thread.
+
+        Args:
+            level: The level of the message, as in `logging`.
+            message: The format of the message.
+            args: The values in the message.
         """
+        self._thread.call(partial(worker_log.log, level, message, *args))
+
+    def log_error(self, message: str) -> None:
+        """Log the error that is being handled, as `log` does."""
         error = sys.exc_info()[1]
-        self._thread.call(partial(_log.error, message, exc_info=error))
+        self._thread.call(partial(worker_log.error, message, exc_info=error))
 
     def close(self) -> None:
         """Write the remaining output, unless the thread is stuck.

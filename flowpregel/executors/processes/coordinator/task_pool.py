@@ -28,6 +28,7 @@ from flowpregel._core.records import (
     Returned,
     Withdrawn,
 )
+from flowpregel._loggers import worker_log
 from flowpregel.context import nothing
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Backlog, JobKey, Mailbox
@@ -62,7 +63,6 @@ from flowpregel.executors.processes.wire.shared_memory import Arena
 from flowpregel.executors.unread import UnreadEvent
 
 CLOSED: Final = "this pool of worker processes was closed"
-_log: Final = logging.getLogger("flowpregel.worker")
 _FORMAT: Final = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CHUNK_COST: Final = 256
 """Bytes that a chunk takes in addition to its content."""
@@ -561,7 +561,9 @@ def _log_event(content: tuple[Any, str, dict[str, Any]]) -> None:
     try:
         getattr(structlog.get_logger(*names), method)(event, **fields)
     except Exception:  # noqa: BLE001 - a user's processor; the pool goes on
-        _log.exception("structlog could not process a log event of a worker: %r", event)
+        worker_log.exception(
+            "structlog could not process a log event of a worker: %r", event
+        )
 
 
 def _text_of_event(body: bytes) -> str:

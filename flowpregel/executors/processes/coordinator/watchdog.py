@@ -4,14 +4,14 @@ second.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
 import traceback
 from typing import Final
 
-_log: Final = logging.getLogger("flowpregel.worker")
+from flowpregel._loggers import worker_log
+
 _TOO_LONG: Final = 1.0
 """Seconds after which a turn of the I/O thread is logged."""
 _CHECK_EVERY: Final = 0.25
@@ -83,7 +83,7 @@ def _log_stack_of(watched: threading.Thread) -> None:
     if frame is None:
         return
     code = frame.f_code
-    _log.warning(
+    worker_log.warning(
         "the I/O thread of a pool of worker processes has been blocked for over %g "
         "second by %s (%s:%d): until that returns, the results, timeouts and worker "
         "deaths of all runs are delayed\n%s",

@@ -40,7 +40,6 @@ When a task has ended, these things happen in this order:
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import signal
@@ -59,6 +58,7 @@ from flowpregel import _fault, _linux
 from flowpregel._core.ids import CallKey
 from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm
+from flowpregel._loggers import worker_log
 from flowpregel._pickling import crossing
 from flowpregel.carried import carried_by
 from flowpregel.context import RunClient
@@ -104,7 +104,6 @@ _STOP_AGAIN: Final = 0.01
 """Seconds after which the signal is sent again to a task that was importing a
 module.
 """
-_log: Final = logging.getLogger("flowpregel.worker")
 
 
 def worker_main(setup: protocol.WorkerSetup) -> None:
@@ -382,7 +381,7 @@ class Worker:
                 if channel is not None:
                     channel.close(error)
             except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
-                _log.exception("a Context channel could not be left")
+                worker_log.exception("a Context channel could not be left")
 
     # ------------------------------------------------ signals and forks
 
