@@ -79,17 +79,31 @@ class StorePlugin(ABC):
     def open_store(
         self, location: str, *, options: StoreOptions | None = None
     ) -> BaseStore | None:
-        """Open the long-term store at a location, or return None if unsupported."""
+        """Open the long-term store at a location, or return None if unsupported.
+
+        Args:
+            location: The URL, as the user wrote it.
+            options: The options of the store.
+        """
         return None
 
     def open_cache(
         self, location: str, *, options: StoreOptions | None = None
     ) -> BaseCache | None:
-        """Open the cache of results at a location, or return None if unsupported."""
+        """Open the cache of results at a location, or return None if unsupported.
+
+        Args:
+            location: The URL, as the user wrote it.
+            options: The options of the store.
+        """
         return None
 
     def full_location(self, location: str) -> str:
-        """Return a location that does not depend on the working folder."""
+        """Return a location that does not depend on the working folder.
+
+        Args:
+            location: The URL, as the user wrote it.
+        """
         return location
 
     def exists(self, location: str) -> bool:
@@ -97,6 +111,9 @@ class StorePlugin(ABC):
 
         False lets a command that only reads refuse early, with a clear error. By
         default it is True, and opening the store shows whether it exists.
+
+        Args:
+            location: The location, as `full_location` returns it.
         """
         return True
 
@@ -105,11 +122,18 @@ class StorePlugin(ABC):
 
         If so, ``flowpregel verify`` opens the store to write, so that no other process
         writes while it reads.
+
+        Args:
+            location: The location, as `full_location` returns it.
         """
         return False
 
     def checks(self, location: str) -> Iterable[StoreCheck]:
-        """Yield checks of what a store stands on, for ``flowpregel doctor``."""
+        """Yield checks of what a store stands on, for ``flowpregel doctor``.
+
+        Args:
+            location: The location, as `full_location` returns it.
+        """
         return ()
 
 

@@ -146,6 +146,9 @@ def no_such_attribute(
 def size_text(count: int) -> str:
     """Return a number of bytes for people, in decimal units.
 
+    Args:
+        count: The number of bytes.
+
     Example:
         >>> size_text(1), size_text(999), size_text(12_345_678)
         ('1 byte', '999 bytes', '12.3 MB')

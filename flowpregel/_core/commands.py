@@ -72,6 +72,7 @@ class Command(Generic[Destination]):
     goto: Send | Sequence[Send | Destination] | Destination = ()
 
     PARENT: ClassVar[Literal["__parent__"]] = "__parent__"
+    """The value of *graph* that means the parent graph."""
 
     def __repr__(self) -> str:
         values = {item.name: getattr(self, item.name) for item in fields(self)}

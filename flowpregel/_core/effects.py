@@ -250,7 +250,9 @@ class ModelMessage:
     """A message of a language model, emitted for the stream of mode ``messages``."""
 
     message: Any
+    """The message, or a part of it."""
     metadata: Mapping[str, Any]
+    """The metadata of the model's call, such as ``langgraph_node``."""
     is_part: bool = False
     """True if more of the same message follows."""
 
@@ -260,6 +262,7 @@ class EndedTask:
     """A node's task that has ended, for the stream of mode ``messages``."""
 
     input: Any
+    """The input of the task."""
     writes: Sequence[tuple[str | None, Any]]
     """The channel and the value of each write. The value that the function returned has
     the channel None.

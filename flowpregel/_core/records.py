@@ -272,22 +272,29 @@ class Task:
     """One planned call of a node."""
 
     id: str
+    """The id of the task; the same on every replay."""
     node: Node
+    """The node."""
     kind: Kind
+    """The cause of the task."""
     input: Any
+    """The input of the node, or the arguments of a CALL."""
     path: str
     """The position in the superstep; the same on every replay."""
     triggers: tuple[str, ...] = ()
+    """The channels that triggered the task."""
     namespace: str = ""
     """The namespace of nested graphs and interrupts: ``ns|name:id``."""
     parent: Task | None = None
     """The caller of a CALL, or the failed task of a HANDLER."""
     timeout: TimeoutPolicy | None = None
+    """The time limits of an attempt, or None."""
     error: NodeError | None = None
     """The failure that a HANDLER handles."""
     origin: TaskOrigin | None = None
     """The source of a CALL, or None for a planned task."""
     attempt: Attempt = field(default_factory=Attempt)
+    """The current or next attempt."""
 
     @property
     def name(self) -> str:
@@ -431,8 +438,12 @@ class Address:
     """The address of checkpoints: a thread, a namespace, and perhaps one checkpoint."""
 
     thread_id: str
+    """The id of the thread."""
     namespace: str = ""
+    """The namespace of a nested run, or an empty text for the outermost run."""
     checkpoint_id: str | None = None
+    """The id of the checkpoint. None means the newest checkpoint, or all checkpoints.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,11 +480,15 @@ class Checkpoint:
     """
 
     id: str
+    """The id of the checkpoint. The ids of later checkpoints are greater."""
     parent_id: str | None
+    """The id of the previous checkpoint, or None for the first."""
     at: int
     """Wall-clock nanoseconds."""
     step: int
+    """The number of the superstep that has ended. The input of a new thread has -1."""
     source: Source
+    """The origin: ``"input"``, ``"loop"`` (a superstep), ``"update"`` or ``"fork"``."""
     channel_versions: Mapping[str, Version]
     """The versions of all channels."""
     versions_seen: Mapping[str, Mapping[str, Version]]
@@ -499,9 +514,13 @@ class TaskWrites:
     """
 
     checkpoint_id: str
+    """The id of the checkpoint from which the task started."""
     task_id: str
+    """The id of the task."""
     path: str
+    """The position of the task in the superstep."""
     writes: tuple[Write, ...]
+    """The channel and the value of each write."""
     ran: AttemptRecord | None = None
     """The record of the attempt, if these are the task's last writes."""
     failed: FailedCall | bytes | None = None
@@ -515,8 +534,11 @@ class Batch:
     """Records that belong together: committed in one transaction, or not at all."""
 
     address: Address
+    """The thread and the namespace of the records."""
     writes: tuple[TaskWrites, ...] = ()
+    """The pending writes of tasks."""
     checkpoint: Checkpoint | None = None
+    """The new checkpoint, or None if the superstep has not ended yet."""
     fence: int | None = None
     """The fencing token of the run's lease."""
 
@@ -526,8 +548,11 @@ class PendingWrite:
     """One stored pending write."""
 
     task_id: str
+    """The id of the task that made the write."""
     channel: str
+    """The name of the channel."""
     value: Any
+    """The value to write."""
 
 
 class MadeBy(NamedTuple):
@@ -595,10 +620,13 @@ class Saved:
     """A checkpoint as a saver returns it, with its pending writes."""
 
     address: Address
+    """The address of the checkpoint, with its id."""
     checkpoint: Checkpoint
+    """The checkpoint."""
     writes: tuple[PendingWrite, ...] = ()
     """Ordered by (path, task id, index)."""
     deltas: Mapping[str, DeltaHistory] = field(default_factory=dict)
+    """The history of each channel that stores deltas."""
     is_latest: bool = True
     """True if it is the newest checkpoint of the thread and namespace."""
     newest_id: str | None = field(default=None, compare=False)

@@ -41,7 +41,9 @@ class TracedRun:
     """A run, outermost or nested, that begins."""
 
     name: str
+    """The name of the graph or workflow."""
     run_id: str | None
+    """The id of the run, or None if it has none."""
     thread_id: str | None
     """The id of the thread, or None if nothing of the run is stored."""
     namespace: str
@@ -53,7 +55,9 @@ class TracedCall:
     """An attempt of a call, or of a node's task, that begins."""
 
     task_id: str
+    """The id of the task, which is the same for all attempts."""
     name: str
+    """The name of the node or task."""
     attempt: int
     """The number of the attempt; the first is 1."""
     step: int
@@ -73,11 +77,15 @@ class CallEnd:
     """The end of an attempt of a call."""
 
     outcome: CallOutcome
+    """The way in which the attempt has ended."""
     error: BaseException | None
+    """The exception of a failed attempt, or None."""
     seconds: float | None
     """The duration of the call in its process, or None if the call did not run."""
     executor: str | None
+    """The name of the executor, or None if the call did not run."""
     pid: int | None
+    """The pid of the process in which the call ran, or None if it did not run."""
 
 
 class RunTracer:

@@ -85,6 +85,10 @@ def to_json(value: Any, limits: PreviewLimits = PREVIEW) -> Any:
     An object with named fields becomes a dict of these fields. Any other object becomes
     its ``repr``. The number of omitted items is in a text that begins with an ellipsis.
 
+    Args:
+        value: The value.
+        limits: The limits on the size of the preview.
+
     Example:
         >>> to_json({"names": {"ada"}, "size": float("inf")})
         {'names': ['ada'], 'size': 'inf'}

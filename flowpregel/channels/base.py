@@ -71,6 +71,10 @@ class BaseChannel(Generic[Value, Update], ABC):
     def update(self, values: Sequence[Update]) -> bool:
         """Fold one superstep's writes, and return whether the channel changed.
 
+        Args:
+            values: The writes of the superstep, in the order of the tasks. Empty if no
+                task has written.
+
         Raises:
             InvalidUpdateError: The channel cannot take these writes.
         """

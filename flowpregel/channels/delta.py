@@ -100,6 +100,9 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         The result is the same as that of one `update` after the other. After a batch
         with an `Overwrite`, earlier writes do not count.
 
+        Args:
+            batches: The writes of each superstep.
+
         Raises:
             InvalidUpdateError: One superstep has several `Overwrite`.
             Exception: The exception of the reducer, with a note that names the

@@ -134,7 +134,14 @@ class Leases(Protocol):
     def hold(
         self, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> AbstractContextManager[Lease]:
-        """Hold the right to write at *address* while the context is open."""
+        """Hold the right to write at *address* while the context is open.
+
+        Args:
+            address: The thread and the namespace.
+            on_conflict: As `BaseCheckpointSaver.lease` takes it.
+            fences: A function that returns the fence of an address. If its second
+                argument is not 0, that number is stored as the fence first.
+        """
 
 
 class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
@@ -252,7 +259,11 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
     @abstractmethod
     def delete_thread(self, thread_id: str) -> None:
-        """Delete all records of a thread, in every namespace."""
+        """Delete all records of a thread, in every namespace.
+
+        Args:
+            thread_id: The id of the thread.
+        """
 
     @async_form(delete_thread)
     async def adelete_thread(self, *args: Any, **kwargs: Any) -> Any:
@@ -263,6 +274,9 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
     def outline(self, address: Address) -> Iterator[Saved]:
         """Yield the checkpoints of `history`, perhaps without the channel values.
+
+        Args:
+            address: The thread and the namespace.
 
         Example:
             >>> from flowpregel import InMemorySaver, entrypoint
@@ -282,6 +296,13 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     ) -> AbstractContextManager[Lease]:
         """Hold the right to write to a thread's namespace while the context is open.
 
+        Args:
+            thread_id: The id of the thread.
+            namespace: The namespace of a nested run, or an empty text.
+            on_conflict: The reaction if another run holds the right: ``"raise"`` raises
+                an error, ``"wait"`` waits for the end of that run, and ``"takeover"``
+                takes the right from it, so that it can commit nothing more.
+
         Raises:
             ThreadBusyError: Another run holds this right, and *on_conflict* is
                 ``"raise"``.
@@ -296,6 +317,9 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints whose metadata has one of these ``run_id`` values.
+
+        Args:
+            run_ids: The values.
 
         Example:
             >>> from flowpregel import InMemorySaver, entrypoint
@@ -315,6 +339,10 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Copy all records of a thread to another thread, with the same checkpoint ids.
 
         If the source has no checkpoints, nothing happens.
+
+        Args:
+            source_thread_id: The thread to copy.
+            target_thread_id: The thread that gets the copies.
 
         Raises:
             ConfigurationError: The target thread has checkpoints already.
@@ -364,6 +392,11 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
         Once this returns, the value is as durable as a checkpoint.
 
+        Args:
+            thread_id: The thread of the run.
+            name: The name of the signal.
+            value: The value.
+
         Example:
             >>> from flowpregel import InMemorySaver
             >>> saver = InMemorySaver()
@@ -379,8 +412,12 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         """Return the first value that has not been received, in a tuple of one item.
 
         None is returned if there is no such value. A value that is returned belongs to
-        *receiver*, the id of a call, from then on: a later attempt of that call gets
-        the same value again.
+        *receiver* from then on: a later attempt of that call gets the same value again.
+
+        Args:
+            thread_id: The thread of the run.
+            name: The name of the signal.
+            receiver: The id of the call.
 
         Example:
             >>> from flowpregel import InMemorySaver

@@ -73,6 +73,13 @@ class LeaseRegistry(Leases, Protocol):
 class DurableSaver(RecordSaver):
     """A saver whose records are on disk, on this machine or another. Several processes
     may use the store at once.
+
+    Args:
+        store: The open store.
+        tables: The tables of the store.
+        leases: The leases in the store.
+        options: The options with which the store was opened.
+        retention: The history to keep, or None to keep all of it.
     """
 
     keeps_arguments: ClassVar[bool] = True

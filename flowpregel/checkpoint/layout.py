@@ -338,7 +338,12 @@ class Tables:
     # ------------------------------------------------------------ namespaces
 
     def namespace(self, transaction: Any, address: Address) -> NamespaceRecord | None:
-        """Return the namespace of *address*, or None if it is not in the store."""
+        """Return the namespace of *address*, or None if it is not in the store.
+
+        Args:
+            transaction: The transaction.
+            address: The thread and the namespace.
+        """
         key = namespace_key(address.thread_id, address.namespace)
         data = self.threads.get(transaction, key)
         return None if data is None else NamespaceRecord(*self.fields_of(data))
@@ -347,6 +352,10 @@ class Tables:
         """Return a new namespace, which is not stored yet.
 
         Its fence is the greatest fence of the namespaces that enclose it.
+
+        Args:
+            transaction: The transaction.
+            address: The thread and the namespace.
         """
         prefix = self.new_prefix(transaction)
         name = address.namespace
@@ -359,7 +368,12 @@ class Tables:
         return NamespaceRecord(prefix, address.thread_id, name, time.time_ns(), fence)
 
     def ensure_namespace(self, transaction: Any, address: Address) -> NamespaceRecord:
-        """Return the namespace of *address*. If there is none, store a new one."""
+        """Return the namespace of *address*. If there is none, store a new one.
+
+        Args:
+            transaction: The transaction.
+            address: The thread and the namespace.
+        """
         namespace = self.namespace(transaction, address)
         if namespace is None:
             namespace = self.new_namespace(transaction, address)
@@ -367,14 +381,23 @@ class Tables:
         return namespace
 
     def new_prefix(self, transaction: Any) -> bytes:
-        """Return the prefix of the keys of a new namespace."""
+        """Return the prefix of the keys of a new namespace.
+
+        Args:
+            transaction: The transaction.
+        """
         number = 1 + int.from_bytes(self.meta.get(transaction, _NEXT) or b"", "big")
         prefix = number.to_bytes(8, "big")
         self.meta.put(transaction, _NEXT, prefix)
         return prefix
 
     def put_namespace(self, transaction: Any, record: NamespaceRecord) -> None:
-        """Store the record of a namespace."""
+        """Store the record of a namespace.
+
+        Args:
+            transaction: The transaction.
+            record: The record, which replaces an earlier record.
+        """
         key = namespace_key(record.thread_id, record.namespace)
         self.threads.put(transaction, key, self.record_of(tuple(record)))
 
@@ -388,6 +411,11 @@ class Tables:
 
         The engine of a remote database can check, in the same round trip, whether the
         ranges that `ranges_after` returns are empty.
+
+        Args:
+            transaction: The transaction.
+            namespace: The record of the namespace.
+            checkpoint_id: The id of the checkpoint.
         """
 
     def ranges_after(
@@ -397,6 +425,10 @@ class Tables:
 
         They are empty if the checkpoint is the newest. Each range consists of the name
         of a table, the first key, and the first key after the range.
+
+        Args:
+            namespace: The record of the namespace.
+            checkpoint_id: The id of the checkpoint.
         """
         key = checkpoint_key(namespace.prefix, checkpoint_id)
         name = self.writes.name
@@ -407,7 +439,12 @@ class Tables:
         ]
 
     def namespaces(self, transaction: Any, thread_id: str) -> list[NamespaceRecord]:
-        """Return the namespaces of a thread."""
+        """Return the namespaces of a thread.
+
+        Args:
+            transaction: The transaction.
+            thread_id: The id of the thread.
+        """
         records = self.threads.scan(transaction, digest(thread_id))
         return [NamespaceRecord(*self.fields_of(data)) for _, data in records]
 
@@ -416,6 +453,11 @@ class Tables:
     ) -> None:
         """Refuse leases with a fence below *fence*, in a namespace and in all
         namespaces nested inside it.
+
+        Args:
+            transaction: The transaction.
+            address: The thread and the namespace.
+            fence: The smallest fence that is accepted from now on.
         """
         outer = self.ensure_namespace(transaction, address).namespace
         for record in self.namespaces(transaction, address.thread_id):
@@ -448,8 +490,13 @@ class Tables:
         page: Callable[[bytes, Any], Sequence[tuple[bytes, Value]]],
         start: bytes,
     ) -> Iterator[tuple[bytes, Value]]:
-        """Yield the items that *page* returns, beginning with the key *start*. Each
-        page is read in its own transaction.
+        """Yield the items of a table. Each page is read in its own transaction.
+
+        Args:
+            table: The table that is read, for the error.
+            page: A function that returns the next items, by key. Its arguments are the
+                smallest key to return and the transaction.
+            start: The smallest key.
 
         Raises:
             StoreCorruptError: The keys are out of order, so the loop might never end.
@@ -468,6 +515,11 @@ class Tables:
     ) -> CheckpointRecord | None:
         """Return a checkpoint, or None if it does not exist.
 
+        Args:
+            transaction: The transaction.
+            namespace: The record of the namespace.
+            checkpoint_id: The id of the checkpoint.
+
         Raises:
             StoreCorruptError: The newest checkpoint of the namespace, or its keyframe,
                 is missing.
@@ -481,6 +533,11 @@ class Tables:
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
     ) -> CheckpointRecord | None:
         """Return a checkpoint in its stored form, or None if it does not exist.
+
+        Args:
+            transaction: The transaction.
+            namespace: The record of the namespace.
+            checkpoint_id: The id of the checkpoint.
 
         Raises:
             StoreCorruptError: The newest checkpoint of the namespace is missing.
@@ -498,7 +555,10 @@ class Tables:
     ) -> Iterator[tuple[str, CheckpointRecord]]:
         """Yield the id and record of each checkpoint, newest first.
 
-        With *before*, only checkpoints with a smaller id are yielded.
+        Args:
+            transaction: The transaction.
+            namespace: The record of the namespace.
+            before: Yield only checkpoints with a smaller id than this.
         """
         prefix = namespace.prefix
         bound = b"" if before is None else checkpoint_key(prefix, before)
@@ -521,6 +581,11 @@ class Tables:
     def keyframe(self, transaction: Any, prefix: bytes, name: bytes) -> Keyframe:
         """Return a keyframe of a namespace.
 
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            name: The name that `put_keyframe` returned.
+
         Raises:
             StoreCorruptError: The keyframe is missing.
         """
@@ -540,7 +605,13 @@ class Tables:
     def put_keyframe(
         self, transaction: Any, prefix: bytes, keyframe: Keyframe
     ) -> bytes:
-        """Store a keyframe, and return its name, which no other keyframe ever has."""
+        """Store a keyframe, and return its name, which no other keyframe ever has.
+
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            keyframe: The keyframe.
+        """
         name = os.urandom(KEYFRAME_NAME)
         key = keyframe_key(prefix, name)
         self.values.put(transaction, key, self.record_of(tuple(keyframe)))
@@ -554,6 +625,10 @@ class Tables:
 
     def ids(self, transaction: Any, address: Address) -> list[str]:
         """Return the ids of a namespace's checkpoints.
+
+        Args:
+            transaction: The transaction.
+            address: The thread and the namespace.
 
         Raises:
             StoreCorruptError: A checkpoint of the namespace is missing.
@@ -586,7 +661,11 @@ class Tables:
     ) -> Place:
         """Return the value of a channel at *version*, or the location of that value.
 
-        *version* may be the version in any checkpoint of the namespace.
+        Args:
+            transaction: The transaction.
+            namespace: The record of the namespace.
+            channel: The name of the channel.
+            version: The version in any checkpoint of the namespace.
         """
         key = value_key(namespace.prefix, version, channel)
         for table, location in ((self.deltas, DELTA), (self.values, STORED)):
@@ -601,6 +680,12 @@ class Tables:
         self, transaction: Any, prefix: bytes, channel: str, version: Version | None
     ) -> bytes:
         """Return the encoded value of a channel whose location is `STORED`.
+
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            channel: The name of the channel.
+            version: The version of the channel.
 
         Raises:
             StoreCorruptError: The value is missing.
@@ -618,6 +703,12 @@ class Tables:
     ) -> Iterator[tuple[Version | None, DeltaRecord]]:
         """Yield the versions and deltas of a channel, backwards from *version* to the
         delta that follows a snapshot or an empty channel.
+
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            channel: The name of the channel.
+            version: The version of the last delta.
 
         Raises:
             StoreCorruptError: A delta is missing, or the deltas form a circle.
@@ -646,13 +737,20 @@ class Tables:
     def put_source(self, transaction: Any, code: str, source: bytes) -> None:
         """Store the source of the task whose code has this digest.
 
-        *source* is compressed, and may be cut off at its end.
+        Args:
+            transaction: The transaction.
+            code: The digest of the code.
+            source: The source, compressed, which may be cut off at its end.
         """
         self.meta.put(transaction, _SOURCE + code.encode(), source)
 
     def source(self, transaction: Any, code: str) -> str:
         """Return the source of the task whose code has this digest, or an empty text if
         it is not stored.
+
+        Args:
+            transaction: The transaction.
+            code: The digest of the code.
         """
         data = self.meta.get(transaction, _SOURCE + code.encode()) or b""
         return zlib.decompressobj().decompress(data).decode("utf-8", "ignore")

@@ -151,6 +151,12 @@ class LeaseFiles:
     ) -> Iterator[Lease]:
         """Hold the right to write at *address*.
 
+        Args:
+            address: The thread and the namespace.
+            on_conflict: As `BaseCheckpointSaver.lease` takes it.
+            fences: A function that returns the fence of an address. If its second
+                argument is not 0, that number is stored as the fence first.
+
         Raises:
             ThreadBusyError: Another run holds this right, and *on_conflict* is
                 ``"raise"``.
@@ -404,6 +410,7 @@ class LiveState:
     """
 
     lease: Lease
+    """The lease."""
     table: Table
     """The table that seals the state, as it seals the store's records."""
     key: bytes
@@ -437,6 +444,11 @@ class LiveState:
 
         None is returned if the state is only partly written, or sealed under another
         key.
+
+        Args:
+            table: The table that seals the states of runs.
+            key: The key under which the state is sealed.
+            data: The sealed state.
         """
         with suppress(StoreCorruptError):
             _, text = table.opened(key, data)

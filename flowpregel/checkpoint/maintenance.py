@@ -33,6 +33,7 @@ class ThreadInfo:
     """The facts about a thread that `LMDBSaver.threads` returns."""
 
     thread_id: str
+    """The id of the thread."""
     created: int
     """Wall-clock nanoseconds."""
     updated: int
@@ -52,13 +53,19 @@ class Stats:
     bytes: int
     """The size of the file, including free pages, which will be reused."""
     map_size: int
+    """The size of the memory map, or 0 if the engine has none."""
     threads: int = 0
+    """The number of threads."""
     namespaces: int = 0
+    """The number of namespaces."""
     checkpoints: int = 0
+    """The number of checkpoints."""
     bytes_of_channels: dict[str, int] = field(default_factory=dict)
     """The bytes of the encoded values, deltas and snapshots of each channel."""
     bytes_of_checkpoints: int = 0
+    """The bytes of the records of checkpoints."""
     bytes_of_writes: int = 0
+    """The bytes of the records of pending writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

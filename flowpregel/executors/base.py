@@ -148,6 +148,10 @@ class Executor(ABC):
         """Start *jobs*, in order, and post exactly one `Ended` for each in any case.
 
         This must not block. A job that cannot be started ends as `Raised`.
+
+        Args:
+            jobs: The jobs.
+            mailbox: The receiver of the events of the jobs' run.
         """
 
     @abstractmethod
@@ -157,14 +161,27 @@ class Executor(ABC):
         A job that is stopped ends as `Withdrawn`. A job that cannot be stopped
         continues to its own end. An unknown key is ignored, since the job may have
         ended.
+
+        Args:
+            key: The key of the job.
+            kill: True to stop a running job.
         """
 
     def warn(self, key: JobKey) -> None:
-        """Withdraw a waiting job, or warn a running job that its run will end soon."""
+        """Withdraw a waiting job, or warn a running job that its run will end soon.
+
+        Args:
+            key: The key of the job.
+        """
         self.cancel(key, kill=False)
 
     def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
-        """Send the outcome to the task that made the *call*, or that saves a value."""
+        """Send the outcome to the task that made the *call*, or that saves a value.
+
+        Args:
+            call: The call, or the request to save a value.
+            outcome: The outcome.
+        """
         call.reply.settle(outcome)
 
     def leave(  # noqa: B027 - an executor without processes has nothing to exit

@@ -186,6 +186,12 @@ class Shared(Generic[T]):
     The memory is freed with the last reference to the handle, at the end of a ``with``
     block, or by `close`. Tasks that already have the value keep it.
 
+    Args:
+        key: The key of the value, which no other value has.
+        kind: The name of the value's type.
+        digest: The digest of the value, or None to compute it at the first use.
+        parts: The pickled value, in parts.
+
     Example:
         >>> from flowpregel import shared
         >>> words = shared(["ada", "bob"])

@@ -338,6 +338,9 @@ class StateGraph(GraphSpec):
         """Begin with the nodes that *path* returns: ``add_conditional_edges(START,
         ...)``.
 
+        Args:
+            path, path_map: As `add_conditional_edges` takes them.
+
         Example:
             >>> from typing import TypedDict
             >>> class State(TypedDict):

@@ -27,6 +27,9 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
     For a path or URL, the store at that location is opened. A checkpointer of another
     library is adapted by that library's plug-in.
 
+    Args:
+        value: The value.
+
     Raises:
         ConfigurationError: The value cannot be a checkpointer.
 

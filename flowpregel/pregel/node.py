@@ -140,6 +140,10 @@ class PregelNode:
         """Return the output of the node for *input*, outside of a run. Nothing is
         written.
 
+        Args:
+            input: The input of the node.
+            config: The config that the callables get.
+
         Example:
             >>> NodeBuilder().subscribe_only("a").do(str.upper).build().invoke("ada")
             'ADA'
@@ -186,6 +190,9 @@ class PregelNode:
 
     def changed(self, **changes: Any) -> PregelNode:
         """Return a plain copy of the node, with some parts changed.
+
+        Args:
+            changes: The new values of the parts, by the names of the fields.
 
         Example:
             >>> node = NodeBuilder().subscribe_only("a").do(str.upper).build()
@@ -374,8 +381,12 @@ class NodeBuilder(PregelNode):
         *channels: str | ChannelWriteEntry,
         **named: Any,
     ) -> Self:
-        """Write the output to *channels*; a named callable maps it, a named value
-        replaces it.
+        """Write the output of the node to channels.
+
+        Args:
+            channels: The channels to which the output is written.
+            named: The channels that get something else: for a callable, its result for
+                the output, unless that is None; any other value is written unchanged.
         """
         added = Channel.write_to(*channels, **named)
         return self._set(writers=[*self.writers, *([added] if added.writes else ())])
@@ -386,6 +397,10 @@ class NodeBuilder(PregelNode):
         **metadata: Any,
     ) -> Self:
         """Add tags and metadata, shown in streams.
+
+        Args:
+            tags: The tags.
+            metadata: The metadata, by key.
 
         Example:
             >>> builder = NodeBuilder().subscribe_only("a")
@@ -412,6 +427,9 @@ class NodeBuilder(PregelNode):
     def add_cache_policy(self, policy: CachePolicy) -> Self:
         """Share the node's results with later tasks that have the same input.
 
+        Args:
+            policy: The policy.
+
         Example:
             >>> builder = NodeBuilder().subscribe_only("a")
             >>> builder.add_cache_policy(CachePolicy(ttl=60)).build().cache_policy.ttl
@@ -420,7 +438,11 @@ class NodeBuilder(PregelNode):
         return self._set(cache_policy=policy)
 
     def set_timeout(self, timeout: float | timedelta | TimeoutPolicy | None) -> Self:
-        """Limit the duration of an attempt (seconds, or a policy).
+        """Limit the duration of an attempt.
+
+        Args:
+            timeout: The limit in seconds, as a `timedelta` or as a policy. None means
+                no limit.
 
         Example:
             >>> node = NodeBuilder().subscribe_only("a").set_timeout(60).build()
@@ -430,7 +452,10 @@ class NodeBuilder(PregelNode):
         return self._set(timeout=timeout)
 
     def run_on(self, executor: Any) -> Self:
-        """Run the node on this executor instead of the graph's default.
+        """Run the node on *executor* instead of the graph's default.
+
+        Args:
+            executor: ``"processes"``, ``"threads"``, ``"inline"``, or an executor.
 
         Example:
             >>> NodeBuilder().subscribe_only("a").run_on("threads").build().executor
@@ -488,10 +513,12 @@ class Channel:
         *channels: str | ChannelWriteEntry,
         **named: Any,
     ) -> ChannelWrite:
-        """Return a writer of a node's output to *channels*.
+        """Return a writer of a node's output.
 
-        A named callable maps the output and writes nothing for None; any other named
-        value is written unchanged.
+        Args:
+            channels: The channels to which the output is written.
+            named: The channels that get something else: for a callable, its result for
+                the output, unless that is None; any other value is written unchanged.
         """
         entries: list[ChannelWriteEntry] = []
         for item in channels:

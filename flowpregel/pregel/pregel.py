@@ -615,6 +615,7 @@ class Pregel:
         Args:
             config: Names the thread; or pass ``thread_id=`` (and ``checkpoint_id=``).
             subgraphs: Whether the tasks include the states of nested graphs.
+            settings: Keys of a config as keywords, such as ``thread_id=``.
 
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
@@ -647,6 +648,7 @@ class Pregel:
             filter: Metadata values that a checkpoint must have to be included.
             before: The config of a checkpoint; only earlier checkpoints are included.
             limit: The maximum number of states.
+            settings: Keys of a config as keywords, such as ``thread_id=``.
 
         Example:
             >>> from flowpregel import InMemorySaver, entrypoint
@@ -669,7 +671,11 @@ class Pregel:
         config: Config | None = None,
         **keywords: Any,
     ) -> AsyncIterator[StateSnapshot]:
-        """`get_state_history`, without blocking the event loop."""
+        """`get_state_history`, without blocking the event loop.
+
+        Args:
+            config, keywords: As `get_state_history` takes them.
+        """
 
         def read_all() -> list[StateSnapshot]:
             return list(self.get_state_history(config, **keywords))
@@ -694,6 +700,7 @@ class Pregel:
                 makes *values* new input, ``"__end__"`` with None drops the tasks that
                 are due, ``"__copy__"`` copies the checkpoint.
             task_id: The task to which the write is attributed.
+            settings: Keys of a config as keywords, such as ``thread_id=``.
 
         Raises:
             InvalidUpdateError: The update cannot be made; the message gives the reason.
@@ -731,6 +738,7 @@ class Pregel:
             config: Names the thread, and perhaps a checkpoint to branch from.
             supersteps: The updates of each superstep: `StateUpdate` or tuples
                 ``(values, as_node)`` or ``(values, as_node, task_id)``.
+            settings: Keys of a config as keywords, such as ``thread_id=``.
 
         Raises:
             ConfigurationError: There is nothing to apply.
@@ -768,6 +776,7 @@ class Pregel:
             xray: Whether to include the tasks of nested graphs. A number limits the
                 depth of nesting.
             limit: The maximum number of supersteps; the newest are included.
+            settings: Keys of a config as keywords, such as ``thread_id=``.
 
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
@@ -913,6 +922,9 @@ class Pregel:
     def completed(self, run_input: Any) -> Any:
         """Return the input of a run, with defaults for missing parameters.
 
+        Args:
+            run_input: The input, as `invoke` takes it.
+
         Example:
             >>> from flowpregel import entrypoint
             >>> @entrypoint()
@@ -954,6 +966,9 @@ class Pregel:
     ) -> dict[str, Any]:
         """Return the JSON Schema of a run's output.
 
+        Args:
+            config: Not used; accepted because LangGraph's programs pass it.
+
         Example:
             >>> from flowpregel import entrypoint
             >>> @entrypoint()
@@ -972,6 +987,9 @@ class Pregel:
         """Return a pydantic model of a run's input, or the input's type if pydantic is
         not installed.
 
+        Args:
+            config: Not used; accepted because LangGraph's programs pass it.
+
         Example:
             >>> from flowpregel import entrypoint
             >>> @entrypoint()
@@ -985,6 +1003,9 @@ class Pregel:
     def get_output_schema(self, config: Mapping[str, Any] | None = None) -> Any:
         """Return a pydantic model of a run's output, or the output's type if pydantic
         is not installed.
+
+        Args:
+            config: Not used; accepted because LangGraph's programs pass it.
 
         Example:
             >>> from flowpregel import entrypoint

@@ -38,6 +38,9 @@ def make_ballast(folder: str) -> None:
 def drop_ballast(folder: str) -> bool:
     """Remove the ballast to free its space, and return True if there was one.
 
+    Args:
+        folder: The folder that `make_ballast` was called with.
+
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:

@@ -87,7 +87,11 @@ class Codec(Protocol):
         """Return *value* as bytes. Raise any exception if *value* cannot be encoded."""
 
     def decode(self, data: bytes) -> Any:
-        """Return the value that was encoded."""
+        """Return the value that was encoded.
+
+        Args:
+            data: The bytes that `encode` returned.
+        """
 
 
 class ValueCodec:

@@ -37,10 +37,15 @@ def draft_in(
     prefix: str,
     abandoned: float = ABANDONED,
 ) -> Iterator[str]:
-    """Create a folder whose name begins with *prefix*; remove it when the context ends.
+    """Create a folder, and remove it when the context ends.
 
-    This also removes the drafts that killed processes have left: those whose lock is
-    free and that are at least *abandoned* seconds old.
+    This also removes the drafts that killed processes have left.
+
+    Args:
+        parent: The folder in which to create it.
+        prefix: The beginning of the folder's name.
+        abandoned: The age in seconds from which a draft whose lock is free counts as
+            abandoned.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as parent:

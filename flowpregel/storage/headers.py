@@ -46,6 +46,7 @@ class Header:
     no record is encrypted. None if some records may be encrypted.
     """
     format: int
+    """The version of the format of stores."""
     engine: str
     """The name of the engine that wrote the store, and the version of its own format.
     """
@@ -58,7 +59,13 @@ class Header:
         seal: Seal,
         engine: str,
     ) -> Header:
-        """Return the header of a new store."""
+        """Return the header of a new store.
+
+        Args:
+            seal: The keys of the store.
+            engine: The name of the engine that writes the store, and the version of the
+                engine's own format.
+        """
         header = cls(
             id=uuid4().hex,
             created=time.time_ns(),
@@ -83,7 +90,11 @@ class Header:
         return replace(self.under(seal), encryption=seal.encryption)
 
     def to_bytes(self, seal: Seal) -> bytes:
-        """Return the record of this header, which `read` decodes."""
+        """Return the record of this header, which `read` decodes.
+
+        Args:
+            seal: The keys of the store.
+        """
         text = json.dumps(asdict(self)).encode()
         return purpose_digest(text, b"sum") + seal.of(HEADER, text) + text
 

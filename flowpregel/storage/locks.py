@@ -79,7 +79,9 @@ class LockHolder:
     """The process that holds a lock, as the lock's file names it."""
 
     host: str
+    """The name of the machine."""
     pid: int
+    """The id of the process."""
     namespace: int = 0
     """The pid namespace in which *pid* is valid; 0 if the system has no namespaces."""
 
@@ -264,7 +266,11 @@ class FileLock:
             os.pwrite(self._file, number.to_bytes(8, "big"), position)
 
     def write_state(self, state: bytes) -> None:
-        """Write the state of the holder. A concurrent reader may see a part of it."""
+        """Write the state of the holder. A concurrent reader may see a part of it.
+
+        Args:
+            state: The state.
+        """
         size = len(state).to_bytes(8, "big")
         with self._use:
             os.pwrite(self._file, size + state, STATE_SIZE)

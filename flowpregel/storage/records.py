@@ -165,7 +165,13 @@ class SealedRecords:
         kind: int,
         payload: bytes | memoryview,
     ) -> bytes:
-        """Return the record of *payload* at *key*."""
+        """Return the record of *payload* at *key*.
+
+        Args:
+            key: The key of the record.
+            kind: The kind of the record, such as 0 for a whole payload.
+            payload: The payload.
+        """
         position = self.name + key
         cipher = self._seal.cipher
         if cipher is not None:

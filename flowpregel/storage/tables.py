@@ -39,7 +39,12 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         key: bytes,
     ) -> bytes | None:
-        """Return the record at *key*, or None."""
+        """Return the record at *key*, or None.
+
+        Args:
+            transaction: The transaction.
+            key: The key of the record.
+        """
 
     @abstractmethod
     def put_record(
@@ -48,7 +53,13 @@ class Table(SealedRecords, ABC):
         key: bytes,
         record: bytes,
     ) -> None:
-        """Store *record* at *key*, in place of an earlier record at that key."""
+        """Store *record* at *key*, in place of an earlier record at that key.
+
+        Args:
+            transaction: The transaction.
+            key: The key of the record.
+            record: The record.
+        """
 
     @abstractmethod
     def discard(
@@ -56,7 +67,12 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         key: bytes,
     ) -> bool:
-        """Delete the record at *key*, and return True if there was one."""
+        """Delete the record at *key*, and return True if there was one.
+
+        Args:
+            transaction: The transaction.
+            key: The key of the record.
+        """
 
     @abstractmethod
     def records(
@@ -102,14 +118,24 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         prefix: bytes,
     ) -> None:
-        """Delete all records whose keys begin with *prefix*."""
+        """Delete all records whose keys begin with *prefix*.
+
+        Args:
+            transaction: The transaction.
+            prefix: The bytes with which the keys begin.
+        """
 
     def expect(
         self,
         transaction: Any,
         keys: list[bytes],
     ) -> None:
-        """Prepare to read *keys*. A remote engine fetches them in one round trip."""
+        """Prepare to read *keys*. A remote engine fetches them in one round trip.
+
+        Args:
+            transaction: The transaction.
+            keys: The keys.
+        """
 
     # ------------------------------------------------------------ payloads
 
@@ -118,7 +144,12 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         key: bytes,
     ) -> bytes | None:
-        """Return the payload at *key*, or None."""
+        """Return the payload at *key*, or None.
+
+        Args:
+            transaction: The transaction.
+            key: The key of the payload.
+        """
         record = self.record(transaction, key)
         return None if record is None else self.opened(key, record)[1]
 
@@ -128,7 +159,13 @@ class Table(SealedRecords, ABC):
         key: bytes,
         payload: bytes,
     ) -> None:
-        """Store *payload* at *key*."""
+        """Store *payload* at *key*.
+
+        Args:
+            transaction: The transaction.
+            key: The key of the payload.
+            payload: The payload.
+        """
         record = self.sealed(key, WHOLE, payload)
         self.put_record(transaction, key, record)
 
@@ -137,7 +174,12 @@ class Table(SealedRecords, ABC):
         transaction: Any,
         key: bytes,
     ) -> bool:
-        """Delete the payload at *key*, and return True if there was one."""
+        """Delete the payload at *key*, and return True if there was one.
+
+        Args:
+            transaction: The transaction.
+            key: The key of the payload.
+        """
         return self.discard(transaction, key)
 
     def scan(
@@ -148,7 +190,15 @@ class Table(SealedRecords, ABC):
         *,
         backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, payload) as `records` yields (key, record)."""
+        """Yield (key, payload) as `records` yields (key, record).
+
+        Args:
+            transaction: The transaction.
+            prefix: The bytes with which the keys begin.
+            start: The smallest key to yield. With *backwards*, only smaller keys than
+                this are yielded.
+            backwards: Yield the greatest key first.
+        """
         records = self.records(transaction, prefix, start, backwards=backwards)
         for key, record in records:
             yield key, self.opened(key, record)[1]
@@ -161,6 +211,11 @@ class Table(SealedRecords, ABC):
     ) -> None:
         """Copy all payloads whose keys begin with *source* to keys that begin with
         *target*.
+
+        Args:
+            transaction: The transaction.
+            source: The bytes with which the keys of the payloads begin.
+            target: The bytes with which the keys of the copies begin.
         """
         for key, payload in self.scan(transaction, source):
             rest = key[len(source) :]
@@ -177,6 +232,10 @@ class Table(SealedRecords, ABC):
 
         The header has another form than other records. It is checked when the store is
         opened.
+
+        Args:
+            transaction: The transaction.
+            key: The key of the record.
         """
         if not key:
             raise self.corrupt(key, "has no key")

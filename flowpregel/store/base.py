@@ -68,8 +68,11 @@ class Item:
     """A value with its namespace and key; the value is a copy of the stored one."""
 
     value: dict[str, Any] = field(hash=False)
+    """The value."""
     key: str
+    """The key of the item in the namespace."""
     namespace: tuple[str, ...]
+    """The namespace."""
     created_at: datetime
     """The time of the first put."""
     updated_at: datetime
@@ -324,6 +327,10 @@ class BaseStore(ProcessBound, ABC):
 
     def delete(self, namespace: tuple[str, ...], key: str) -> None:
         """Delete the item under *key*, if there is one.
+
+        Args:
+            namespace: The namespace of the item.
+            key: The key of the item.
 
         Example:
             >>> from flowpregel.store.memory import InMemoryStore

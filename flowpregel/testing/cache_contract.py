@@ -74,7 +74,12 @@ class CacheContract:
 
     @pytest.fixture
     def cache(self, tmp_path: Path, now: list[float]) -> Iterator[BaseCache]:
-        """A new, empty cache."""
+        """A new, empty cache.
+
+        Args:
+            tmp_path: The folder of the test.
+            now: The fixture with the time.
+        """
         cache = self.make_cache(tmp_path, clock=lambda: now[0])
         yield cache
         close = getattr(cache, "close", None)

@@ -69,6 +69,7 @@ class Point:
     """The *n*-th pass of a fault point in one process."""
 
     name: str
+    """The name of the fault point."""
     n: int
 
     def __str__(self) -> str:
@@ -80,7 +81,9 @@ class Violation:
     """A promise that did not hold."""
 
     killed_at: tuple[Point, ...]
+    """The points at which processes were killed."""
     problem: str
+    """The problem, in words."""
 
     def __str__(self) -> str:
         points = ", then ".join(str(point) for point in self.killed_at)
@@ -108,6 +111,7 @@ class CrashReport:
     set of tasks that share a commit is deterministic.
     """
     violations: list[Violation] = field(default_factory=list)
+    """The promises that did not hold."""
 
     @property
     def ok(self) -> bool:

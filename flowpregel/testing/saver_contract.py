@@ -461,6 +461,9 @@ class HistoryRules(SaverHooks):
     def five(self, saver: Saver) -> Timeline:
         """A line of five checkpoints. Those with an odd number are of inputs, and the
         first has a score.
+
+        Args:
+            saver: The saver under test.
         """
         five = Timeline(saver, "t")
         child = Timeline(saver, "t", "child")

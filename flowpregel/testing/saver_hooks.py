@@ -166,17 +166,29 @@ class SaverHooks:
 
         An implementation may close *saver* first. The default implementation is for a
         saver without files on disk, and returns *saver* itself.
+
+        Args:
+            saver: The saver.
+            folder: The folder that `make_saver` got.
         """
         return saver
 
     @pytest.fixture
     def saver(self, tmp_path: Path) -> Iterator[Saver]:
-        """A new, empty saver, closed afterwards."""
+        """A new, empty saver, closed afterwards.
+
+        Args:
+            tmp_path: The folder of the test.
+        """
         saver = self.make_saver(tmp_path)
         yield saver
         saver.close()
 
     @pytest.fixture
     def line(self, saver: Saver) -> Timeline:
-        """An empty line of checkpoints in the thread ``t``."""
+        """An empty line of checkpoints in the thread ``t``.
+
+        Args:
+            saver: The saver under test.
+        """
         return Timeline(saver, "t")

@@ -49,6 +49,11 @@ class StoreHooks:
 
         The default implementation is for a store without files on disk, and returns
         *store* itself.
+
+        Args:
+            store: The store.
+            folder: The folder that `make_store` got.
+            options: The options, as `make_store` takes them.
         """
         return store
 
@@ -59,7 +64,12 @@ class StoreHooks:
 
     @pytest.fixture
     def store(self, tmp_path: Path, clock: Clock) -> Iterator[BaseStore]:
-        """A new, empty store."""
+        """A new, empty store.
+
+        Args:
+            tmp_path: The folder of the test.
+            clock: The clock of the test.
+        """
         store = self.make_store(tmp_path, clock=clock)
         yield store
         close = getattr(store, "close", None)

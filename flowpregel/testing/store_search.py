@@ -212,7 +212,11 @@ class SearchRules(StoreHooks):
 
     @pytest.fixture
     def filled(self, store: BaseStore) -> BaseStore:
-        """A store with books in two namespaces, and an item in a third."""
+        """A store with books in two namespaces, and an item in a third.
+
+        Args:
+            store: The store under test.
+        """
         for key, value in BOOKS.items():
             store.put(("books", "en"), key, value)
         store.put(("books", "de"), "d", {"title": "Dachse", "year": "2020"})

@@ -139,6 +139,10 @@ class RemotePool(TaskPool):
     def put_buffer(self, address: str, data: memoryview) -> Any:
         """Pass a buffer to the engine, for this machine and others, and return the
         engine's handle of the buffer.
+
+        Args:
+            address: The machine's address.
+            data: The bytes of the buffer.
         """
 
     @abstractmethod
@@ -165,6 +169,11 @@ class RemotePool(TaskPool):
         *args: Any,
     ) -> Future[Any]:
         """Call a method of `pool_host` on a machine, with `name` as the first argument.
+
+        Args:
+            address: The machine's address.
+            method: The name of the method.
+            args: The further arguments of the method.
 
         Returns:
             A future for the method's result, which is a list of buffers or a false
@@ -266,6 +275,10 @@ class RemotePool(TaskPool):
         """Call a method of the engine, and return the future that it returns.
 
         If the method raises an error, a future with this error is returned.
+
+        Args:
+            method: The method.
+            args: The arguments of the method.
         """
         try:
             return method(*args)
@@ -407,7 +420,14 @@ class RemotePool(TaskPool):
         /,
         *details: Any,
     ) -> None:
-        """End *task*: post its end to its run."""
+        """End *task*: post its end to its run.
+
+        Args:
+            task: The task.
+            outcome: The outcome of the task.
+            details: The span of the attempt and further details, as `TaskPool.finish`
+                takes them.
+        """
         self.release_own((task,))
         super().finish(
             task,
@@ -425,6 +445,9 @@ class RemotePool(TaskPool):
     def recall(self, batch: RemoteBatch) -> None:
         """Note the tasks that wait for calls, because they cannot start again on
         another machine.
+
+        Args:
+            batch: The batch of the tasks.
         """
         # The tasks that a worker would run after such a task are not noted, because the
         # machine itself gives them to another worker.
@@ -452,7 +475,11 @@ class RemotePool(TaskPool):
         batch.resume_reading()
 
     def pause_for_output(self, batch: RemoteBatch) -> None:
-        """Do nothing. Excess output is dropped, since other runs may use a machine."""
+        """Do nothing. Excess output is dropped, since other runs may use a machine.
+
+        Args:
+            batch: The batch whose tasks have printed the output.
+        """
 
     def refuse(self, task: InFlight, batch: RemoteBatch) -> None:
         """End *task*, which has sent an unreadable frame, if *batch* still has it."""

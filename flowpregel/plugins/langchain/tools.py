@@ -93,9 +93,13 @@ class ToolRuntime(
     """The runtime of a run for tools; parameters with this annotation get it."""
 
     state: StateT
+    """The state of the graph, or the messages."""
     config: RunnableConfig
+    """The config of the run."""
     tool_call_id: str | None
+    """The id of the requested call."""
     tools: list[BaseTool] = field(default_factory=list)
+    """The tools of the node."""
 
 
 class ToolNode(Runnable[Any, Any]):
@@ -154,6 +158,11 @@ class ToolNode(Runnable[Any, Any]):
         **_: Any,
     ) -> Any:
         """Call the tools that *input* requests, and return the answers.
+
+        Args:
+            input: A state with messages, a list of messages, or a list of tool calls.
+                Of messages, the last `AIMessage` requests the tools.
+            config: The config of the run, which the tools get.
 
         Raises:
             ConfigurationError: Nothing requests tools, or a tool needs a part of the

@@ -68,21 +68,40 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
         )
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with all its namespaces."""
+        """Delete a thread with all its namespaces.
+
+        Args:
+            thread_id: The id of the thread.
+        """
         self.saver.delete_thread(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints that these runs made."""
+        """Delete the checkpoints that these runs made.
+
+        Args:
+            run_ids: The ids of the runs.
+        """
         self.saver.delete_for_runs(run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread with all its namespaces to a new one."""
+        """Copy a thread with all its namespaces to a new one.
+
+        Args:
+            source_thread_id: The thread to copy.
+            target_thread_id: The thread that gets the copies.
+        """
         self.saver.copy_thread(source_thread_id, target_thread_id)
 
     def prune(
         self, thread_ids: Sequence[str], *, strategy: str = "keep_latest"
     ) -> None:
-        """Delete all but the newest checkpoint of each namespace, or all."""
+        """Delete checkpoints of threads.
+
+        Args:
+            thread_ids: The threads.
+            strategy: ``"keep_latest"`` deletes all but the newest checkpoint of each
+                namespace, ``"delete"`` deletes the threads.
+        """
         self.saver.prune(thread_ids, strategy=strategy)  # type: ignore[arg-type]
 
     # LangGraph looks these methods up on the class, so they are set as attributes of

@@ -253,6 +253,11 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     ) -> Future[Result]:
         """Call ``fn(*args, **kwargs)`` in a worker, and return a future for the result.
 
+        Args:
+            fn: The function.
+            args: The positional arguments.
+            kwargs: The keyword arguments.
+
         Raises:
             RuntimeError: The executor was shut down.
 

@@ -145,6 +145,10 @@ class TaskPool(ABC):
         """Accept packed *tasks* of one run.
 
         Each is sent as soon as a worker has room.
+
+        Args:
+            tasks: The tasks.
+            mailbox: The receiver of the events of the run.
         """
         for task in tasks:
             self._tasks[task.job.key] = task
@@ -156,7 +160,11 @@ class TaskPool(ABC):
         self.resume_for_others(mailbox)
 
     def withdraw(self, key: JobKey) -> InFlight | None:
-        """Withdraw a waiting task, or return the task if a worker already has it."""
+        """Withdraw a waiting task, or return the task if a worker already has it.
+
+        Args:
+            key: The key of the task.
+        """
         task = self._tasks.get(key)
         if task is not None and task.execution.worker is None:
             self.finish(task, Withdrawn())
@@ -165,12 +173,20 @@ class TaskPool(ABC):
 
     @abstractmethod
     def cancel(self, key: JobKey, kill: bool) -> None:
-        """Withdraw a waiting task. If *kill*, also stop a running task."""
+        """Withdraw a waiting task. If *kill*, also stop a running task.
+
+        Args:
+            key: The key of the task.
+            kill: True to stop a running task.
+        """
 
     @abstractmethod
     def warn(self, key: JobKey) -> None:
         """Withdraw a task that has not begun, or warn a running task that its run will
         end.
+
+        Args:
+            key: The key of the task.
         """
 
     @abstractmethod
@@ -197,7 +213,15 @@ class TaskPool(ABC):
         caught: Collection[str] | None = None,
         /,
     ) -> None:
-        """End *task*, unless it has ended: free its resources, and post its end."""
+        """End *task*, unless it has ended: free its resources, and post its end.
+
+        Args:
+            task: The task.
+            outcome: The outcome of the task.
+            span: The span of the attempt, or None if it did not run.
+            caught: The ids of the calls whose failures the task has seen, or None if
+                they are unknown.
+        """
         if self._tasks.pop(task.job.key, None) is None:
             return
         if task.needs is not None:
@@ -418,7 +442,13 @@ class TaskPool(ABC):
         self._post_call(task, frame, _cancelled_call)
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
-        """Send the answer to a request of *task*, if a worker still has the task."""
+        """Send the answer to a request of *task*, if a worker still has the task.
+
+        Args:
+            task: The task that made the request.
+            request: The number of the request.
+            body: The packed answer.
+        """
         execution = task.execution
         if execution.worker is not None:
             execution.calls.discard(request)
