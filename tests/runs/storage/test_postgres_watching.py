@@ -69,6 +69,28 @@ def test_the_run_of_another_process_shows_what_it_does(
     assert [] == postgres_server.execute("SELECT place FROM flowpregel.leases")
 
 
+def test_a_run_whose_lease_has_expired_was_killed(
+    tmp_path: Path, postgres_server: Server, postgres_url: str
+) -> None:
+    """It runs as long as its lease is valid."""
+    expire = (
+        "UPDATE flowpregel.leases SET expires = clock_timestamp() - interval '1 second'"
+    )
+    with job(tmp_path, postgres_url) as process:
+        until((tmp_path / "go.begun").exists)
+        process.kill()
+        process.wait()
+    with PostgresSaver(postgres_url, readonly=True) as saver, reading(saver) as reader:
+        before = reader.status("job")
+        postgres_server.execute(expire)
+        after = reader.status("job")
+
+    assert before is not None
+    assert after is not None
+    assert ("running", "killed") == (before.situation, after.situation)
+    assert f"process {process.pid} on " in after.sentence
+
+
 class CountingDatabase(Database):
     """Counts the statements that its lease thread sends."""
 
