@@ -51,6 +51,9 @@ class CallCounts:
         """The paths of the tasks that made calls."""
         self._names: dict[str, str] = {}
         """The names of the tasks that are not calls, by path."""
+        self._errors: list[ErrorGroup] = []
+        self._errors_mark = 0
+        """The mark after the last change that *_errors* includes."""
         self._late: list[CallRow] = []
         """The calls that ended after the last published activity."""
 
@@ -129,6 +132,14 @@ class CallCounts:
 
     def errors(self) -> list[ErrorGroup]:
         """Return the failed calls by task and error, the largest group first."""
+        if self._errors_mark != self.mark:
+            # The calls are grouped again only if some have changed.
+            self._errors = self._grouped_errors()
+            self._errors_mark = self.mark
+        return self._errors
+
+    def _grouped_errors(self) -> list[ErrorGroup]:
+        """Return the result of `errors`."""
         groups: defaultdict[tuple[str, str], list[CallRow]] = defaultdict(list)
         for call in self.open_calls.values():
             if call.state == "failed" and call.text:

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from html import escape
 from importlib import import_module
 from typing import Any, TextIO
 
@@ -75,7 +76,11 @@ class ProgressView:
         """
         self._reports: dict[str, dict[str, Any]] = {}
         """The last report of each running task, by task id."""
-        self._show, self._period = _display(self._out, overwrites=out is not None)
+        self._show, self._period = _display(
+            self._out,
+            overwrites=out is not None,
+            shares=self._shares,
+        )
         if self._period < 1:
             # A view that is overwritten in place is shown from the first event on.
             self._last_shown = float("-inf")
@@ -137,6 +142,16 @@ class ProgressView:
             task_texts = map(how_far, task_reports[:_MOST_REPORTS])
             lines.extend(f"    {text}" for text in task_texts)
         return [in_one_line(line) for line in lines]
+
+    def _shares(self) -> list[tuple[str, int, int]]:
+        """Return the names of tasks, each with the numbers of ended and known calls."""
+        shares: list[tuple[str, int, int]] = []
+        for name, count in self._counts.items():
+            if name != self._name:
+                ended = count["done"] + count["failed"] + count["asking"]
+                before = count["before"]
+                shares.append((name, before + ended, before + count["started"]))
+        return shares
 
     def _run_text(
         self,
@@ -240,24 +255,58 @@ def is_notebook() -> bool:
     return type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
+class NotebookProgress:
+    """The lines of a view in a notebook, with a bar for each task.
+
+    Args:
+        lines: The lines of the view.
+        shares: The names of tasks, each with the numbers of ended and known calls.
+    """
+
+    def __init__(
+        self,
+        lines: Sequence[str],
+        shares: Sequence[tuple[str, int, int]],
+    ) -> None:
+        self._lines = lines
+        self._shares = shares
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines)
+
+    def _repr_html_(self) -> str:
+        rows: list[str] = []
+        for name, ended, known in self._shares:
+            label = escape(in_one_line(name))
+            bar = f'<progress value="{ended}" max="{max(known, 1)}"></progress>'
+            rows.append(f"<tr><td>{label}</td><td>{bar}</td></tr>")
+        text = escape(repr(self))
+        return (
+            f'<table>{"".join(rows)}</table><pre style="line-height: 1.3">{text}</pre>'
+        )
+
+
 def _display(
     out: TextIO,
     *,
     overwrites: bool,
+    shares: Callable[[], Sequence[tuple[str, int, int]]],
 ) -> tuple[Callable[[list[str]], object], float]:
     """Return a function that shows lines, and the seconds between two calls.
 
     Args:
         out: The stream to write to.
         overwrites: Whether a terminal may be overwritten.
+        shares: A function that returns the names of tasks, each with the numbers of
+            ended and known calls.
     """
     if is_notebook():
         display: Any = import_module("IPython.display")
-        handle = display.display(display.Pretty(""), display_id=True)
+        handle = display.display(NotebookProgress((), ()), display_id=True)
 
         def update(lines: list[str]) -> None:
             """Replace the output of the notebook's cell."""
-            handle.update(display.Pretty("\n".join(lines)))
+            handle.update(NotebookProgress(lines, shares()))
 
         return update, 0.2
     if not (overwrites and out.isatty()):

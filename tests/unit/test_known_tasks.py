@@ -49,3 +49,14 @@ def test_those_are_wanted_that_are_not_known_to_be_done(
     ]
     assert every == known.keys_to_read(keys, with_done=True)
     assert open_ones == known.keys_to_read(keys, with_done=False)
+
+
+@given(BATCHES, st.sampled_from(["failed", "waiting", "done"]), st.integers(1, 5))
+def test_the_tasks_in_a_state_are_found(
+    batches: list[Model], state: CallState, most: int
+) -> None:
+    """The first of them, in order."""
+    known, model = known_from(batches)
+
+    expected = sorted(digest for digest, (_, found) in model.items() if found == state)
+    assert expected[:most] == known.digests(state, most)

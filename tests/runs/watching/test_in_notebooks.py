@@ -11,6 +11,7 @@ import pytest
 from flowpregel import entrypoint, task
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.graph import START, StateGraph
+from flowpregel.pregel.progress import NotebookProgress
 
 
 def keep(state: dict[str, Any]) -> dict[str, Any]:
@@ -88,3 +89,14 @@ def test_a_run_has_coloured_signs_and_no_tags_of_its_calls(tmp_path: Path) -> No
     assert ">✓</span> flow" in html
     assert ">✗</span> &lt;b&gt;work&lt;/b&gt;(0)" in html
     assert repr(run).count("\n") == html.count("\n")
+
+
+def test_the_progress_of_a_run_has_a_bar_for_each_task() -> None:
+    """With the name of the task as text."""
+    picture = NotebookProgress(["flow: 1.0 s"], [("<b>work</b>", 3, 10)])
+
+    html = picture._repr_html_()
+
+    assert '<td>&lt;b&gt;work&lt;/b&gt;</td><td><progress value="3" max="10">' in html
+    assert ">flow: 1.0 s</pre>" in html
+    assert "flow: 1.0 s" == repr(picture)

@@ -204,15 +204,15 @@ class Display:
     """Stands for a notebook's display: keeps what it was given."""
 
     def __init__(self) -> None:
-        self.shown: list[str] = []
+        self.shown: list[Any] = []
 
-    def display(self, item: str, *, display_id: bool) -> Display:
+    def display(self, item: Any, *, display_id: bool) -> Display:
         """Show an output that can be updated."""
         assert display_id
         self.shown.append(item)
         return self
 
-    def update(self, item: str) -> None:
+    def update(self, item: Any) -> None:
         """Show something else in its place."""
         self.shown.append(item)
 
@@ -226,7 +226,7 @@ def test_a_notebook_has_one_output_that_is_updated(
 ) -> None:
     """And nothing goes to stderr."""
     screen = Display()
-    parts = SimpleNamespace(Pretty=str, display=screen.display)
+    parts = SimpleNamespace(display=screen.display)
     notebook = SimpleNamespace(get_ipython=ZMQInteractiveShell, display=parts)
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     monkeypatch.setitem(sys.modules, "IPython.display", parts)
@@ -234,6 +234,8 @@ def test_a_notebook_has_one_output_that_is_updated(
     assert 7 == drive.invoke(flow_of("inline"), 5, thread_id="1", progress=True)
 
     first, *_, last = screen.shown
-    assert "" == first
-    assert "work: 4 done, 1 failed" in last
+    assert "" == repr(first)
+    assert "work: 4 done, 1 failed" in repr(last)
+    assert "work: 4 done, 1 failed" in last._repr_html_()
+    assert '<td>work</td><td><progress value="5" max="5">' in last._repr_html_()
     assert "" == capsys.readouterr().err
