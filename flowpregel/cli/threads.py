@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, get_args
@@ -35,13 +35,17 @@ from flowpregel.cli.wording import (
 )
 
 if TYPE_CHECKING:
-    from flowpregel._inspection.reader import StoreReader
+    from flowpregel._inspection.reader import Counting, StoreReader
     from flowpregel._inspection.situations import StatusText
     from flowpregel._inspection.steps import StepRow
     from flowpregel.checkpoint.durable import DurableSaver, ThreadInfo
 
 _MOST_DONE = 100
 """The number of finished tasks in a table without ``--full``. They are the last."""
+_MOST_COUNTED = 20
+"""The number of finished runs of which `ls` counts the failed calls, so that a list of
+many runs takes little time. They are the runs that changed last.
+"""
 _MOST_STEPS = 100
 """The limit on the supersteps among which `ls` searches the beginning of a run."""
 _SHORTEST_ID = 12
@@ -93,17 +97,29 @@ def ls_command(status: str | None, store: str | None) -> None:
             key=lambda thread: thread.updated,
             reverse=True,
         )
-        for thread in threads:
-            if status is not None and thread.status != status:
-                continue
-            text = reader.status(thread.thread_id, counting="no")
-            # The text is missing if the thread was deleted in between.
-            if text is not None:
-                record = _thread_record(thread, text)
-                records.append(record)
-                rows.append(_thread_cells(thread, text, _took(thread, reader, now)))
+        selected = [thread for thread in threads if status in (None, thread.status)]
+        for thread, text in _described(selected, reader):
+            records.append(_thread_record(thread, text))
+            rows.append(_thread_cells(thread, text, _took(thread, reader, now)))
     table = console.make_table(_THREAD_COLUMNS, rows, flexible=("STATUS", "FLOW"))
     console.print_result(records, table)
+
+
+def _described(
+    threads: Iterable[ThreadInfo],
+    reader: StoreReader,
+) -> Iterator[tuple[ThreadInfo, StatusText]]:
+    """Yield each thread with its status in words."""
+    counted = 0
+    for thread in threads:
+        counting: Counting = "no"
+        if thread.status == "done" and counted < _MOST_COUNTED:
+            counted += 1
+            counting = "some"
+        text = reader.status(thread.thread_id, counting=counting)
+        # The text is missing if the thread was deleted in between.
+        if text is not None:
+            yield thread, text
 
 
 def _thread_record(thread: ThreadInfo, text: StatusText) -> dict[str, Any]:

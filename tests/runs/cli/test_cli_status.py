@@ -101,9 +101,11 @@ def test_failures_that_a_flow_caught_can_be_tried_again(
 
         flow.invoke([1, 2, 3], thread_id="partly")
 
+    (listed,) = json.loads(cli("ls", "--json").stdout)
     sentence, step = lines_of(cli, "partly")
 
     assert "Done, but 2 calls failed." == sentence
+    assert ("done", "done, 2 failed") == (listed["status"], listed["short"])
     assert step.startswith("try the 2 again: flowpregel retry partly --failed ")
 
 
