@@ -26,6 +26,7 @@ def async_form(
             name, because a subclass may override it.
 
     Example:
+        >>> from typing import Any
         >>> class Cache:
         ...     def get(self, key: str, *, default: int = 0) -> int:
         ...         return default

@@ -137,6 +137,7 @@ class ExecutionInfo:
 
     Example:
         >>> from flowpregel.func import entrypoint
+        >>> from flowpregel.runtime import Runtime
         >>> @entrypoint()
         ... def flow(_: int, *, runtime: Runtime) -> int:
         ...     return runtime.execution_info.node_attempt
@@ -299,6 +300,7 @@ class Runtime(Generic[ContextT]):
             RuntimeError: Called outside of a run.
 
         Example:
+            >>> from pathlib import Path
             >>> from flowpregel.func import entrypoint, task
             >>> @task(executor="inline")
             ... def write(text: str, *, runtime: Runtime) -> None:

@@ -602,6 +602,7 @@ def split_writes_and_attempts(
         stored: The writes, each with the path of the task that made it.
 
     Example:
+        >>> from flowpregel.checkpoint.base import PendingWrite
         >>> write = PendingWrite("task-1", "names", "ada")
         >>> split_writes_and_attempts([("path-1", write)])
         ((PendingWrite(task_id='task-1', channel='names', value='ada'),), ())

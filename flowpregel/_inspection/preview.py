@@ -56,6 +56,7 @@ class RecordView(dict[str, Any]):
 
     Example:
         >>> from flowpregel.types import RetryPolicy
+        >>> from flowpregel.watching import to_json
         >>> view = to_json(RetryPolicy())
         >>> view.name, view["max_attempts"]
         ('RetryPolicy', 3)
@@ -72,6 +73,7 @@ class ReprText(str):
     A terminal shows the text without quotation marks.
 
     Example:
+        >>> from flowpregel.watching import to_json
         >>> type(to_json(len)).__name__, to_json(len)
         ('ReprText', '<built-in function len>')
     """

@@ -226,7 +226,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
         Example:
             >>> from flowpregel import InMemorySaver
-            >>> from flowpregel.checkpoint.base import TaskWrites
+            >>> from flowpregel.checkpoint.base import Address, Batch, TaskWrites
             >>> saver, names = InMemorySaver(), ["ada"]
             >>> writes = TaskWrites("checkpoint-1", "task-1", "", (("names", names),))
             >>> batch = saver.prepare(Batch(Address("1"), (writes,)))
@@ -280,6 +280,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
         Example:
             >>> from flowpregel import InMemorySaver, entrypoint
+            >>> from flowpregel.checkpoint.base import Address
             >>> saver = InMemorySaver()
             >>> @entrypoint(checkpointer=saver)
             ... def double(number: int) -> int:
@@ -463,6 +464,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
         Example:
             >>> from flowpregel import InMemorySaver, entrypoint
+            >>> from flowpregel.checkpoint.base import Address
             >>> saver = InMemorySaver()
             >>> @entrypoint(checkpointer=saver)
             ... def double(number: int) -> int:

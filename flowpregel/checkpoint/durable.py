@@ -119,6 +119,7 @@ class DurableSaver(RecordSaver):
         Example:
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.base import Address
             >>> from flowpregel.checkpoint.lmdb import LMDBSaver
             >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
             ...     @entrypoint(checkpointer=saver)
@@ -214,6 +215,7 @@ class DurableSaver(RecordSaver):
         Example:
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel import entrypoint, task
+            >>> from flowpregel.checkpoint.base import Address
             >>> from flowpregel.checkpoint.lmdb import LMDBSaver
             >>> @task(executor="inline")
             ... def invert(number: float) -> float:
@@ -264,6 +266,7 @@ class DurableSaver(RecordSaver):
         Example:
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel import entrypoint, task
+            >>> from flowpregel.checkpoint.base import Address
             >>> from flowpregel.checkpoint.lmdb import LMDBSaver
             >>> @task(executor="inline")
             ... def roll(sides: int) -> int:
@@ -328,7 +331,8 @@ class DurableSaver(RecordSaver):
         Example:
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel import entrypoint
-            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> from flowpregel.checkpoint.base import Address
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
             >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
             ...     @entrypoint(checkpointer=saver)
             ...     def double(number: int) -> int:
@@ -390,7 +394,7 @@ class DurableSaver(RecordSaver):
         Example:
             >>> from tempfile import TemporaryDirectory
             >>> from flowpregel import entrypoint
-            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
             >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
             ...     @entrypoint(checkpointer=saver)
             ...     def double(number: int) -> int:

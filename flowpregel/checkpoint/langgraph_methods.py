@@ -411,6 +411,7 @@ def langgraph_config(
         checkpoint_id: The id of a checkpoint that replaces the id in *address*.
 
     Example:
+        >>> from flowpregel.checkpoint.base import Address
         >>> langgraph_config(Address("1"))
         {'configurable': {'thread_id': '1', 'checkpoint_ns': ''}}
     """
@@ -465,6 +466,7 @@ def metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
 
     Example:
         >>> from flowpregel import InMemorySaver, entrypoint
+        >>> from flowpregel.checkpoint.base import Address
         >>> saver = InMemorySaver()
         >>> @entrypoint(checkpointer=saver)
         ... def double(number: int) -> int:
@@ -493,6 +495,7 @@ def dict_of(checkpoint: Checkpoint) -> dict[str, Any]:
 
     Example:
         >>> from flowpregel import InMemorySaver, entrypoint
+        >>> from flowpregel.checkpoint.base import Address
         >>> saver = InMemorySaver()
         >>> @entrypoint(checkpointer=saver)
         ... def double(number: int) -> int:

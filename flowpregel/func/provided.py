@@ -62,6 +62,7 @@ class CommandResult:
     """The result of a command that has ended.
 
     Example:
+        >>> from flowpregel import shell
         >>> shell.func("exit 3", check=False).exit_code
         3
     """

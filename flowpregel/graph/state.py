@@ -50,6 +50,7 @@ class StateGraph(GraphSpec):
 
     Example:
         >>> from typing import TypedDict
+        >>> from flowpregel.graph import START
         >>> class State(TypedDict):
         ...     topic: str
         ...     essay: str
@@ -214,6 +215,7 @@ class StateGraph(GraphSpec):
                 from a list of nodes names a node that was not added before.
 
         Example:
+            >>> from flowpregel.graph import START
             >>> graph = StateGraph(dict).add_node("load", dict).add_node("rank", dict)
             >>> sorted(graph.add_edge(START, "load").add_edge("load", "rank").edges)
             [('__start__', 'load'), ('load', 'rank')]
@@ -265,6 +267,7 @@ class StateGraph(GraphSpec):
 
         Example:
             >>> from typing import TypedDict
+            >>> from flowpregel.graph import END, START
             >>> class State(TypedDict):
             ...     count: int
             >>> def add(state: State) -> dict:
@@ -343,6 +346,7 @@ class StateGraph(GraphSpec):
 
         Example:
             >>> from typing import TypedDict
+            >>> from flowpregel.graph import END
             >>> class State(TypedDict):
             ...     size: int
             >>> graph = StateGraph(State).add_node("shrink", lambda state: {"size": 9})

@@ -85,6 +85,7 @@ def managed_value(declared: Any) -> type[ManagedValue[Any]] | None:
     """Return the managed value that *declared* is or has as annotation, or None.
 
     Example:
+        >>> from flowpregel.managed import RemainingSteps, RemainingStepsManager
         >>> managed_value(RemainingSteps) is RemainingStepsManager
         True
     """
@@ -99,6 +100,7 @@ def is_managed_value(declared: Any) -> bool:
     """Return whether *declared* is a managed value, or is annotated with one.
 
     Example:
+        >>> from flowpregel.managed import RemainingSteps
         >>> is_managed_value(RemainingSteps), is_managed_value(int)
         (True, False)
     """

@@ -43,6 +43,7 @@ def instrument(tracer_provider: Any = None, meter_provider: Any = None) -> None:
         meter_provider: The provider of metrics; None: the global one.
 
     Example:
+        >>> from flowpregel.plugins.opentelemetry import uninstrument
         >>> instrument()
         >>> uninstrument()
     """

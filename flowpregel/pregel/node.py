@@ -416,6 +416,7 @@ class NodeBuilder(PregelNode):
         """Retry the node by *policies*; the first that matches an error decides.
 
         Example:
+            >>> from flowpregel.types import RetryPolicy
             >>> policy = RetryPolicy(max_attempts=5, retry_on=ConnectionError)
             >>> builder = NodeBuilder().subscribe_only("a")
             >>> node = builder.add_retry_policies(policy).build()
@@ -431,6 +432,7 @@ class NodeBuilder(PregelNode):
             policy: The policy.
 
         Example:
+            >>> from flowpregel.types import CachePolicy
             >>> builder = NodeBuilder().subscribe_only("a")
             >>> builder.add_cache_policy(CachePolicy(ttl=60)).build().cache_policy.ttl
             60

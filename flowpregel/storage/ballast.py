@@ -17,6 +17,7 @@ def make_ballast(folder: str) -> None:
     On a full disk even a deletion of records needs space, which `drop_ballast` frees.
 
     Example:
+        >>> import os
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     make_ballast(folder)
@@ -43,6 +44,7 @@ def drop_ballast(folder: str) -> bool:
 
     Example:
         >>> from tempfile import TemporaryDirectory
+        >>> from flowpregel.storage import make_ballast
         >>> with TemporaryDirectory() as folder:
         ...     make_ballast(folder)
         ...     drop_ballast(folder), drop_ballast(folder)

@@ -21,6 +21,7 @@ def sync_path(path: str) -> None:
     """Make the contents of *path* (a file or a folder) durable.
 
     Example:
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sync_path(folder)
     """
@@ -48,6 +49,8 @@ def draft_in(
             abandoned.
 
     Example:
+        >>> import os
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as parent:
         ...     with draft_in(parent, "copy-") as draft:
         ...         os.listdir(parent) == [os.path.basename(draft)]

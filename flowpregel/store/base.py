@@ -50,6 +50,7 @@ class NotProvided(Enum):
     """The type of `NOT_PROVIDED`: a time to live of None means without end.
 
     Example:
+        >>> from flowpregel.store.base import NOT_PROVIDED
         >>> NOT_PROVIDED is NotProvided.NOT_PROVIDED
         True
     """

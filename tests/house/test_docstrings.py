@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
 import doctest
 import functools
 import importlib
 import inspect
 import re
+import symtable
 import textwrap
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -181,6 +183,39 @@ def lacks_example(target: Any, owner: type | None) -> bool:
     return ">>>" not in docs_of(target, owner)
 
 
+def unknown_names(target: Any, owner: type | None) -> list[str]:
+    """Return the names in an example that a reader cannot know, because they are
+    neither built in, nor imported or defined in the example, nor described by it.
+    """
+    examples = doctest.DocTestParser().get_examples(target.__doc__ or "")
+    code = "".join(
+        example.source for example in examples if doctest.SKIP not in example.options
+    )
+    known = {*dir(builtins), name_of(target).rpartition(".")[2]}
+    if owner is not None:
+        known.add(owner.__name__)
+    module = symtable.symtable(code, "example", "exec")
+    known.update(
+        symbol.get_name()
+        for symbol in module.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported()
+    )
+    names = {
+        symbol.get_name()
+        for scope in scopes_of(module)
+        for symbol in scope.get_symbols()
+        if symbol.is_global() and symbol.is_referenced()
+    }
+    return sorted(names - known)
+
+
+def scopes_of(scope: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    """Yield a scope and all scopes inside it."""
+    yield scope
+    for child in scope.get_children():
+        yield from scopes_of(child)
+
+
 FOR_PLUG_INS = (
     "flowpregel._core.tracing",
     "flowpregel._stores",
@@ -286,6 +321,7 @@ CHECKS: dict[str, Check] = {
     "parameters": unnamed_parameters,
     "fields": undescribed_fields,
     "examples": lacks_example,
+    "names": unknown_names,
 }
 
 
@@ -315,7 +351,7 @@ def test_every_public_name_has_a_docstring() -> None:
 @pytest.mark.parametrize("check", CHECKS)
 def test_docstrings_are_complete(check: str) -> None:
     """Each parameter and field is described, and there is an example for each class,
-    and for each function with arguments.
+    and for each function with arguments. The example imports the names that it uses.
     """
     assert [] == sorted(incomplete(CHECKS[check])), "describe these"
 

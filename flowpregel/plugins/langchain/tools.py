@@ -59,6 +59,7 @@ class InjectedState(InjectedToolArg):
     Example:
         >>> from typing import Annotated
         >>> from langchain_core.messages import AIMessage
+        >>> from flowpregel.plugins.langchain import ToolNode
         >>> def count(messages: Annotated[list, InjectedState("messages")]) -> int:
         ...     "Count the messages."
         ...     return len(messages)
@@ -77,6 +78,7 @@ class InjectedStore(InjectedToolArg):
 
     Example:
         >>> from typing import Annotated, Any
+        >>> from flowpregel.plugins.langchain import ToolNode
         >>> def recall(key: str, store: Annotated[Any, InjectedStore()]) -> str:
         ...     "Recall a note."
         ...     return store.get(("notes",), key).value["text"]

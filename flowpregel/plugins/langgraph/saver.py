@@ -140,6 +140,7 @@ class LMDBSaverAdapter(SaverAdapter):
 
     Example:
         >>> from tempfile import TemporaryDirectory
+        >>> from flowpregel.checkpoint.lmdb import LMDBSaver
         >>> config = {"configurable": {"thread_id": "unknown"}}
         >>> with TemporaryDirectory() as folder:
         ...     with LMDBSaver(folder + "/runs.lmdb") as saver:
