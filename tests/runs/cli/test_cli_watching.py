@@ -291,6 +291,33 @@ def test_a_killed_run_is_summed_up(tmp_path: Path) -> None:
     assert Code.AGAIN == code
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [((), {"TERM": "dumb"}), (("--json",), {})],
+    ids=["dumb", "json"],
+)
+def test_lines_are_printed_where_no_screen_can_be_drawn(
+    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    """On a terminal that cannot move its cursor, and for a program."""
+    command = [*COMMAND, "watch", "job", "--store", "store", *words]
+    with (
+        started(JOB, tmp_path) as running,
+        on_terminal(command, tmp_path, **variables) as terminal,
+    ):
+        terminal.until("hold: 0 done, 3 to do")
+        (tmp_path / "go").touch()
+        running.wait()
+        code = terminal.wait()
+
+    assert "q leave" not in terminal.written
+    assert "\x1b[?1049h" not in terminal.written
+    last = '{"thread_id": "job", "status": "done"}' if words else "job: done"
+    assert last == terminal.written.splitlines()[-1]
+    assert Code.OK == code
+
+
 FAILING = """
 import os, pathlib, sys, time
 from flowpregel import entrypoint, task
