@@ -12,6 +12,7 @@ from typing import Any, Final
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Notice, Report, StepContext, labels_of
 from flowpregel._core.ids import text_digest
+from flowpregel._core.prepared_writes import prepared_writes
 from flowpregel._core.questions import NOTHING_KNOWN, AskedQuestions
 from flowpregel._core.records import Interrupted, Task, Write
 from flowpregel._pickling.copies import private_copy
@@ -156,29 +157,45 @@ class Scope:
     reported: tuple[float, str | None] = NOTHING_REPORTED
     """The time of the last progress report (monotonic seconds), and its message."""
 
-    def read(self, names: Sequence[str], *, fresh: bool) -> dict[str, Any]:
-        """Return the values of the channels *names* that have a value.
+    def read(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the values of the channels *names* that have a value, with the task's
+        own writes applied, and no other writes.
 
         Args:
             names: Channel names, which the node must have declared in its ``reads``.
-            fresh: True to apply the task's own writes, and no other writes, first.
         """
         values: dict[str, Any] = {}
         own_writes: dict[str, list[Any]] = {}
-        for name, value in self.writes if fresh else ():
-            own_writes.setdefault(name, []).append(value)
         step = self.job.step
+        for name, value in self.writes:
+            own_writes.setdefault(name, []).append(value)
         for name in names:
             if name in step.managed:
                 values[name] = step.managed[name].get(step.step, step.stop)
                 continue
             channel = step.channels[name]
-            if fresh and (name in own_writes or channel.reacts_to_silence):
+            if name in own_writes or channel.reacts_to_silence:
                 channel = channel.copy()
-                channel.update(own_writes.get(name, ()))
+                updates: Sequence[Any] = own_writes.get(name, ())
+                if channel.prepares_with is not None:
+                    updates = self._prepared_updates(name, channel.prepares_with)
+                channel.update(updates)
             if channel.is_available():
                 values[name] = channel.get()
         return values
+
+    def _prepared_updates(
+        self, name: str, prepare: Callable[[Any, str], Any]
+    ) -> list[Any]:
+        """Return the writes to a channel so far, as the run prepares them when the task
+        has ended.
+
+        Args:
+            name: The name of the channel.
+            prepare: The channel's function that prepares writes.
+        """
+        writes = prepared_writes({name: prepare}, self.job.task.id, self.writes)
+        return [value for channel, value in writes if channel == name]
 
     def asked_questions(self) -> AskedQuestions:
         """Return the questions of the attempt."""

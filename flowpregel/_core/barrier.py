@@ -10,6 +10,7 @@ from typing import Any
 from flowpregel._core import ids, records
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import StepContext
+from flowpregel._core.prepared_writes import prepared_writes
 from flowpregel._core.program import Names, Program
 from flowpregel._core.records import (
     PULLED,
@@ -17,6 +18,9 @@ from flowpregel._core.records import (
     Delta,
     Kind,
     Node,
+    Outcome,
+    Raised,
+    Returned,
     Task,
     Version,
     Write,
@@ -73,6 +77,23 @@ def check_writes(
                 _check_send(program, author, value)
         elif channel not in records.SILENT_WRITES:
             raise InvalidUpdateError(_unknown_channel_text(program, author, channel))
+
+
+def prepared_outcome(program: Program, task: Task, outcome: Returned) -> Outcome:
+    """Return *outcome* with its writes prepared, or the error of the writes if no
+    barrier can apply them.
+    """
+    claim = task.attempt.cache
+    if claim is not None:
+        claim.writes = outcome.writes
+    try:
+        check_writes(program, task.node, outcome.writes)
+        if not program.preparations:
+            return outcome
+        writes = prepared_writes(program.preparations, task.id, outcome.writes)
+    except Exception as error:  # noqa: BLE001 - the task fails with it
+        return Raised(error)
+    return Returned(writes)
 
 
 def _unknown_channel_text(

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.ids import next_version
+from flowpregel._core.prepared_writes import preparations_of
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel._core.unreadable import UnreadablePolicy
 from flowpregel.channels import DeltaChannel
@@ -54,6 +55,8 @@ class Program:
     """
     reducers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """The functions that fold the writes to channels, by channel."""
+    preparations: Mapping[str, Callable[[Any, str], Any]] = field(default_factory=dict)
+    """The functions that prepare the writes to channels, by channel."""
     untracked: frozenset[str] = frozenset()
     """The channels that are in no checkpoint, and whose values are removed from a
     stored `Send`.
@@ -96,13 +99,22 @@ def compile_program(
         ticking=frozenset(_names_where(channels, attrgetter("reacts_to_silence"))),
         finishing=_names_where(channels, _finishes),
         deltas=deltas,
-        reducers={
-            key: reducer
-            for key, item in channels.items()
-            if (reducer := item.folds_with) is not None
-        },
+        reducers=_reducers_of(channels),
+        preparations=preparations_of(channels),
         untracked=frozenset(_names_where(channels, _is_untracked)),
     )
+
+
+def _reducers_of(
+    channels: Mapping[str, BaseChannel[Any, Any]],
+) -> dict[str, Callable[..., Any]]:
+    """Return the functions that fold the writes to channels, by channel."""
+    reducers: dict[str, Callable[..., Any]] = {}
+    for name, channel in channels.items():
+        reducer = channel.folds_with
+        if reducer is not None:
+            reducers[name] = reducer
+    return reducers
 
 
 def _names_where(

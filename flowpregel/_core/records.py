@@ -232,6 +232,10 @@ class CacheClaim:
     """Seconds until the result expires, or None if it never expires."""
     is_busy: bool = False
     """True if the task waits for the result that another task or run computes."""
+    writes: Sequence[Write] = ()
+    """The writes of the task as the node made them. Each task that gets them prepares
+    them for itself.
+    """
 
 
 @dataclass(slots=True, eq=False)

@@ -19,6 +19,7 @@ from flowpregel._core.barrier import (
 from flowpregel._core.commands import Command, Interrupt, Send
 from flowpregel._core.effects import Steps
 from flowpregel._core.ids import QuestionRecord
+from flowpregel._core.prepared_writes import prepared_writes
 from flowpregel._core.program import Program
 from flowpregel._core.records import Write
 from flowpregel._core.run import Run
@@ -59,6 +60,10 @@ def obey(
         for write in pending.get(records.RUN_TASK_ID, ())
         if write[0] != records.RESUME
     ]
+    preparations = run.program.preparations
+    if preparations:
+        author = f"{run.cursor.checkpoint_id}, {records.RUN_TASK_ID}, {run.now}"
+        writes = list(prepared_writes(preparations, author, writes))
     stored += writes
     pending[records.RUN_TASK_ID] = stored
     if stores_writes and run.cursor.stored_id is not None:

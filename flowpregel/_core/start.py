@@ -16,7 +16,7 @@ Command(update=...)   writes, resumes             writes, starts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from flowpregel._core.barrier import (
 )
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import Emit, Load, Steps
+from flowpregel._core.prepared_writes import prepared_writes
 from flowpregel._core.program import Options, Program, names
 from flowpregel._core.provenance import code_of_node
 from flowpregel._core.records import Durability, Saved, Write
@@ -317,7 +318,7 @@ def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
 
 def _start_over(run: Run, user_input: Any) -> Steps:
     """Apply new input, and drop the unfinished tasks of an earlier run."""
-    writes = input_writes(run.program, user_input)
+    writes = input_writes(run, user_input)
     if writes:
         dropped = plan(run.program, run.state, None, run.step_context())
         has_body = any(task.node.role == "body" for task in dropped)
@@ -357,19 +358,30 @@ def _abandonment_notice(run: Run) -> list[Emit]:
     return [Emit("notices", text)]
 
 
-def input_writes(program: Program, user_input: Any) -> list[Write]:
-    """Return the channel writes of an input. If the input is None or a `Command`, there
-    are none.
+def input_writes(run: Run, user_input: Any) -> Sequence[Write]:
+    """Return the channel writes of an input, as their channels prepare them. If the
+    input is None or a `Command`, there are none.
 
     Raises:
         TypeError: There are several input channels, and the input is not a dict.
         InvalidUpdateError: A key of the input is not an input channel.
     """
     if user_input is None or isinstance(user_input, Command):
-        return []
-    channels = program.input_channels
-    if isinstance(channels, str):
-        return [(channels, user_input)]
+        return ()
+    preparations = run.program.preparations
+    channels = run.program.input_channels
+    writes: Sequence[Write] = [(str(channels), user_input)]
+    if not isinstance(channels, str):
+        _check_keys(channels, user_input)
+        writes = list(user_input.items())
+    if not preparations:
+        return writes
+    author = f"{run.cursor.checkpoint_id}, {records.INPUT}, {run.now}"
+    return prepared_writes(preparations, author, writes)
+
+
+def _check_keys(channels: Sequence[str], user_input: Any) -> None:
+    """Refuse an input whose keys are not the names of input channels."""
     if not isinstance(user_input, Mapping):
         raise TypeError(
             f"the input must be a dict with keys of {', '.join(channels)}, not "
@@ -381,4 +393,3 @@ def input_writes(program: Program, user_input: Any) -> list[Write]:
                 f"{name!r} is not an input channel; the input channels are: "
                 f"{', '.join(channels)}"
             )
-    return list(user_input.items())

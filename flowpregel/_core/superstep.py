@@ -67,7 +67,7 @@ from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import answering, cache_keys, calls, effects, records
-from flowpregel._core.barrier import check_writes, handler_task
+from flowpregel._core.barrier import handler_task, prepared_outcome
 from flowpregel._core.effects import (
     Call,
     Effect,
@@ -528,6 +528,8 @@ class Superstep:
         for task in tasks:
             outcome = cache_keys.shared_outcome(task, entries, self.run.now)
             claim = task.attempt.cache
+            if isinstance(outcome, Returned):
+                outcome = prepared_outcome(self.run.program, task, outcome)
             if outcome is not None:
                 self._settle(task, outcome)
             elif claim is not None and claim.is_busy:
@@ -567,21 +569,13 @@ class Superstep:
         elif task.id in self._cancelled:
             outcome = Withdrawn()
         elif isinstance(outcome, Returned) and task.kind is not Kind.CALL:
-            outcome = self._checked_outcome(task, outcome)
+            outcome = prepared_outcome(self.run.program, task, outcome)
         body = task.attempt.body
         if body is None:
             return outcome
         if event.observed_failures is not None:
             body.observed_failures = event.observed_failures
         return calls.final_outcome(body, outcome)
-
-    def _checked_outcome(self, task: Task, outcome: Returned) -> Outcome:
-        """Return *outcome*, or the error of the writes if no barrier can apply them."""
-        try:
-            check_writes(self.run.program, task.node, outcome.writes)
-        except Exception as error:  # noqa: BLE001 - the task fails with it
-            return Raised(error)
-        return outcome
 
     def _end_body(self, task: Task, outcome: Outcome) -> None:
         """Note the outcome of a body, which is settled when its calls have ended."""
@@ -637,7 +631,7 @@ class Superstep:
         """
         if claim.is_busy:
             return
-        entry = task.attempt.writes, claim.ttl
+        entry = claim.writes or task.attempt.writes, claim.ttl
         self._shared[claim.key] = entry if isinstance(outcome, Returned) else None
 
     def _settle_raised(self, task: Task, outcome: Raised) -> None:

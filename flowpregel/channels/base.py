@@ -48,6 +48,11 @@ class BaseChannel(Generic[Value, Update], ABC):
     is_tracked: ClassVar[bool] = True
     """True if checkpoints store the value, and a `Send` may contain it."""
 
+    prepares_with: Callable[[Any, str], Any] | None = None
+    """The function that prepares each write before the write is stored, if there is
+    one. It takes the write and a text that no other write has.
+    """
+
     @property
     def folds_with(self) -> Callable[..., Any] | None:
         """The user's function that folds the writes, if there is one."""

@@ -9,6 +9,7 @@ from flowpregel.channels.base import MISSING, HoldingChannel
 from flowpregel.channels.folding import (
     concrete,
     detached,
+    hooks_of,
     identity_of,
     only_replacement,
 )
@@ -49,6 +50,7 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
             )
         super().__init__(concrete(typ))
         self.operator = operator
+        self.prepares_with = hooks_of(operator).prepare
         self.value = self._start()
 
     @property

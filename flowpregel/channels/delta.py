@@ -8,8 +8,10 @@ from typing import Any, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, HoldingChannel, Missing
 from flowpregel.channels.folding import (
+    Fold,
     concrete,
     detached,
+    hooks_of,
     identity_of,
     only_replacement,
 )
@@ -73,7 +75,9 @@ class DeltaChannel(HoldingChannel[Value, Update]):
             )
         super().__init__(list if typ is None else concrete(typ))
         self.reducer = reducer
+        self.prepares_with = hooks_of(reducer).prepare
         self.snapshot_frequency = snapshot_frequency
+        self._fold: Fold | None = None
 
     @property
     def folds_with(self) -> Callable[..., Any] | None:
@@ -121,13 +125,38 @@ class DeltaChannel(HoldingChannel[Value, Update]):
                 value, start = self.typ() if by is None else detached(by), index + 1
         writes = [*chain.from_iterable(batches[start:])]
         try:
-            self.value = self.reducer(value, writes) if writes else value
+            self.value = self._folded(value, writes) if writes else value
         except Exception as error:
             error.add_note(
                 f"raised by the reducer of channel {self.key!r}, given {len(writes)} "
                 "writes in one batch"
             )
             raise
+
+    def _folded(self, value: Value, writes: Sequence[Update]) -> Value:
+        """Return *value* with *writes* added by the reducer.
+
+        If the reducer keeps an index of the value, the index of the last call is used
+        again, because building it takes time that grows with the value.
+        """
+        start = hooks_of(self.reducer).fold
+        if start is None:
+            return self.reducer(value, writes)
+        fold = self._fold
+        if fold is None or not fold.continues(value):
+            fold = start(value)
+        # If a write is refused, the index may include a part of it, so the index is
+        # stored only after the call.
+        self._fold = None
+        folded: Value = fold.add(writes)
+        self._fold = fold
+        return folded
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without the index, which would be sent to workers."""
+        state = self.__dict__.copy()
+        state["_fold"] = None
+        return state
 
     def checkpoint(self) -> Any:
         """Return `MISSING`, because deltas and snapshots are stored separately from the

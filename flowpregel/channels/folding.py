@@ -1,5 +1,5 @@
-"""The common parts of channels with a reducer: `Overwrite`, empty values, copies, and
-the comparison of reducers.
+"""The common parts of channels with a reducer: `Overwrite`, empty values, copies, the
+comparison of reducers, and the hooks of reducers.
 """
 
 from __future__ import annotations
@@ -7,13 +7,15 @@ from __future__ import annotations
 import collections.abc
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import FunctionType
 from typing import (
     Annotated,
     Any,
     Literal,
     NotRequired,
+    Protocol,
     Required,
     TypeVar,
     get_args,
@@ -24,6 +26,7 @@ from flowpregel.channels.base import MISSING
 from flowpregel.errors import InvalidUpdateError
 
 Value = TypeVar("Value")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TAG: Literal["__overwrite__"] = "__overwrite__"
 
@@ -124,3 +127,75 @@ def identity_of(reducer: Callable[..., Any]) -> Any:
     code = reducer.__code__
     text = (reducer.__module__, code.co_code, code.co_consts, code.co_names)
     return (*text, reducer.__defaults__, reducer.__kwdefaults__)
+
+
+# ---------------------------------------------------------------- hooks of reducers
+
+
+class Fold(Protocol):
+    """A value to which a reducer adds writes, with an index of the value.
+
+    A channel keeps the fold from one superstep to the next, so that the index is not
+    built again.
+    """
+
+    def continues(self, value: Any) -> bool:
+        """Return whether *value* is the value of the fold."""
+
+    def add(self, writes: Sequence[Any]) -> Any:
+        """Return a new value with *writes* added. The old value is not modified."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerHooks:
+    """The functions that a reducer offers to its channel, each of them optional."""
+
+    prepare: Callable[[Any, str], Any] | None = None
+    """A function that returns a write in the form in which it is stored and shown. It
+    takes the write and a text that no other write has.
+    """
+    fold: Callable[[Any], Fold] | None = None
+    """A function that returns the `Fold` of a value. It takes the reducer's keywords
+    too.
+    """
+
+
+_NO_HOOKS = ReducerHooks()
+_HOOKS: Literal["__flowpregel_hooks__"] = "__flowpregel_hooks__"
+
+
+def with_hooks(hooks: ReducerHooks) -> Callable[[Function], Function]:
+    """Return a decorator that gives a reducer these *hooks*.
+
+    Example:
+        >>> @with_hooks(ReducerHooks(prepare=lambda write, identity: sorted(write)))
+        ... def extend(value, write):
+        ...     return value + write
+        >>> hooks_of(extend).prepare([2, 1], "")
+        [1, 2]
+    """
+
+    def decorate(reducer: Function) -> Function:
+        setattr(reducer, _HOOKS, hooks)
+        return reducer
+
+    return decorate
+
+
+def hooks_of(reducer: Callable[..., Any]) -> ReducerHooks:
+    """Return the hooks of *reducer*.
+
+    The keywords of a `functools.partial` are passed to the fold too.
+    """
+    if isinstance(reducer, partial):
+        hooks = hooks_of(reducer.func)
+        if hooks.fold is None or not reducer.keywords:
+            return hooks
+        return replace(hooks, fold=partial(hooks.fold, **reducer.keywords))
+    hooks = getattr(reducer, _HOOKS, _NO_HOOKS)
+    # `functools.wraps` copies the attributes of a reducer to a function that may take
+    # other writes.
+    is_wrapper = hasattr(reducer, "__wrapped__")
+    if is_wrapper or not isinstance(hooks, ReducerHooks):
+        return _NO_HOOKS
+    return hooks

@@ -2,6 +2,20 @@
 
 A message is any object or dict. LangChain's messages are recognised without importing
 LangChain.
+
+A message gets its id when a task writes it, and before the write is stored or shown::
+
+    a node returns a message without an id
+      |
+      v
+    `messages_with_ids` gives it an id, made from the id of the task and the position
+      |
+      +--> the stored write, the streams ``updates`` and ``tasks``, the cache of a node
+      |
+      v
+    the reducer, `add_messages` or `reduce_messages`, merges it into the state
+
+So all of them have the same id, and a later read of the thread does too.
 """
 
 from __future__ import annotations
@@ -9,11 +23,22 @@ from __future__ import annotations
 import copy
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypedDict
+from functools import partial
+from typing import Annotated, Any, Final, TypedDict, TypeVar
 
+from flowpregel._core.ids import task_id
+from flowpregel.channels.base import MISSING
+from flowpregel.channels.folding import (
+    Overwrite,
+    ReducerHooks,
+    replacement,
+    with_hooks,
+)
 from flowpregel.errors import ConfigurationError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 REMOVE_ALL_MESSAGES: Final = "__remove_all__"
 """The id of a `RemoveMessage` that drops every message before it."""
@@ -27,6 +52,123 @@ class RemoveMessage:
     """The id of the message, or `REMOVE_ALL_MESSAGES`."""
 
 
+# ---------------------------------------------------------------- ids
+
+
+def messages_with_ids(write: Any, identity: str) -> Any:
+    """Return *write* in a form in which each message has an id.
+
+    A message without an id is copied, and the copy gets an id. A pair or a text, which
+    has no field for an id, becomes a dict. A value that cannot get an id is returned
+    unchanged, and the reducer refuses it.
+
+    Args:
+        write: A list of messages, one message, or an `Overwrite` of either.
+        identity: A text that no other write has. It determines the ids, so that a task
+            that runs again after a crash gives its messages the same ids.
+
+    Example:
+        >>> [message] = messages_with_ids([{"content": "hi"}], "task 1")
+        >>> [message] == messages_with_ids([{"content": "hi"}], "task 1")
+        True
+    """
+    new_value = replacement(write)
+    if new_value is not MISSING:
+        prepared = _with_ids(new_value, identity)
+        return write if prepared is new_value else Overwrite(prepared)
+    return _with_ids(write, identity)
+
+
+def _with_ids(messages: Any, identity: str) -> Any:
+    """Return *messages* with ids, or the same object if each of them has one."""
+    if messages is None:
+        return None
+    if not isinstance(messages, list):
+        return _message_with_id(messages, identity, 0)
+    prepared = [
+        _message_with_id(message, identity, position)
+        for position, message in enumerate(messages)
+    ]
+    pairs = zip(prepared, messages, strict=True)
+    is_changed = any(message is not original for message, original in pairs)
+    return prepared if is_changed else messages
+
+
+def _message_with_id(message: Any, identity: str, position: int) -> Any:
+    try:
+        return _identified(message, partial(task_id, identity, position))
+    except ConfigurationError:
+        # The reducer raises the error, with a note that names the channel.
+        return message
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _identified(message: Any, new_id: Callable[[], str] = _new_id) -> Any:
+    """Return *message* with an id.
+
+    Args:
+        message: The message.
+        new_id: A function that returns an id for a message that has none.
+
+    Raises:
+        ConfigurationError: *message* has no id, and cannot get one.
+    """
+    message = _unabbreviated(message)
+    if _field(message, "id") is not None:
+        return message
+    if isinstance(message, Mapping):
+        return {**message, "id": new_id()}
+    try:
+        copied = copy.copy(message)
+        copied.id = new_id()
+    except (AttributeError, TypeError) as error:
+        raise ConfigurationError(
+            f"{message!r} has no id and cannot be given one; a message is a dict, or "
+            "an object with an id"
+        ) from error
+    return copied
+
+
+def _unabbreviated(message: Any) -> Any:
+    """Return the dict for a (role, content) pair or a text, and any other *message*
+    unchanged.
+    """
+    if isinstance(message, str):
+        return {"role": "user", "content": message}
+    is_pair = isinstance(message, tuple | list) and len(message) == 2
+    if is_pair and isinstance(message[0], str):
+        return {"role": message[0], "content": message[1]}
+    return message
+
+
+# ---------------------------------------------------------------- reducers
+
+
+def message_reducer(reducer: Function) -> Function:
+    """Have the channel of a reducer give ids to messages when they are written.
+
+    Use this decorator for a reducer of your own that merges messages. Streams, the
+    state and later reads of a thread then have the same ids.
+
+    Args:
+        reducer: A function that takes the list and a write, or, for `DeltaChannel`, the
+            list and several writes.
+
+    Example:
+        >>> from typing import Annotated, TypedDict
+        >>>
+        ... def keep_last_ten(left: list, right: list) -> list:
+        ...     return add_messages(left, right)[-10:]
+        >>> class State(TypedDict):
+        ...     messages: Annotated[list, keep_last_ten]
+    """
+    return with_hooks(ReducerHooks(prepare=messages_with_ids))(reducer)
+
+
+@message_reducer
 def add_messages(left: Any, right: Any) -> list[Any]:
     """Return *left* with the messages of *right*: new messages are added, and messages
     with known ids are replaced.
@@ -36,6 +178,9 @@ def add_messages(left: Any, right: Any) -> list[Any]:
     ...}``, have no meaning here. A `RemoveMessage`, or a message of ``type`` "remove",
     removes the message with the same id. If one message is a LangChain message, all
     messages are converted to LangChain messages.
+
+    In a state, messages get their ids when a node writes them, so streams, the state
+    and later reads of it have the same ids.
 
     Args:
         left: The list, or one message.
@@ -50,44 +195,108 @@ def add_messages(left: Any, right: Any) -> list[Any]:
         >>> add_messages(one, {"id": "1", "content": "hello"})
         [{'id': '1', 'content': 'hello'}]
     """
-    if left is None or right is None:
-        raise ConfigurationError(
-            "add_messages takes two lists of messages, and got None"
-        )
-    messages, updates = _listed(left), _listed(right)
-    if _has_langchain(messages) or _has_langchain(updates):
-        messages, updates = langchain_messages(messages), langchain_messages(updates)
-    merged = _MessageList(messages)
-    for update in updates:
-        merged.apply(_identified(update))
-    return merged.remaining()
+    merged = MessageList(left)
+    merged.apply(right)
+    return merged.messages
 
 
-class _MessageList:
-    """A list of messages to which updates are applied one after the other."""
+class MessageList:
+    """A list of messages to which writes are added one after the other, with an index
+    of the messages by id.
 
-    def __init__(self, messages: list[Any]) -> None:
-        self._messages = [_identified(message) for message in messages]
+    Args:
+        messages: The first messages: a list, or one message.
+        convert: A function that converts the messages of each write, or None.
+
+    Raises:
+        ConfigurationError: *messages* is None.
+    """
+
+    def __init__(
+        self, messages: Any, convert: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._convert = convert
+        self._is_langchain = False
+        """True if the messages are LangChain's. They all are, or none is."""
+        self.messages: list[Any] = []
+        """The present messages. The list is replaced when messages are removed."""
         self._positions: dict[Any, int] = {}
-        for position, message in enumerate(self._messages):
-            self._positions[_field(message, "id")] = position
-        self._removed: set[Any] = set()
+        self._replace_all(self._converted(messages))
 
-    def apply(self, update: Any) -> None:
-        """Add, replace or remove a message.
+    def continues(self, value: Any) -> bool:
+        """Return whether *value* is the present list.
+
+        A list to which a node has added a message is not, because the index lacks the
+        message.
+        """
+        return value is self.messages and len(value) == len(self._positions)
+
+    def add(self, writes: Sequence[Any]) -> list[Any]:
+        """Return a new list with *writes* added. The present list is not modified."""
+        self.messages = self.messages.copy()
+        for write in writes:
+            self.apply(write)
+        return self.messages
+
+    def apply(self, write: Any) -> None:
+        """Add, replace or remove the messages of *write*: a list, or one message.
 
         Raises:
+            ConfigurationError: *write* is None, or a message cannot get an id.
             ValueError: The id of a message to remove is not in the list.
+        """
+        updates = self._converted(write)
+        removed: set[Any] = set()
+        for update in updates:
+            self._apply_one(_identified(update), removed)
+        if removed:
+            remaining = [
+                message
+                for message in self.messages
+                if _field(message, "id") not in removed
+            ]
+            self._replace_all(remaining)
+        self._is_langchain = self._is_langchain and bool(self.messages)
+
+    def _converted(self, messages: Any) -> list[Any]:
+        """Return *messages* as a list of the messages to merge.
+
+        If one of them is the first LangChain message, the present messages are
+        converted too.
+        """
+        if messages is None:
+            raise ConfigurationError(
+                "add_messages takes two lists of messages, and got None"
+            )
+        updates = _listed(
+            messages if self._convert is None else self._convert(messages)
+        )
+        if not self._is_langchain and _has_langchain(updates):
+            self._is_langchain = True
+            self._replace_all(langchain_messages(self.messages))
+        return langchain_messages(updates) if self._is_langchain else updates
+
+    def _replace_all(self, messages: list[Any]) -> None:
+        self.messages = [_identified(message) for message in messages]
+        self._positions = {
+            _field(message, "id"): position
+            for position, message in enumerate(self.messages)
+        }
+
+    def _apply_one(self, update: Any, removed: set[Any]) -> None:
+        """Add or replace a message, or add the id of a message to remove to
+        *removed*.
         """
         key = _field(update, "id")
         if not _is_removal(update):
+            removed.discard(key)
             self._put(key, update)
         elif key == REMOVE_ALL_MESSAGES:
-            self._messages.clear()
+            self.messages.clear()
             self._positions.clear()
-            self._removed.clear()
+            removed.clear()
         elif key in self._positions:
-            self._removed.add(key)
+            removed.add(key)
         else:
             raise ValueError(
                 "Attempting to delete a message with an ID that doesn't exist "
@@ -95,20 +304,50 @@ class _MessageList:
             )
 
     def _put(self, key: Any, message: Any) -> None:
-        self._removed.discard(key)
-        if key in self._positions:
-            self._messages[self._positions[key]] = message
+        position = self._positions.get(key)
+        if position is None:
+            self._positions[key] = len(self.messages)
+            self.messages.append(message)
         else:
-            self._positions[key] = len(self._messages)
-            self._messages.append(message)
+            self.messages[position] = message
 
-    def remaining(self) -> list[Any]:
-        """Return the messages that were not removed."""
-        return [
-            message
-            for message in self._messages
-            if _field(message, "id") not in self._removed
-        ]
+
+@with_hooks(ReducerHooks(prepare=messages_with_ids, fold=MessageList))
+def reduce_messages(
+    messages: list[Any],
+    writes: Sequence[Any],
+    *,
+    convert: Callable[[Any], Any] | None = None,
+) -> list[Any]:
+    """Return *messages* with several writes merged as `add_messages` merges each.
+
+    This is a reducer for `DeltaChannel`, which stores what a superstep writes instead
+    of the whole list, as long threads need. A write is a list or one message. It may
+    add, replace and remove messages as for `add_messages`.
+
+    Args:
+        messages: The list.
+        writes: The writes, oldest first.
+        convert: A function that converts each list or message before it is merged.
+
+    Raises:
+        ConfigurationError: A write is None, or a message cannot get an id.
+        ValueError: A `RemoveMessage` names an id that is not in the list.
+
+    Example:
+        >>> from typing import Annotated, TypedDict
+        >>> from flowpregel.channels import DeltaChannel
+        >>> class State(TypedDict):
+        ...     messages: Annotated[list, DeltaChannel(reduce_messages)]
+        >>> hi = {"id": "1", "content": "hi"}
+        >>> reduce_messages([hi], [[RemoveMessage("1")], {"id": "2", "content": "bye"}])
+        [{'id': '2', 'content': 'bye'}]
+    """
+    return MessageList(messages, convert).add(writes)
+
+
+_messages_delta_reducer = reduce_messages
+"""The name that programs written for LangGraph use for `reduce_messages`."""
 
 
 def _is_removal(message: Any) -> bool:
@@ -159,28 +398,3 @@ def _field(message: Any, name: str) -> Any:
     if isinstance(message, Mapping):
         return message.get(name)
     return getattr(message, name, None)
-
-
-def _identified(message: Any) -> Any:
-    """Return *message* with an id.
-
-    Raises:
-        ConfigurationError: *message* has no id, and cannot get one.
-    """
-    if isinstance(message, tuple) and len(message) == 2:
-        message = {"role": message[0], "content": message[1]}
-    elif isinstance(message, str):
-        message = {"role": "user", "content": message}
-    if _field(message, "id") is not None:
-        return message
-    if isinstance(message, Mapping):
-        return {**message, "id": str(uuid.uuid4())}
-    try:
-        copied = copy.copy(message)
-        copied.id = str(uuid.uuid4())
-    except (AttributeError, TypeError) as error:
-        raise ConfigurationError(
-            f"{message!r} has no id and cannot be given one; a message is a dict, or "
-            "an object with an id"
-        ) from error
-    return copied

@@ -237,9 +237,9 @@ class BranchWriter:
         """Return the writes for the result of the path function."""
         selection = self.selection
         if isinstance(selection, str):
-            state = scope.read((selection,), fresh=True).get(selection)
+            state = scope.read((selection,)).get(selection)
         else:
-            state = scope.read(selection, fresh=True)
+            state = scope.read(selection)
             if self.mapper is not None:
                 state = self.mapper(state)
             elif self.passes_on and isinstance(output, dict):
@@ -317,7 +317,7 @@ def check_input(
         pydantic.ValidationError: The state with the input does not fit the model.
     """
     try:
-        model(**scope.read(keys, fresh=True))
+        model(**scope.read(keys))
     except ValueError as error:
         if not _lacks_keys_only(error):
             raise

@@ -16,6 +16,7 @@ from flowpregel._core.barrier import (
     check_writes,
 )
 from flowpregel._core.effects import Commit, Notice, StepContext
+from flowpregel._core.prepared_writes import prepared_writes
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import (
     INPUT,
@@ -181,7 +182,7 @@ def _take_input(
     values: Any,
 ) -> None:
     """Apply *values* as new input."""
-    writes = input_writes(run.program, values)
+    writes = input_writes(run, values)
     if not writes:
         raise InvalidUpdateError(
             f"the update as input has nothing for {run.program.input_channels}"
@@ -217,15 +218,7 @@ def _node_writes(
                 "as_node is required when applying multiple updates"
             )
         node = _node_of(run.program, run.state, update.as_node)
-        writes = tuple(
-            _run_writers(
-                run.program,
-                node,
-                update.values,
-                run.state,
-            )
-        )
-        check_writes(run.program, f"the update as {node.name!r}", writes)
+        writes = _update_writes(run, node, update.values, index)
         node_writes.append(TaskOutput(writes, node.name, (INTERRUPT,)))
         if opened is None or not opened.saved.is_latest:
             continue
@@ -235,6 +228,28 @@ def _node_writes(
         stored = [write for write in writes if write[0] != TASKS]
         run.store_writes(task_id, f"~{INTERRUPT}, {index:010d}", stored)
     return node_writes
+
+
+def _update_writes(
+    run: Run,
+    node: Node,
+    values: Any,
+    index: int,
+) -> Sequence[records.Write]:
+    """Return the writes of an update, as their channels prepare them.
+
+    Args:
+        run: The run that applies the update.
+        node: The node in whose name the update writes.
+        values: The output of the node.
+        index: The position of the update in its superstep.
+    """
+    author = f"{run.cursor.checkpoint_id}, {INTERRUPT}, {index}, {run.now}"
+    kind = records.Kind.PULL
+    task = Task(author, node, kind, values, "", namespace=node.name)
+    writes = tuple(_run_writers(run.program, task, run.state))
+    check_writes(run.program, f"the update as {node.name!r}", writes)
+    return prepared_writes(run.program.preparations, author, writes)
 
 
 def _next_id(task_ids: deque[str]) -> str | None:
@@ -339,20 +354,21 @@ def _warn_of(emitted: Any) -> None:
 
 def _run_writers(
     program: Program,
-    node: Node,
-    value: Any,
+    task: Task,
     state: RunState,
 ) -> Sequence[records.Write]:
-    """Return the writes of *node* for the output *value*, outside of any run."""
+    """Return the writes of the node of *task*, outside of any run. The input of the
+    task is the output of the node.
+    """
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-    task = Task("", node, records.Kind.PULL, value, "", namespace=node.name)
+    node = task.node
     step = StepContext("", "", 0, 2, channels=state.channels, managed=program.managed)
     scope = Scope(Job(task, step), RunClient(emit=_warn_of))
     token = current.set(scope)
     try:
         for writer in node.writers:
-            writes = writer(value, scope)
+            writes = writer(task.input, scope)
             if hasattr(writes, "__await__"):
                 writes = asyncio.run(writes)
             scope.writes.extend(writes)

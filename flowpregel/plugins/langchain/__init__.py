@@ -17,6 +17,9 @@ except ImportError as _error:
 from flowpregel.plugins.langchain.agent import AgentState, create_react_agent
 from flowpregel.plugins.langchain.messages import MessagesState
 from flowpregel.plugins.langchain.messages import add_langchain_messages as add_messages
+from flowpregel.plugins.langchain.messages import (
+    reduce_langchain_messages as reduce_messages,
+)
 from flowpregel.plugins.langchain.tools import (
     InjectedState,
     InjectedStore,
@@ -35,6 +38,7 @@ __all__ = [
     "ToolRuntime",
     "add_messages",
     "create_react_agent",
+    "reduce_messages",
     "tools_condition",
 ]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID, uuid4
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -31,11 +31,12 @@ from typing_extensions import TypedDict
 from flowpregel import carry
 from flowpregel.config import get_config
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph import add_messages
+from flowpregel.graph import add_messages, message_reducer, reduce_messages
 from flowpregel.plugins import EndedTask, ModelMessage
 from flowpregel.runtime import get_runtime, is_inside_run
 
 
+@message_reducer
 def add_langchain_messages(
     left: Any = None,
     right: Any = None,
@@ -91,6 +92,22 @@ def _converted(messages: Any) -> list[Any] | None:
         else:
             converted.append(message)
     return converted
+
+
+reduce_langchain_messages: Final = partial(reduce_messages, convert=_converted)
+"""A reducer for `DeltaChannel` that converts every message to a LangChain message.
+
+The package offers it as ``reduce_messages``. It merges as
+`flowpregel.graph.reduce_messages` does.
+
+Example:
+    >>> from flowpregel.plugins.langchain import reduce_messages
+    >>> [hi, hello] = reduce_messages([], [("user", "hi"), [("ai", "hello")]])
+    >>> hi.type, hello.type
+    ('human', 'ai')
+"""
+_messages_delta_reducer = reduce_langchain_messages
+"""The name that programs written for LangGraph use for `reduce_langchain_messages`."""
 
 
 class ChatState(TypedDict):

@@ -1,0 +1,58 @@
+"""The preparation of writes by the channels that they go to, before the writes are
+stored or shown.
+
+Some channels complete a write. A list of messages, for example, gives an id to each
+message that has none. If that were done when a barrier folds the write, then the stored
+write, the stream and each later read of the thread would have different ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flowpregel._core.records import Write
+from flowpregel.channels.base import BaseChannel
+
+
+def preparations_of(
+    channels: Mapping[str, BaseChannel[Any, Any]],
+) -> dict[str, Callable[[Any, str], Any]]:
+    """Return the functions with which *channels* prepare writes, by channel."""
+    preparations: dict[str, Callable[[Any, str], Any]] = {}
+    for name, channel in channels.items():
+        prepare = channel.prepares_with
+        if prepare is not None:
+            preparations[name] = prepare
+    return preparations
+
+
+def prepared_writes(
+    preparations: Mapping[str, Callable[[Any, str], Any]],
+    author: str,
+    writes: Sequence[Write],
+) -> Sequence[Write]:
+    """Return *writes* as their channels prepare them, or the same object if no channel
+    changes a write.
+
+    Args:
+        preparations: The functions that prepare writes, by channel.
+        author: The id of the task that writes, or another text that no other writes of
+            the thread have.
+        writes: The writes.
+
+    Raises:
+        Exception: The exception of a function that refuses a write.
+    """
+    if not preparations:
+        return writes
+    prepared: list[Write] = []
+    is_changed = False
+    for position, (channel, value) in enumerate(writes):
+        new_value = value
+        prepare = preparations.get(channel)
+        if prepare is not None:
+            new_value = prepare(value, f"{author}, {channel}, {position}")
+        is_changed = is_changed or new_value is not value
+        prepared.append((channel, new_value))
+    return tuple(prepared) if is_changed else writes
