@@ -6,7 +6,14 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -24,6 +31,7 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt
 from flowpregel.executors.attempt import aperform, perform
 from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel._write import ChannelWrite, ChannelWriteEntry
+from flowpregel.pregel.runnables import RunnableMethods, runnable_class
 
 TAG_HIDDEN: Final = "langsmith:hidden"
 """The tag of a node that streams and breakpoints skip."""
@@ -34,7 +42,7 @@ that come from LangGraph.
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PregelNode:
+class PregelNode(RunnableMethods):
     """A function, the channels that trigger it, the channels it reads, and its writers.
 
     Args:
@@ -161,6 +169,74 @@ class PregelNode:
         if is_graph(self.bound):
             return await self.bound.ainvoke(input, config)
         return _outcome_result(await aperform(self._job(input, config), RunClient()))
+
+    def stream(
+        self,
+        input: Any,
+        config: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> Iterator[Any]:
+        """Yield the output of `invoke`, as a chain of LangChain requires.
+
+        Args:
+            input, config, keywords: As `invoke` takes them.
+
+        Raises:
+            ConfigurationError: LangChain is not installed.
+
+        Example:
+            >>> node = NodeBuilder().subscribe_only("a").do(str.upper).build()
+            >>> list(node.stream("ada"))
+            ['ADA']
+        """
+        yield from runnable_class("stream").stream(self, input, config, **keywords)
+
+    async def astream(
+        self,
+        input: Any,
+        config: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> AsyncIterator[Any]:
+        """`stream`, on the running event loop."""
+        function = runnable_class("astream").astream
+        async for item in function(self, input, config, **keywords):
+            yield item
+
+    def batch(
+        self,
+        inputs: Sequence[Any],
+        config: Any = None,
+        **keywords: Any,
+    ) -> list[Any]:
+        """Return the outputs for all *inputs*, as a chain of LangChain requires.
+
+        Args:
+            inputs: The inputs.
+            config: One config for all inputs, or a list with one config for each.
+            keywords: As `invoke` takes them.
+
+        Raises:
+            ConfigurationError: LangChain is not installed.
+
+        Example:
+            >>> node = NodeBuilder().subscribe_only("a").do(str.upper).build()
+            >>> node.batch(["ada", "grace"])
+            ['ADA', 'GRACE']
+        """
+        function = runnable_class("batch").batch
+        outputs: list[Any] = function(self, inputs, config, **keywords)
+        return outputs
+
+    async def abatch(
+        self,
+        inputs: Sequence[Any],
+        config: Any = None,
+        **keywords: Any,
+    ) -> list[Any]:
+        """`batch`, on the running event loop."""
+        function = runnable_class("abatch").abatch
+        outputs: list[Any] = await function(self, inputs, config, **keywords)
+        return outputs
 
     def _job(
         self,

@@ -58,6 +58,7 @@ from flowpregel.pregel.invocation import WHOLE_OUTPUT, RunKeywords
 from flowpregel.pregel.naming import RunIdentity
 from flowpregel.pregel.nested_runs import call_nested, nested_run
 from flowpregel.pregel.node import PregelNode
+from flowpregel.pregel.runnables import RunnableMethods
 from flowpregel.pregel.runner import GraphRun
 from flowpregel.pregel.schemas import GraphSchemas
 from flowpregel.pregel.snapshot import StateSnapshot
@@ -126,7 +127,7 @@ class GraphParts(TypedDict, total=False):
 _ATTRIBUTES: Final = frozenset(field.name for field in fields(GraphDefinition))
 
 
-class Pregel:
+class Pregel(RunnableMethods):
     """Nodes and channels, run in supersteps.
 
     In each superstep, all nodes that are due run in parallel. Their writes become
@@ -390,12 +391,7 @@ class Pregel:
             {'b': 'foofoo'}
         """
         if current.get() is not None and keywords.get("stream_mode") in WHOLE_OUTPUT:
-            return call_nested(
-                self,
-                input,
-                config,
-                keywords,
-            ).result()
+            return call_nested(self, input, config, keywords).result()
         try:
             with defer_interrupts():
                 run = GraphRun(

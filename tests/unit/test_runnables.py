@@ -1,0 +1,105 @@
+"""Graphs as LangChain's Runnables, whenever LangChain is imported, and without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from flowpregel import entrypoint
+from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.runnables import RunnableMethods
+
+GRAPH = """
+import sys
+from flowpregel import entrypoint
+from flowpregel.pregel import NodeBuilder
+
+@entrypoint()
+def double(number: int) -> int:
+    return 2 * number
+
+node = NodeBuilder().subscribe_only("a").do(str).build()
+"""
+CHECK = """
+from langchain_core.runnables import Runnable
+from flowpregel.pregel.runnables import LangChainWatcher
+
+print(isinstance(double, Runnable), isinstance(node, Runnable))
+print(any(isinstance(finder, LangChainWatcher) for finder in sys.meta_path))
+"""
+
+
+def printed(code: str) -> list[str]:
+    """Return what a new Python process prints that runs *code*."""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return process.stdout.split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "code",
+    [
+        GRAPH + CHECK,
+        "import langchain_core.runnables.base\n" + GRAPH + CHECK,
+        "import langchain_core\n" + GRAPH + "import langchain_core.tools\n" + CHECK,
+    ],
+    ids=["imported later", "imported before", "imported in between"],
+)
+def test_a_graph_is_a_runnable_whenever_langchain_is_imported(code: str) -> None:
+    """The hook that waits for LangChain is gone then."""
+    pytest.importorskip("langchain_core")
+
+    assert ["True", "True", "False"] == printed(code)
+
+
+@pytest.mark.slow
+def test_langchain_is_not_imported_for_a_graph() -> None:
+    """Neither by the import, nor by a run, nor by asking for a name."""
+    code = (
+        GRAPH + "double.run(2); double.get_name(); double.config_specs; "
+        "print(any(name.startswith('langchain') for name in sys.modules))"
+    )
+
+    assert ["False"] == printed(code)
+
+
+@entrypoint(executor="inline")
+def double(number: int) -> int:
+    """Return twice the number."""
+    return 2 * number
+
+
+@pytest.mark.parametrize(
+    ("use", "name"),
+    [
+        (lambda: double | str, r"\|"),
+        (lambda: int | double, r"\|"),
+        (lambda: {"a": int} | double, r"\|"),
+        (lambda: double.bind(stream_mode="updates"), "bind"),
+        (lambda: double.as_tool(), "as_tool"),
+        (lambda: [*double.transform(iter([1]))], "transform"),
+        (lambda: double.with_retry(), "with_retry"),
+    ],
+)
+def test_without_langchain_the_error_names_what_to_install(
+    use: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the operation that needs it."""
+    monkeypatch.setitem(sys.modules, "langchain_core.runnables", None)
+
+    with pytest.raises(ConfigurationError, match=rf"{name} makes .*\[langchain\]"):
+        use()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("adder", "adder_input"), ("Adder", "AdderInput")]
+)
+def test_a_name_gets_its_suffix_in_its_own_style(name: str, expected: str) -> None:
+    """As LangChain writes names of schemas."""
+    assert expected == double.get_name("input", name=name)
+    assert "RunnableMethods" == RunnableMethods().get_name()
