@@ -121,6 +121,22 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert [] == [name_of(page) for page in PAGES[1:] if page not in seen]
 
 
+def test_the_functions_that_the_page_on_the_loop_names_exist() -> None:
+    """The page names private functions and classes, which may be renamed."""
+    page = ROOT / "docs" / "explanation" / "the-loop-method-by-method.md"
+    named = re.findall(r"`(\w+)` in `(_\w+/\w+\.py)`", page.read_text("utf-8"))
+    missing = [
+        (name, path)
+        for name, path in named
+        if not re.search(
+            rf"^(def|class) {name}\b", (ROOT / "flowpregel" / path).read_text(), re.M
+        )
+    ]
+
+    assert len(named) >= 8
+    assert [] == missing
+
+
 def error_names() -> list[str]:
     """Return the name of every error class in ``flowpregel.errors``."""
     return [

@@ -31,6 +31,7 @@ ARRAYS = "how-to/pass-big-arrays.md"
 LOOP = "tutorial/from-a-loop-to-all-cores.md"
 FASTAPI = "how-to/serve-from-fastapi.md"
 ERROR_CODES = "reference/error-codes.md"
+METHODS = "explanation/the-loop-method-by-method.md"
 SEARCHES = [
     ("for loop all cores", LOOP),
     ("parallel for loop", LOOP),
@@ -82,6 +83,10 @@ SEARCHES = [
     ("langgraph import hook", LANGGRAPH),
     ("langgraph sqlite checkpointer", LANGGRAPH),
     ("SqliteSaver", LANGGRAPH),
+    ("PregelLoop", METHODS),
+    ("apply_writes", METHODS),
+    ("_put_checkpoint", METHODS),
+    ("prepare_next_tasks", METHODS),
     ("GRAPH_RECURSION_LIMIT", ERROR_CODES),
     ("INVALID_CONCURRENT_GRAPH_UPDATE", ERROR_CODES),
     ("can receive only one value per step", ERROR_CODES),
