@@ -161,6 +161,40 @@ def test_a_runnable_callable_is_a_node_with_the_values_of_its_run(
     assert ["here", "t"] == seen
 
 
+class Text(TypedDict, total=False):
+    """A state of one text, and of a number that is not put in or out."""
+
+    number: int
+    text: str
+
+
+class OnlyText(TypedDict, total=False):
+    """The part of the state that goes in and out."""
+
+    text: str
+
+
+@pytest.mark.parametrize("library", BOTH, ids=lambda library: library.name)
+def test_a_graph_takes_the_older_names_of_its_arguments(library: Library) -> None:
+    """Programs and packages that were written before LangGraph 1.0 have them."""
+    tries = [1, 2]
+
+    def count(state: Any) -> Text:
+        if len(tries) > 1:
+            raise ConnectionError(tries.pop())
+        return {"number": len(state["text"]), "text": f"{sorted(state)}"}
+
+    builder = name_of(library, "graph", "StateGraph")(
+        Text, config_schema=dict, input=OnlyText, output=OnlyText
+    )
+    policy = library.of("types.RetryPolicy")(initial_interval=0)
+    builder.add_node("count", count, retry=policy, input=OnlyText)
+    app = library.compile(builder.add_edge("__start__", "count"), checkpointer=None)
+
+    assert {"text": "['text']"} == app.invoke({"text": "abc"})
+    assert dict is builder.context_schema
+
+
 @pytest.mark.parametrize("library", BOTH, ids=lambda library: library.name)
 def test_a_node_can_ask_by_raising(library: Library) -> None:
     """The old form of a question; the node runs again when the run is resumed."""

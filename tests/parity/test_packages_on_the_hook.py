@@ -15,33 +15,66 @@ from tests.runs.hooked_programs import HOOK, run_python
 
 pytestmark = pytest.mark.slow
 
+FOLDER = "tests.parity.programs"
 
-def outcomes_of(module: str, *options: str, executor: str = "") -> list[Any]:
-    """Return the outcomes that the programs of a module print, one a line."""
-    variables = {"FLOWPREGEL_EXECUTOR": executor}
-    done = run_python(*options, "-m", module, variables=variables)
+
+def outcomes_of(*program: str, executor: str | None = None) -> list[Any]:
+    """Return the outcomes that a program prints, one a line.
+
+    Args:
+        program: The module of the program, and its arguments.
+        executor: The executor of flowpregel that runs the nodes; None for LangGraph.
+    """
+    options = () if executor is None else HOOK
+    variables = {"FLOWPREGEL_EXECUTOR": executor or ""}
+    done = run_python(*options, "-m", *program, variables=variables)
     assert 0 == done.returncode, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def need(package: str) -> None:
+    """Skip the test if a package is not installed."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+
+
 @pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
-@pytest.mark.parametrize(
-    ("package", "programs"),
-    [("langgraph_supervisor", "supervisors"), ("langgraph_swarm", "swarms")],
-)
-def test_a_package_does_on_flowpregel_what_it_does_on_langgraph(
-    package: str, programs: str, executor: str
+@pytest.mark.parametrize("programs", ["supervisors", "swarms"])
+def test_agents_that_hand_over_do_what_they_do_on_langgraph(
+    programs: str, executor: str
 ) -> None:
     """Messages, states, streams, questions and errors are the same, wherever nodes
     run.
     """
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    module = f"tests.parity.programs.{programs}"
+    need(f"langgraph_{programs.removesuffix('s')}")
+    module = f"{FOLDER}.{programs}"
 
     expected = outcomes_of(module)
-    outcomes = outcomes_of(module, *HOOK, executor=executor)
+    outcomes = outcomes_of(module, executor=executor)
 
-    assert [] == [line for line in expected if "error" in str(line[2])[:9]]
+    assert [] == [line for line in expected if "error" in line[2]]
     for theirs, ours in zip(expected, outcomes, strict=True):
         assert theirs == ours
+
+
+@pytest.mark.parametrize("executor", ["inline", "processes"])
+@pytest.mark.parametrize(
+    ("package", "program"),
+    [
+        ("langgraph_bigtool", "langgraph_bigtool"),
+        ("langgraph_codeact", "langgraph_codeact"),
+        ("langgraph_reflection", "langgraph_reflection"),
+        ("langmem", "langmem"),
+        ("langmem", "langmem_summary"),
+    ],
+)
+def test_a_package_does_what_it_does_on_langgraph(
+    package: str, program: str, executor: str
+) -> None:
+    """One program for each part of it."""
+    need(package)
+    module = f"{FOLDER}.packages"
+
+    expected = outcomes_of(module, program)
+
+    assert expected == outcomes_of(module, program, executor=executor)

@@ -60,9 +60,9 @@ def install() -> None:
     Example:
         >>> from flowpregel.plugins.langgraph import install
         >>> install()  # doctest: +SKIP
-        >>> from langgraph.graph import StateGraph  # doctest: +SKIP
-        >>> StateGraph.__module__  # doctest: +SKIP
-        'flowpregel.graph.state'
+        >>> from langgraph.types import Command  # doctest: +SKIP
+        >>> Command is flowpregel.Command  # doctest: +SKIP
+        True
     """
     if _installed_importers():
         return

@@ -13,6 +13,7 @@ _CONFIG: Final = "flowpregel.plugins.langgraph.names.config"
 _CONSTANTS: Final = "flowpregel.plugins.langgraph.names.constants"
 _ERRORS: Final = "flowpregel.plugins.langgraph.names.errors"
 _GRAPH: Final = "flowpregel.graph"
+_GRAPHS: Final = "flowpregel.plugins.langgraph.names.graph"
 _LANGCHAIN: Final = "flowpregel.plugins.langchain"
 _MESSAGES: Final = "flowpregel.plugins.langgraph.names.messages"
 _PREBUILT: Final = "flowpregel.plugins.langgraph.names.prebuilt"
@@ -41,11 +42,15 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "langgraph.func": {"flowpregel.func": "entrypoint task"},
     "langgraph.graph": {
-        _GRAPH: "END START CompiledStateGraph StateGraph",
+        _GRAPH: "END START",
+        _GRAPHS: "StateGraph=GraphWithOldNames",
         _MESSAGES: "*",
     },
     "langgraph.graph.message": {_GRAPH: "REMOVE_ALL_MESSAGES", _MESSAGES: "*"},
-    "langgraph.graph.state": {_GRAPH: "CompiledStateGraph StateGraph"},
+    "langgraph.graph.state": {
+        _GRAPH: "CompiledStateGraph",
+        _GRAPHS: "StateGraph=GraphWithOldNames",
+    },
     "langgraph.runtime": {
         "flowpregel.runtime": "ExecutionInfo RunControl Runtime get_runtime",
         _RUNTIME: "DEFAULT_RUNTIME BaseUser ServerInfo",

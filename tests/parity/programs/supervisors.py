@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 from langchain_core.messages import AIMessage
 
 from tests.parity.langchain import ScriptedModel, asks, call, shown
+from tests.parity.programs import print_line
 
 warnings.simplefilter("ignore")  # LangGraph's own agent is deprecated
 
@@ -76,12 +75,18 @@ def of_result(output: Any) -> Any:
     return shown(output["messages"])
 
 
-def one_agent(mode: str) -> Any:
+def one_agent() -> Any:
     """A supervisor with one agent, which answers itself at the end."""
-    replies = {f"_{n}": AIMessage("The answer is 3.") for n in (3, 4, 5)}
-    boss = model(_0=handoff("adder"), **replies)
-    app = create_supervisor([adder()], model=boss, output_mode=mode).compile()
+    boss = model(_0=handoff("adder"), _3=AIMessage("The answer is 3."))
+    app = create_supervisor([adder()], model=boss).compile()
     return of_result(app.invoke(HELLO))
+
+
+def whole_history() -> Any:
+    """The supervisor gets all messages of the agent."""
+    boss = model(_0=handoff("adder"), _4=AIMessage("The answer is 3."))
+    app = create_supervisor([adder()], model=boss, output_mode="full_history")
+    return of_result(app.compile().invoke(HELLO))
 
 
 def without_handoff_messages() -> Any:
@@ -205,8 +210,8 @@ def drawn() -> Any:
 
 
 PROGRAMS: list[Callable[[], Any]] = [
-    lambda: one_agent("last_message"),
-    lambda: one_agent("full_history"),
+    one_agent,
+    whole_history,
     without_handoff_messages,
     named_agents,
     own_handoff_tool,
@@ -227,5 +232,4 @@ if __name__ == "__main__":
             outcome = program()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
             outcome = {"error": repr(error)}
-        json.dump([number, program.__name__, outcome], sys.stdout)
-        print(flush=True)
+        print_line([number, program.__name__, outcome])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 from langchain_core.messages import AIMessage
 
 from tests.parity.langchain import ScriptedModel, asks, call, shown
+from tests.parity.programs import print_line
 
 warnings.simplefilter("ignore")  # LangGraph's own agent is deprecated
 
@@ -154,5 +153,4 @@ if __name__ == "__main__":
             outcome = program()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
             outcome = {"error": repr(error)}
-        json.dump([number, program.__name__, outcome], sys.stdout)
-        print(flush=True)
+        print_line([number, program.__name__, outcome])

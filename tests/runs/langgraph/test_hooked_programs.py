@@ -40,10 +40,9 @@ def test_a_program_is_run_as_python_runs_it(folder: Path, is_module: bool) -> No
     hooked = run_python(*HOOK, *arguments, cwd=cwd)
     plain = run_python(*arguments, cwd=cwd)
 
-    assert "flowpregel.graph.state" in hooked.stdout, hooked.stderr
-    assert plain.stdout.replace("langgraph.graph.state", "flowpregel.graph.state") == (
-        hooked.stdout
-    )
+    ours = "flowpregel.plugins.langgraph.names.graph"
+    assert ours in hooked.stdout, hooked.stderr
+    assert plain.stdout.replace("langgraph.graph.state", ours) == hooked.stdout
 
 
 def test_the_exit_code_of_a_program_is_its_own(folder: Path) -> None:

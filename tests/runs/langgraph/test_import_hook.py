@@ -153,19 +153,19 @@ def test_install_twice_is_install_once() -> None:
     """A package may install the hook too; one `uninstall` removes it, and LangGraph is
     back.
     """
-    assert ["flowpregel.graph.state", "False None", "langgraph.graph.state"] == (
+    assert ["flowpregel.graph.compile", "False None", "langgraph.graph.state"] == (
         output_of_code(f"""
 import os, sys
 finders = [*sys.meta_path]
 {INSTALL}
 install()
-import langgraph.graph
+import langgraph.graph.state
 install()
-print(langgraph.graph.StateGraph.__module__)
+print(langgraph.graph.state.CompiledStateGraph.__module__)
 uninstall()
 print(len(finders) != len(sys.meta_path), os.environ.get("FLOWPREGEL_PRELOAD"))
-import langgraph.graph
-print(langgraph.graph.StateGraph.__module__)
+import langgraph.graph.state
+print(langgraph.graph.state.CompiledStateGraph.__module__)
 """)
     )
 
