@@ -219,6 +219,9 @@ class FolderStores(StorePlugin):
 def store_plugin_at(location: str) -> StorePlugin:
     """Return the plug-in that opens the store at a location.
 
+    Args:
+        location: The path of a folder, or a URL.
+
     Raises:
         ConfigurationError: *location* is a URL whose scheme no plug-in has.
 

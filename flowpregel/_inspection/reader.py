@@ -678,8 +678,6 @@ class StoreReader:
     ) -> str:
         """Return the text that a call has printed and logged.
 
-        The arguments have the same meaning as in `call`.
-
         Args:
             thread_id: The id of the thread.
             call_id: The id of the call.

@@ -188,7 +188,7 @@ class Context(BaseChannel[Value, NoReturn]):
                 raise
 
     def checkpoint(self) -> Any:
-        """Return `MISSING`, always."""
+        """Return `MISSING`, so that the value is not stored."""
         return MISSING
 
     def from_checkpoint(self, saved: Any) -> Self:

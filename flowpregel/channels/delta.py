@@ -81,7 +81,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
 
     @property
     def folds_with(self) -> Callable[..., Any] | None:
-        """The reducer."""
+        """The reducer, which folds the writes."""
         return self.reducer
 
     def update(self, values: Sequence[Update]) -> bool:

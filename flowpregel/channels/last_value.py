@@ -94,7 +94,7 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
         return new
 
     def consume(self) -> bool:
-        """Drop the value if it was available."""
+        """Drop the value if it was available, and return whether it was."""
         if not self.finished:
             return False
         self.value, self.finished = MISSING, False
@@ -166,7 +166,7 @@ class UntrackedValue(GuardedChannel[Value]):
     is_tracked = False
 
     def checkpoint(self) -> Any:
-        """Return `MISSING`, always."""
+        """Return `MISSING`, so that the value is not stored."""
         return MISSING
 
     def from_checkpoint(self, saved: Any) -> Self:

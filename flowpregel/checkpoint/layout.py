@@ -293,10 +293,10 @@ class WritesRecord(NamedTuple):
 
 
 class Tables:
-    """The tables of a store.
+    """The tables of a store, and the reading and writing of the records in them.
 
     Args:
-        store: The store.
+        store: The open store.
 
     Example:
         >>> from tempfile import TemporaryDirectory

@@ -556,9 +556,13 @@ class Flow(Pregel, Generic[P, R]):
             ConfigurationError: The value of an option is not allowed.
 
         Example:
-            >>> flow = study.with_options(id="study-1")  # doctest: +SKIP
-            >>> flow.run(seeds=[1, 2, 3], scale=2.0)  # doctest: +SKIP
-            12.0
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def scale(number: float, factor: float) -> float:
+            ...     return factor * number
+            >>> flow = scale.with_options(id="study-1")
+            >>> flow.run(number=2.0, factor=4.0)
+            8.0
         """
         presets = dict(self.preset_options)
         for name, value in options.items():
@@ -584,8 +588,18 @@ class Flow(Pregel, Generic[P, R]):
             FlowPregelError: `run` would refuse to start.
 
         Example:
-            >>> print(study.plan([1, 2, 3], id="study-1"))  # doctest: +SKIP
-            calls: 2 answered, 1 would run (parse 1), 0 not made again
+            >>> from flowpregel import InMemorySaver, entrypoint, task
+            >>> @task(executor="inline")
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def total(numbers: list[int]) -> int:
+            ...     return sum(future.result() for future in double.map(numbers))
+            >>> total.run([1, 2], id="study-1")
+            6
+            >>> print(total.plan([1, 2, 3], id="study-1", adopt=True))
+            calls: 2 answered, 1 would run (double 1), 0 not made again
+            the code or the input of the body has changed
         """
         return dry_replay(self._new_run(args, kwargs))
 
@@ -604,7 +618,13 @@ class Flow(Pregel, Generic[P, R]):
             ConfigurationError: The workflow has no checkpointer.
 
         Example:
-            >>> approval.signal("order-7", "approved", True)  # doctest: +SKIP
+            >>> from flowpregel import InMemorySaver, entrypoint, signal
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def order(number: int) -> str:
+            ...     return "sent" if signal("approved").result() else "refused"
+            >>> order.signal("order-7", "approved", True)
+            >>> order.run(7, id="order-7")
+            'sent'
         """
         if self.saver is None:
             raise _no_checkpointer(f"{self.name}.signal({id!r})")
@@ -735,8 +755,12 @@ class RunHandle(Generic[R]):
             Exception: The exception that `Flow.run` would raise.
 
         Example:
-            >>> study.start([1, 2, 3], id="study-1").result()  # doctest: +SKIP
-            6
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.start(4, id="1").result()
+            8
         """
         with UsersFrames(), on_sigterm(self._run.end):
             return self._future.result(timeout)
@@ -754,7 +778,15 @@ class RunHandle(Generic[R]):
             reason: The reason, for the message of `RunStopped`.
 
         Example:
-            >>> handle.end("the machine shuts down")  # doctest: +SKIP
+            >>> from flowpregel import InMemorySaver, entrypoint, signal
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def order(number: int) -> str:
+            ...     return "sent" if signal("approved").result() else "refused"
+            >>> handle = order.start(7, id="order-7")
+            >>> handle.end("the machine shuts down")
+            >>> handle.result()
+            Traceback (most recent call last):
+            flowpregel.errors.RunStopped: ...
         """
         self._run.end(reason)
 
@@ -766,7 +798,15 @@ class RunHandle(Generic[R]):
             function: A function of one argument. Its result is ignored.
 
         Example:
-            >>> handle.add_done_callback(lambda _: print("done"))  # doctest: +SKIP
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> handle = double.start(4, id="1")
+            >>> handle.result()
+            8
+            >>> handle.add_done_callback(lambda handle: print(handle.status))
+            done
         """
         self._future.add_done_callback(lambda _: function(self))
 

@@ -128,8 +128,9 @@ def map(
         Exception: The exception that the function raised.
 
     Example:
-        >>> flowpregel.map(simulate, range(9))  # doctest: +SKIP
-        [0.0, 0.5, 1.0, ...]
+        >>> import flowpregel
+        >>> flowpregel.map(len, ["ada", "robert"])  # in worker processes
+        [3, 6]
     """
     plain = PlainMap("map", function, store, id, {**options})
     plain.check_items(items)
@@ -208,8 +209,11 @@ def imap(
         Exception: The exception that the function raised, after the earlier results.
 
     Example:
-        >>> for text in flowpregel.imap(read, paths):  # doctest: +SKIP
-        ...     print(text)
+        >>> import flowpregel
+        >>> for length in flowpregel.imap(len, ["ada", "robert"]):
+        ...     print(length)
+        3
+        6
     """
     further: dict[str, Any] = {**options}
     window, ordered = further.pop("window", None), further.pop("ordered", True)

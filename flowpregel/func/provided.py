@@ -307,7 +307,13 @@ def signal(name: str) -> CallFuture[Any]:
             raises this error.
 
     Example:
-        >>> approved = signal("approved").result()  # in a run  # doctest: +SKIP
+        >>> from flowpregel import InMemorySaver, entrypoint
+        >>> @entrypoint(checkpointer=InMemorySaver())
+        ... def order(number: int) -> str:
+        ...     return "sent" if signal("approved").result() else "refused"
+        >>> order.signal("order-7", "approved", True)  # or later
+        >>> order.run(7, id="order-7")
+        'sent'
     """
     if not isinstance(name, str):
         raise TypeError(f"signal({name!r}): use a text, the name of the signal")

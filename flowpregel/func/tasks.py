@@ -549,8 +549,12 @@ class TaskFunction(Generic[P, R]):
             Exception: The exception that the function raised.
 
         Example:
-            >>> measure.run("a.py", id="a")  # doctest: +SKIP
-            120
+            >>> from flowpregel import task
+            >>> @task
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.run(4, id="four")
+            8
         """
         parameters = call_parameters_of(self._unbound, self._bound)
         method: TaskRunMethod[P, R] = run_of_call(self, parameters, "run")
@@ -578,7 +582,13 @@ class TaskFunction(Generic[P, R]):
             StoreError: The store cannot be created or opened.
 
         Example:
-            >>> handle = measure.as_flow().start("a.py", id="a")  # doctest: +SKIP
+            >>> from flowpregel import task
+            >>> @task
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> handle = double.as_flow().start(4, id="four")
+            >>> handle.result()
+            8
         """
         parameters = call_parameters_of(self._unbound, self._bound)
         flow: Any = flow_of_call(self._unbound, parameters, store)

@@ -365,7 +365,9 @@ def _has_langchain(messages: list[Any]) -> bool:
 
 
 class MessagesState(TypedDict):
-    """A state with a list of messages. A subclass may add keys."""
+    """A state with a list of messages, to which `add_messages` adds the messages that
+    nodes write. A subclass may add keys.
+    """
 
     messages: Annotated[list[Any], add_messages]
 

@@ -224,8 +224,12 @@ def joblib_backend(
         ThreadBusyError: Another process is at work under this id.
 
     Example:
-        >>> with joblib_backend(store="runs.lmdb", id="search-1"):  # doctest: +SKIP
-        ...     GridSearchCV(model, grid, n_jobs=-1).fit(X, y)
+        >>> from tempfile import TemporaryDirectory
+        >>> from joblib import Parallel, delayed
+        >>> with TemporaryDirectory() as folder:
+        ...     with joblib_backend(folder, id="search-1"):
+        ...         Parallel()(delayed(pow)(number, 2) for number in range(3))
+        [0, 1, 4]
     """
     backend = _RecordingBackend(store, id)
     backend.open()

@@ -52,7 +52,7 @@ def instrument(tracer_provider: Any = None, meter_provider: Any = None) -> None:
 
 
 def uninstrument() -> None:
-    """Record no spans and metrics of runs that start from now on."""
+    """Record no spans or metrics of runs that start from now on."""
     set_tracer(None)
 
 

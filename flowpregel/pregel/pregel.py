@@ -387,8 +387,12 @@ class Pregel(RunnableMethods):
             Exception: The exception of a task that is not retried.
 
         Example:
-            >>> app.invoke({"a": "foo"}, thread_id="1")  # doctest: +SKIP
-            {'b': 'foofoo'}
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.invoke(4, thread_id="1")
+            8
         """
         if current.get() is not None and keywords.get("stream_mode") in WHOLE_OUTPUT:
             return call_nested(self, input, config, keywords).result()
@@ -567,8 +571,11 @@ class Pregel(RunnableMethods):
         step: StepContext,
         outer: RunContext,
     ) -> tuple[Steps, RunContext]:
-        """Return the steps and the context of this graph's run as *task* of an outer
-        graph; see `nested_runs`.
+        """Return the steps of this graph's run as *task* of an outer graph, and the
+        context of the tasks in it.
+
+        The engine calls this for a graph that is a node of another graph, or that a
+        task calls.
 
         Args:
             task: The task of the outer graph that runs this graph.
@@ -778,9 +785,14 @@ class Pregel(RunnableMethods):
             ConfigurationError: There is no checkpointer, or no thread_id.
 
         Example:
-            >>> print(app.get_run(thread_id="1"))  # doctest: +SKIP
-            step 0  ✓ load  ████████████████████  0.500 s
-            step 1  ✗ rank  ██                    0.051 s  KeyError: 'score'
+            >>> from flowpregel import InMemorySaver, entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.run(4, id="1")
+            8
+            >>> print(double.get_run(thread_id="1"))
+            step 0  ✓ double  ████████████████████  ... s
         """
         return self.threads.last_run(
             self._merged(config, settings), xray=xray, limit=limit
@@ -951,8 +963,12 @@ class Pregel(RunnableMethods):
             config: Not used; accepted because LangGraph's programs pass it.
 
         Example:
-            >>> app.get_input_jsonschema()  # doctest: +SKIP
-            {'title': 'LangGraphInput', 'type': 'string'}
+            >>> from flowpregel import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.get_input_jsonschema()
+            {'title': 'doubleInput', 'type': 'integer'}
         """
         return self.schemas.input_json()
 

@@ -34,8 +34,13 @@ def progress() -> Iterator[None]:
     """Show a live view of every run that starts inside the ``with`` block.
 
     Example:
-        >>> with progress():  # doctest: +SKIP
-        ...     study.invoke([1, 2, 3])
+        >>> from flowpregel import entrypoint
+        >>> @entrypoint()
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> with progress():  # shows the view on stderr
+        ...     double.run(4)
+        8
     """
     token = progress_is_on.set(True)
     try:

@@ -156,7 +156,7 @@ class LMDBSaverAdapter(SaverAdapter):
         super().__init__(LMDBSaver(path, **settings))
 
     def close(self) -> None:
-        """Close the store; may be called again."""
+        """Close the store. It is safe to call this more than once."""
         self.saver.close()
 
     def __enter__(self) -> Self:

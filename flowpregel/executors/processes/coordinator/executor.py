@@ -512,8 +512,16 @@ class ProcessExecutor(PoolExecutor):
         ConfigurationError: An argument makes no sense.
 
     Example:
-        >>> with ProcessExecutor(2) as pool:  # doctest: +SKIP
-        ...     graph.compile(executor=pool).invoke(state)
+        >>> from flowpregel import entrypoint, task
+        >>> @task
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> with ProcessExecutor(2) as pool:
+        ...     @entrypoint(executor=pool)
+        ...     def total(numbers: list[int]) -> int:
+        ...         return sum(future.result() for future in double.map(numbers))
+        ...     total.run([1, 2])
+        6
     """
 
     capabilities: Capabilities = Capabilities(
