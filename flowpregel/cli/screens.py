@@ -83,7 +83,7 @@ def screen_lines(
         case "logs":
             room = max(1, height - len(lines) - 2)
             body = [Text(in_one_line(line)) for line in output[-room:]]
-    footer = [Text(), _footer(snapshot, state)]
+    footer = [Text(), _footer(snapshot, state)][-height:]
     fitting = (lines + body)[: max(0, height - len(footer))]
     padding = [Text()] * (height - len(fitting) - len(footer))
     picture = [*fitting, *padding, *footer]
