@@ -6,7 +6,7 @@ These are: run, resume, answer, cancel, signal, wake, recover.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -122,25 +122,27 @@ def resume_command(thread: str, flow: str | None, **options: Any) -> Code:
 
 
 @console.thread_command("answer", FLOW_OPTION, *RUN_OPTIONS)
-@click.argument("value")
+@click.argument("values", metavar="VALUE...", nargs=-1, required=True)
 @click.option(
     "--id",
-    "interrupt_id",
+    "interrupt_ids",
     metavar="ID",
-    help="The id of the question, if there are several.",
+    multiple=True,
+    help="The id of the question, if there are several; one --id for each VALUE.",
 )
 @click.option("--text", is_flag=True, help=_TEXT_HELP)
 def answer_command(
     thread: str,
-    value: str,
-    interrupt_id: str | None,
+    values: tuple[str, ...],
+    interrupt_ids: tuple[str, ...],
     text: bool,
     flow: str | None,
     **options: Any,
 ) -> Code:
-    """Answer a question of a thread's run, and resume the run.
+    """Answer questions of a thread's run, and resume the run.
 
-    VALUE is JSON; what is not JSON is text.
+    VALUE is JSON; what is not JSON is text. To answer several questions at once, pass a
+    VALUE and an --id for each, in the same order.
     """
     loaded_flow = targets.flow_of_thread(thread, flow, options["store"])
     with targets.flow_on(loaded_flow, options["store"]) as app:
@@ -148,42 +150,55 @@ def answer_command(
         questions = {interrupt.id: interrupt.value for interrupt in state.interrupts}
     if not questions:
         raise ConfigurationError(f"thread {thread!r} has no open question")
-    question_id = _select_question(questions, interrupt_id)
+    question_ids = _select_questions(questions, interrupt_ids, len(values))
     request = RunRequest(
         flow=loaded_flow,
         name=flow,
         thread_id=thread,
         options=options,
     )
-    answer = parse_value(value, text=text)
-    return run_flow(request, Command(resume={question_id: answer}))
+    answers = {
+        question_id: parse_value(value, text=text)
+        for question_id, value in zip(question_ids, values, strict=True)
+    }
+    return run_flow(request, Command(resume=answers))
 
 
-def _select_question(questions: dict[str, Any], interrupt_id: str | None) -> str:
-    """Return the id of the question to answer.
+def _select_questions(
+    questions: dict[str, Any],
+    interrupt_ids: Sequence[str],
+    count: int,
+) -> Sequence[str]:
+    """Return the ids of the questions to answer.
 
     Args:
         questions: The questions, by id.
-        interrupt_id: The id on the command line. If it is None, there must be only one
-            question.
+        interrupt_ids: The ids on the command line. If there are none, there must be
+            only one question.
+        count: The number of answers.
 
     Raises:
-        ConfigurationError: There are several questions, or none has this id.
+        ConfigurationError: There are several questions, or none has one of these ids,
+            or there is not one id for each answer.
     """
     lines = [f"  {id}  {one_line(question)}" for id, question in questions.items()]
     listed = "\n".join(lines)
-    if interrupt_id is None:
-        if len(questions) > 1:
-            raise ConfigurationError(
-                f"{len(questions)} questions are open; choose one with --id:\n{listed}"
-            )
-        return next(iter(questions))
-    if interrupt_id not in questions:
+    if not interrupt_ids and len(questions) > 1:
         raise ConfigurationError(
-            f"no question has the id {interrupt_id!r}; the open questions "
-            f"are:\n{listed}"
+            f"{len(questions)} questions are open; choose one with --id:\n{listed}"
         )
-    return interrupt_id
+    selected = interrupt_ids or list(questions)
+    for id in selected:
+        if id not in questions:
+            raise ConfigurationError(
+                f"no question has the id {id!r}; the open questions are:\n{listed}"
+            )
+    if len({*selected}) != count or len(selected) != count:
+        raise ConfigurationError(
+            f"{count} answers for {len({*selected})} questions; pass one --id for each "
+            f"VALUE; the open questions are:\n{listed}"
+        )
+    return selected
 
 
 @console.thread_command("cancel")

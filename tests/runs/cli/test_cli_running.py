@@ -209,6 +209,38 @@ def test_one_of_several_questions_is_answered_by_its_id(cli: Invoke) -> None:
     assert '["no", "yes"]\n' == second.stdout
 
 
+def test_several_questions_are_answered_at_once(cli: Invoke) -> None:
+    """Each by an id, in the same order."""
+    asked = json.loads(run(cli, "allow", ["ann", "bob"], "--json").stdout)["interrupts"]
+    ids = {each["value"]["allow"]: f"--id={each['id']}" for each in asked}
+
+    result = cli("answer", "allow", "yes", "no", ids["bob"], ids["ann"])
+
+    assert Code.OK == result.exit_code, result.output
+    assert '["no", "yes"]\n' == result.stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        (["yes", "no"], ["ann"]),
+        (["yes"], ["ann", "bob"]),
+        (["yes", "no"], ["ann", "ann"]),
+        (["yes", "no"], []),
+    ],
+)
+def test_each_answer_needs_the_id_of_its_question(
+    cli: Invoke, values: list[str], named: list[str]
+) -> None:
+    asked = json.loads(run(cli, "allow", ["ann", "bob"], "--json").stdout)["interrupts"]
+    ids = {each["value"]["allow"]: f"--id={each['id']}" for each in asked}
+
+    result = cli("answer", "allow", *values, *(ids[name] for name in named))
+
+    assert Code.USAGE == result.exit_code
+    assert all(each["id"] in result.stderr for each in asked)
+
+
 @pytest.mark.parametrize("flow", ["allow", "asking"])
 @pytest.mark.parametrize("form", ["invoke", "stream", "ainvoke"])
 def test_a_run_by_invoke_is_answered_without_naming_its_flow(
