@@ -103,15 +103,21 @@ def question_to_json(
     interrupt: Any,
     limits: PreviewLimits = PREVIEW,
 ) -> dict[str, Any]:
-    """Return previews of the ``id`` and the ``value`` of an interrupt."""
+    """Return previews of the ``id``, the ``value`` and, if there is one, the
+    ``response_schema`` of an interrupt.
+    """
     # An interrupt of LangGraph's class, read inertly, has neither attribute, and is
     # shown as a whole.
     value = getattr(interrupt, "value", interrupt)
     identifier = getattr(interrupt, "id", None)
-    return {
+    question = {
         "id": to_json(identifier, limits),
         "value": to_json(value, limits),
     }
+    schema = getattr(interrupt, "response_schema", None)
+    if schema is not None:
+        question["response_schema"] = to_json(schema, limits)
+    return question
 
 
 def one_line(value: Any, limits: PreviewLimits = PREVIEW) -> str:

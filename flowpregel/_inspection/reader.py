@@ -643,7 +643,8 @@ class StoreReader:
         call failed; ``result``; ``error``, with ``type`` and ``message``, or one line
         of text if the call is due again; ``attempts``, the failed attempts, each with
         ``began``, ``seconds``, ``pid``, ``error`` and ``traceback``; ``questions``,
-        each with ``id`` and ``value``. Values are previews that JSON supports.
+        each with ``id``, ``value`` and, if it has one, ``response_schema``. Values are
+        previews that JSON supports.
 
         Args:
             thread_id: The id of the thread.

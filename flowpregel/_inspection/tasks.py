@@ -12,7 +12,7 @@ from flowpregel._core import records
 from flowpregel._core.ids import AttemptRecord, caller_of
 from flowpregel._core.provenance import line_of
 from flowpregel._core.records import Address
-from flowpregel._inspection.preview import question_to_json, to_json
+from flowpregel._inspection.preview import PreviewLimits, question_to_json, to_json
 from flowpregel.checkpoint.arguments import StoredArguments, decoded
 from flowpregel.checkpoint.layout import (
     ARGUMENTS,
@@ -121,6 +121,13 @@ class CallChanges(NamedTuple):
 
 _DISPLAYED_WRITES = (records.CALLED, records.ERROR, records.INTERRUPT)
 """The writes whose values a row contains. Only the names of other writes are needed."""
+_QUESTION = PreviewLimits(
+    depth=8,
+    count=200,
+    size=20_000,
+    total=2_000,
+)
+"""The limits of a question, which a person must be able to read to the end."""
 _NEVER_RUN = AttemptRecord("", 0, 0.0, 0, "", 0)
 _INPUT = "__start__"
 """The name of the node that takes in the input."""
@@ -270,7 +277,9 @@ class TaskRecords:
             "result": to_json(result),
             "error": to_json(work.error),
             "attempts": attempts,
-            "questions": [question_to_json(interrupt) for interrupt in work.interrupts],
+            "questions": [
+                question_to_json(interrupt, _QUESTION) for interrupt in work.interrupts
+            ],
         }
 
     def _arguments(

@@ -136,6 +136,26 @@ def test_a_question_is_shown_until_it_is_answered(store: LMDBSaver) -> None:
     assert ["done"] == [each.state for each in answered.rows]
 
 
+def test_a_question_is_shown_to_its_end_with_the_schema_of_its_answers(
+    store: LMDBSaver,
+) -> None:
+    text = "which? " * 1_000
+    schema = {"enum": ["this", {"that": [1, None]}]}
+
+    def ask(state: dict[str, Any]) -> dict[str, Any]:
+        return {"answer": interrupt(text, response_schema=schema)}
+
+    graph = StateGraph(dict).add_node("ask", ask).add_edge("__start__", "ask")
+    graph.compile(checkpointer=store, executor="inline").invoke({}, thread_id="1")
+    with reading(store) as reader:
+        (row,) = reader.calls("1").rows
+        detail = reader.call("1", row.id)
+
+    assert detail is not None
+    (question,) = detail["questions"]
+    assert (text, schema) == (question["value"], question["response_schema"])
+
+
 def test_the_calls_of_nested_graphs_are_there(store: LMDBSaver) -> None:
     """Under the namespace of their graph."""
 
