@@ -51,11 +51,13 @@ class Tab:
     Args:
         link: The browser's websocket.
         session: Names the page there.
+        target: Names the page when it is closed.
     """
 
-    def __init__(self, link: ClientConnection, session: str) -> None:
+    def __init__(self, link: ClientConnection, session: str, target: str = "") -> None:
         self._link = link
         self._session = session
+        self._target = target
         self._numbers = count(1_000)
         self._is_lost = False
         self.messages: list[str] = []
@@ -130,6 +132,46 @@ class Tab:
             }})"""
         )
 
+    def another(self) -> Tab:
+        """Open another page in the same browser."""
+        start = Tab(self._link, "")
+        # Of the tabs of one window, only one is visible.
+        window = start.send("Target.createTarget", url="about:blank", newWindow=True)
+        target = window["targetId"]
+        session = start.send("Target.attachToTarget", targetId=target, flatten=True)
+        tab = Tab(self._link, session["sessionId"], target)
+        # What one page writes may arrive while another waits for its answer.
+        tab.messages = self.messages
+        for domain in ("Page", "Runtime", "Log"):
+            tab.send(f"{domain}.enable")
+        tab.look()
+        return tab
+
+    def close(self) -> None:
+        """Close the page."""
+        Tab(self._link, "").send("Target.closeTarget", targetId=self._target)
+
+    def hold(self, selector: str, seconds: float = 0.12) -> None:
+        """Press the mouse on an element for as long as a person does."""
+        self.until(f"document.querySelector({json.dumps(selector)})")
+        x, y = self.run(
+            f"""(() => {{
+                const found = document.querySelector({json.dumps(selector)});
+                found.scrollIntoView({{ block: "nearest" }});
+                const {{ x, y, width, height }} = found.getBoundingClientRect();
+                return [x + width / 2, y + height / 2];
+            }})()"""
+        )
+        mouse = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        self.send("Input.dispatchMouseEvent", type="mousePressed", buttons=1, **mouse)
+        self.run(f"new Promise(done => setTimeout(done, {seconds * 1000}))")
+        self.send("Input.dispatchMouseEvent", type="mouseReleased", **mouse)
+
+    def type(self, text: str) -> None:
+        """Type a text where the focus is."""
+        self.send("Input.insertText", text=text)
+
     def press(self, key: str) -> None:
         """Press a key and let it go."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40}
@@ -138,13 +180,22 @@ class Tab:
         self.send("Input.dispatchKeyEvent", type="keyDown", **told, **text)
         self.send("Input.dispatchKeyEvent", type="keyUp", **told)
 
-    def look(self, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
-        """Set the size of the window, and whether the person likes dark pages."""
+    def look(
+        self,
+        *,
+        width: int = 1280,
+        height: int = 800,
+        dark: bool = False,
+        zoom: int = 1,
+    ) -> None:
+        """Set the size of the window, how much the page is enlarged, and whether the
+        person likes dark pages.
+        """
         self.send(
             "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
+            width=width // zoom,
+            height=height // zoom,
+            deviceScaleFactor=zoom,
             mobile=width < 600,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -183,18 +234,7 @@ def browser(folder: Path) -> Iterator[Tab]:
             )
             address = next(filter(None, lines))
             with connect(address, max_size=None, proxy=None) as link:
-                start = Tab(link, "")
-                target = start.send("Target.createTarget", url="about:blank")[
-                    "targetId"
-                ]
-                session = start.send(
-                    "Target.attachToTarget", targetId=target, flatten=True
-                )
-                tab = Tab(link, session["sessionId"])
-                for domain in ("Page", "Runtime", "Log"):
-                    tab.send(f"{domain}.enable")
-                tab.look()
-                yield tab
+                yield Tab(link, "").another()
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.page.browser import Tab
 
 missing = [
     name for name in ("starlette", "uvicorn", "websockets") if find_spec(name) is None
@@ -10,3 +17,23 @@ missing = [
 collect_ignore_glob = ["test_*.py"] if missing else []
 if missing:
     print(f"the tests of the page are left out: {', '.join(missing)} not installed")
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """A page of one browser for all tests of a file."""
+    from tests.page.browser import browser
+
+    with browser(tmp_path_factory.mktemp("profile")) as tab:
+        yield tab
+
+
+@pytest.fixture
+def quiet(tab: Tab) -> Iterator[None]:
+    """Begin with a plain window, and see that nothing was thrown or forbidden."""
+    tab.look()
+    tab.messages.clear()
+    yield
+    tab.open("about:blank")
+    tab.until("location.href === 'about:blank'")
+    assert [] == tab.messages

@@ -78,11 +78,13 @@ class Served:
 
 
 @contextmanager
-def served(store: str, *, actions: bool = False, **options: Any) -> Iterator[Served]:
+def served(
+    store: str, *, actions: bool = False, port: int = 0, **options: Any
+) -> Iterator[Served]:
     """Serve the page of a store, as `flowpregel ui` does, until the end of the
     block.
     """
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     port = listener.getsockname()[1]
     guard = RequestGuard(
         writes=ACTION_PATHS if actions else (), cookie=f"flowpregel-{port}", **options
@@ -93,7 +95,7 @@ def served(store: str, *, actions: bool = False, **options: Any) -> Iterator[Ser
         closing(Pages(saver)) as pages,
     ):
         started = Actions(store) if actions else None
-        server = server_of(pages, started, guard)
+        server = server_of(pages, started, guard, f"flowpregel ui x --port {port}")
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:

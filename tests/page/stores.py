@@ -4,6 +4,7 @@ census.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -158,6 +159,30 @@ def census(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     ) as process:
         try:
             yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def steady(folder: Path) -> Iterator[str]:
+    """Run a flow whose calls go on all the time, and give its store.
+
+    A file ``stop`` in *folder* ends it. Its thread is ``steady``.
+    """
+    store = str(folder / "steady.lmdb")
+    LMDBSaver(store).close()
+    flow = f"{Path(__file__).with_name('live_flow.py')}:steady"
+    words = ["run", flow, "--id=steady", f"--input={json.dumps(str(folder))}"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "flowpregel.cli", *words, f"--store={store}", "--quiet"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield store
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,8 @@ def question_of(server: Served, thread: str) -> str:
 
 def test_a_question_is_answered_through_the_server(store: str) -> None:
     with served(store, actions=True) as server:
-        asked = {
-            "thread": "asks",
-            "question": question_of(server, "asks"),
-            "value": "yes",
-        }
-        body = json.dumps({**asked, "text": True}).encode()
+        given = {"question": question_of(server, "asks"), "value": "yes", "text": True}
+        body = json.dumps({"thread": "asks", "answers": [given]}).encode()
         answer = server.ask("/api/actions/answer", "POST", body)
         assert 202 == answer.status, answer.body
         assert server.actions is not None
@@ -64,6 +61,27 @@ def test_a_question_is_answered_through_the_server(store: str) -> None:
         saved = saver.load(Address("asks"))
     assert saved is not None
     assert "the report: yes" == saved.checkpoint.values["__end__"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "word"),
+    [
+        ("yes", False, '"yes"'),
+        ("7", False, "7"),
+        ("7", True, '"7"'),
+        ('{"a": [1, true]}', False, '{"a": [1, true]}'),
+        ("\0", False, '"\\u0000"'),
+        ("--help", False, '"--help"'),
+    ],
+)
+def test_an_answer_is_json_or_text(value: str, text: bool, word: str) -> None:
+    actions = Actions("no such store")
+    answer = {"question": "q", "value": value, "text": text}
+    actions.start("answer", "t", answers=[answer, {**answer, "question": "r"}])
+
+    line = ended(actions, "t")["line"]
+    assert ["--id=q", "--id=r"] == shlex.split(line)[3:5]
+    assert ["--", "t", word, word] == shlex.split(line)[-4:]
 
 
 def test_a_fork_and_what_is_taken_back_are_commands(store: str) -> None:
@@ -111,7 +129,7 @@ def test_what_no_command_line_can_hold_is_refused(value: object) -> None:
     before = len(os.listdir("/dev/fd"))
 
     with pytest.raises(ConfigurationError, match="must be text"):
-        Actions("store").start("answer", "t", question="q", value=value, text=True)
+        Actions("store").start("fork", "t", checkpoint="c", name=value)
 
     assert before == len(os.listdir("/dev/fd"))
 
@@ -137,8 +155,12 @@ def test_no_other_command_can_be_started(store: str, action: str) -> None:
     ("action", "asked"),
     [
         ("answer", {}),
-        ("answer", {"question": "a", "value": 1, "text": False}),
-        ("answer", {"question": "a", "value": "\0", "text": False}),
+        ("answer", {"answers": []}),
+        ("answer", {"answers": 5}),
+        ("answer", {"answers": ["a"]}),
+        ("answer", {"answers": [{"question": "a", "text": True}]}),
+        ("answer", {"answers": [{"question": "a", "value": 1, "text": False}]}),
+        ("answer", {"answers": [{"question": "\0", "value": "1", "text": False}]}),
         ("redo", {"call": ["a"]}),
         ("cancel", {"wait": "--trust"}),
         ("fork", {"checkpoint": "a"}),

@@ -18,13 +18,14 @@ import pytest
 from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.pages import notebook_report, run_report
-from tests.page.browser import CHROMIUM, PICTURES, Tab, browser, keep_picture, open_run
+from tests.page.browser import CHROMIUM, PICTURES, Tab, keep_picture, open_run
 from tests.page.serving import Served, served
 from tests.page.stores import HOSTILE, census, hostile_store, long_store, plain_store
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    pytest.mark.usefixtures("quiet"),
 ]
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
 Picture = Callable[[str], None]
@@ -34,24 +35,6 @@ COUNT_OF = (
     "?.textContent.match(/[0-9,]+/)[0].replace(',', '') ?? 0))"
 )
 STATUS = "document.querySelector('.head > .badge').textContent"
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    """A page of one browser for all tests."""
-    with browser(tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
-
-
-@pytest.fixture(autouse=True)
-def quiet(tab: Tab) -> Iterator[None]:
-    """Begin with a plain window, and see that nothing was thrown or forbidden."""
-    tab.look()
-    tab.messages.clear()
-    yield
-    tab.open("about:blank")
-    tab.until("location.href === 'about:blank'")
-    assert [] == tab.messages
 
 
 @pytest.fixture(scope="module")

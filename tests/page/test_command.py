@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import urllib.request
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from flowpregel import LMDBSaver
 from flowpregel.cli import main
 from flowpregel.cli.app import app
+from flowpregel.plugins.page.address import keep_address, kept_address
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,3 +102,96 @@ def test_without_the_extra_the_command_names_it(
     assert 2 == ended.value.code
     assert f"needs {name}" in (printed := capsys.readouterr().err)
     assert "pip install 'flowpregel[ui]'" in printed
+
+
+def started_at(store: str, *words: str) -> str:
+    """Start the page's command, and return the address that it prints."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "flowpregel.cli", "ui", store, *words],
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        process.terminate()
+    return address
+
+
+@pytest.mark.slow
+def test_a_page_that_is_started_again_has_the_same_address(store: str) -> None:
+    first = started_at(store)
+
+    assert first.startswith("http://127.0.0.1:")
+    assert first == started_at(store)
+    assert 0o600 == stat.S_IMODE(os.stat(f"{store}/page.address").st_mode)
+
+
+@pytest.mark.slow
+def test_another_port_keeps_the_secret(store: str) -> None:
+    first = started_at(store)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    second = started_at(store, "--port", str(port))
+
+    assert f":{port}/" in second
+    assert first.partition("token=")[2] == second.partition("token=")[2]
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_an_address_is_kept_with_a_store(tmp_path: Path, is_folder: bool) -> None:
+    store = tmp_path / "store"
+    store.mkdir() if is_folder else store.touch()
+    address = kept_address(str(store))._replace(port=8_000)
+
+    assert address.token != kept_address(str(store)).token
+    keep_address(str(store), address)
+    assert address == kept_address(str(store))
+
+
+def test_an_address_that_others_may_read_is_replaced(store: str) -> None:
+    address = kept_address(store)
+    keep_address(store, address)
+    os.chmod(f"{store}/page.address", 0o644)
+    fresh = kept_address(store)
+    keep_address(store, fresh)
+
+    assert address.token != fresh.token
+    assert fresh == kept_address(store)
+    assert 0o600 == stat.S_IMODE(os.stat(f"{store}/page.address").st_mode)
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe", "text"])
+def test_what_is_no_address_is_not_read(store: str, kind: str, tmp_path: Path) -> None:
+    """And nothing but a file of ours is written through it."""
+    address = kept_address(store)
+    path = Path(store, "page.address")
+    other = tmp_path / "other"
+    keep_address(store, address)
+    path.rename(other)
+    match kind:
+        case "link":
+            path.symlink_to(other)
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path, 0o600)
+        case "text":
+            path.write_text("../../etc\n0\n")
+            path.chmod(0o600)
+    before = other.read_bytes()
+
+    fresh = kept_address(store)
+    keep_address(store, fresh)
+
+    assert address.token != fresh.token
+    assert before == other.read_bytes()
+
+
+def test_a_database_at_a_url_keeps_no_address() -> None:
+    url = "postgresql://nobody@localhost/none"
+    address = kept_address(url)
+    keep_address(url, address)
+
+    assert address.token != kept_address(url).token

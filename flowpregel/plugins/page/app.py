@@ -8,12 +8,14 @@ server, and a run that a button has started continues when the server ends.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -45,25 +47,48 @@ _QUERIES = ("run", "calls", "call", "logs", "steps", "step")
 """The methods of `Pages` that have a path of the same name."""
 _PERIOD = 0.2
 """Seconds between two reads of the store for an open page."""
+_MOST_FOLLOWED = 50
+"""The limit on the runs of one stream of news."""
 _MOST_SENT = 64 << 10
 """The limit on the size of a request's body, in bytes."""
 
 
-def _answer_words(
-    question: str,
-    value: str,
-    text: bool,
-) -> tuple[Words, Words]:
-    """Return the options of ``answer``, and its arguments after the thread."""
-    options = ["--quiet", f"--id={question}"]
-    if text:
-        options.append("--text")
-    return options, [value]
+def _answer_words(answers: Sequence[Mapping[str, Any]]) -> tuple[Words, Words]:
+    """Return the options of ``answer``, and its arguments after the thread.
+
+    Args:
+        answers: The answers, at least one. Each has the id of the ``question``, the
+            ``value``, which is JSON or text, and ``text``, which is true if the value
+            is text even if it looks like JSON.
+
+    Raises:
+        KeyError: An answer lacks one of these.
+        TypeError: There is no answer, or a value is no text.
+    """
+    if not answers:
+        raise TypeError("there is no answer")
+    options = ["--quiet"]
+    values: Words = []
+    for answer in answers:
+        question = answer["question"]
+        options.append(f"--id={question}")
+        values.append(_as_json(answer["value"], text=answer["text"]))
+    return options, values
+
+
+def _as_json(value: str, *, text: bool) -> str:
+    """Return a value that was typed as JSON or text, as JSON."""
+    if not isinstance(value, str):
+        raise TypeError("a value must be text")
+    if not text:
+        with suppress(ValueError):
+            return json.dumps(json.loads(value))
+    return json.dumps(value)
 
 
 _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
     "answer": _answer_words,
-    "cancel": lambda: (["--wait=0"], []),
+    "cancel": lambda: ([], []),
     "resume": lambda: (["--quiet"], []),
     "retry": lambda: (["--quiet", "--failed"], []),
     "redo": lambda call: ([], [call]),
@@ -81,6 +106,7 @@ class StartedCommand:
     """A command that a button started."""
 
     number: int
+    action: str
     thread: str
     line: str
     """The command line, as a shell takes it."""
@@ -96,6 +122,7 @@ class StartedCommand:
         output = os.pread(self.output, _OUTPUT_SIZE, begin).decode(errors="replace")
         return {
             "number": self.number,
+            "action": self.action,
             "thread": self.thread,
             "line": self.line,
             "code": exit_code,
@@ -128,8 +155,8 @@ class Actions:
         Args:
             action: One of `ACTIONS`.
             thread: The id of the run.
-            parameters: The parameters of the action: texts, and for ``answer`` whether
-                the value is a text (``text``).
+            parameters: The parameters of the action: texts, or for ``answer`` a list of
+                ``answers``.
 
         Raises:
             ConfigurationError: The action does not have these parameters.
@@ -155,6 +182,7 @@ class Actions:
             ) from error
         command = StartedCommand(
             number=next(self._numbers),
+            action=action,
             thread=thread,
             line=line,
             process=process,
@@ -202,6 +230,7 @@ def server_of(
     pages: Pages,
     actions: Actions | None,
     guard: RequestGuard,
+    restart: str = "flowpregel ui",
 ) -> uvicorn.Server:
     """Return the server of the page. Its method `run` takes the sockets that the server
     listens on, and returns after Ctrl-C.
@@ -211,9 +240,11 @@ def server_of(
         actions: The starter of the buttons' commands, or None for a page without
             buttons.
         guard: The guard that checks each request first.
+        restart: The command line that starts the server again, which the page shows
+            when the server has ended.
     """
     app = Starlette(
-        routes=_routes(pages, actions),
+        routes=_routes(pages, actions, restart),
         exception_handlers={FlowPregelError: _on_error},
     )
     config = uvicorn.Config(
@@ -230,7 +261,11 @@ def server_of(
     return server
 
 
-def _routes(pages: Pages, actions: Actions | None) -> list[BaseRoute]:
+def _routes(
+    pages: Pages,
+    actions: Actions | None,
+    restart: str,
+) -> list[BaseRoute]:
     """Return the paths of the server, and their handlers."""
 
     def index(_: Request) -> Response:
@@ -238,13 +273,15 @@ def _routes(pages: Pages, actions: Actions | None) -> list[BaseRoute]:
         return FileResponse(STATIC / "index.html")
 
     def follow(request: Request) -> Response:
-        """Return a stream of a run's changes."""
+        """Return a stream of the changes of the store, and of runs."""
         news = _news(pages, actions, request)
         return StreamingResponse(news, media_type="text/event-stream")
 
     def runs() -> Json:
-        """Return the list of runs, and whether there are buttons."""
-        return {**pages.runs(), "actions": actions is not None}
+        """Return the list of runs, whether there are buttons, and the server's command
+        line.
+        """
+        return {**pages.runs(), "actions": actions is not None, "restart": restart}
 
     routes: list[BaseRoute] = [
         Route("/", index),
@@ -326,15 +363,38 @@ async def _news(
     actions: Actions | None,
     request: Request,
 ) -> AsyncIterator[str]:
-    """Yield server-sent events: a run's activity, and the changes of the store."""
-    thread = request.query_params.get("thread")
+    """Yield server-sent events: the store's changes, and the activity of runs.
+
+    The browser has one such stream for all its tabs, so it may follow several runs.
+    """
+    threads = request.query_params.getlist("thread")[:_MOST_FOLLOWED]
     last_news: dict[str, Json] | None = None
     while not request.app.state.server.should_exit:
-        news: dict[str, Json] = {"mark": pages.reader.mark()}
-        if thread is not None:
-            news["live"] = pages.reader.live(thread)
-            news["commands"] = [] if actions is None else actions.commands(thread)
+        news = _current_news(pages, actions, threads)
         if news != last_news:
             last_news = news
             yield f"data: {json_text(news)}\n\n"
         await asyncio.sleep(_PERIOD)
+
+
+def _current_news(
+    pages: Pages,
+    actions: Actions | None,
+    threads: Sequence[str],
+) -> dict[str, Json]:
+    """Return the store's mark, and the activity of runs.
+
+    If the store is gone, the result has only the reason, as ``gone``.
+    """
+    gone = pages.reason_gone()
+    if gone is not None:
+        return {"gone": gone}
+    runs: dict[str, Json] = {}
+    try:
+        mark = pages.reader.mark()
+        for thread in threads:
+            commands = [] if actions is None else actions.commands(thread)
+            runs[thread] = {"live": pages.reader.live(thread), "commands": commands}
+    except (FlowPregelError, OSError) as error:
+        return {"gone": f"The store cannot be read: {error}."}
+    return {"mark": mark, "threads": runs}

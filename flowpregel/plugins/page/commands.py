@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import stat
 import webbrowser
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ _PORT = click.IntRange(0, 65_535)
     "--port",
     type=_PORT,
     default=0,
-    help="The port to listen on; by default a free one.",
+    help="The port to listen on; by default the last one, or a free one.",
 )
 @click.option(
     "--actions",
@@ -68,18 +69,25 @@ def ui_command(
     code is imported here; with --actions the buttons of the page start other commands.
     """
     from flowpregel.plugins.page import app as page  # noqa: PLC0415 - an extra
+    from flowpregel.plugins.page.address import (  # noqa: PLC0415 - keeps --help fast
+        keep_address,
+        kept_address,
+    )
     from flowpregel.plugins.page.guard import LOOPBACK  # noqa: PLC0415 - an extra
     from flowpregel.plugins.page.pages import Pages  # noqa: PLC0415 - keeps --help fast
 
     with open_to_read(store) as saver, closing(Pages(saver)) as pages:
-        listener = _listener(host, port)
+        last_address = kept_address(saver.path)
+        listener = _listener(host, port, last_address.port)
         port = listener.getsockname()[1]
-        guard = _guard(host, port, actions=actions)
+        keep_address(saver.path, last_address._replace(port=port))
+        guard = _guard(host, port, actions=actions, token=last_address.token)
         launcher = None
         if actions:
             options = ["--trust"] if has_flag("--trust") else []
             launcher = page.Actions(saver.location, options)
-        server = page.server_of(pages, launcher, guard)
+        restart = _command_line(store, saver.path, host, port, actions=actions)
+        server = page.server_of(pages, launcher, guard, restart)
         authority = f"[{host}]" if ":" in host else host
         address = f"http://{authority}:{port}/?token={guard.token}"
         print_note(f"the runs of {saver.path}, until Ctrl-C:")
@@ -97,9 +105,46 @@ def ui_command(
 ui_command.params.append(TRUST_OPTION)
 
 
-def _listener(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Port 0 means any free port."""
+def _command_line(
+    store: str,
+    path: str,
+    host: str,
+    port: int,
+    *,
+    actions: bool,
+) -> str:
+    """Return the command line that starts the server again, under the same address.
+
+    Args:
+        store: The store as the user has named it.
+        path: The path of the store, or its URL without a password.
+        host: The address to listen on.
+        port: The port to listen on.
+        actions: Whether the page has buttons.
+    """
+    words = ["flowpregel", "ui", path if "://" in path else store]
+    if host != "127.0.0.1":
+        words += ["--host", host]
+    words += ["--port", str(port)]
+    if actions:
+        words.append("--actions")
+    if has_flag("--trust"):
+        words.append("--trust")
+    return shlex.join(words)
+
+
+def _listener(host: str, port: int, usual: int = 0) -> socket.socket:
+    """Return a listening socket.
+
+    Args:
+        host: The address to listen on.
+        port: The port to listen on; 0 means *usual*, or any free port if it is taken.
+        usual: The port of the last time, or 0.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if port == 0 and usual != 0:
+        with suppress(OSError):
+            return socket.create_server((host, usual), family=family)
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
@@ -108,7 +153,7 @@ def _listener(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _guard(host: str, port: int, *, actions: bool) -> RequestGuard:
+def _guard(host: str, port: int, *, actions: bool, token: str) -> RequestGuard:
     """Return the guard of a server that listens on *host* and *port*."""
     # These modules need the packages of an extra.
     from flowpregel.plugins.page.app import ACTION_PATHS  # noqa: PLC0415
@@ -121,6 +166,7 @@ def _guard(host: str, port: int, *, actions: bool) -> RequestGuard:
         hosts=hosts,
         writes=ACTION_PATHS if actions else (),
         cookie=f"flowpregel-{port}",
+        token=token,
     )
 
 

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import html
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -35,8 +36,13 @@ MODULES = (
     "dom",
     "format",
     "source",
+    "place",
+    "chips",
+    "stream",
     "model",
     "values",
+    "markdown",
+    "questions",
     "call",
     "calls",
     "timeline",
@@ -124,10 +130,20 @@ class Pages:
         is_url = "://" in saver.path
         self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(saver)
+        self._inode = _inode_of(self.path)
 
     def close(self) -> None:
         """Close the reader's view of the store."""
         self.reader.close()
+
+    def reason_gone(self) -> str | None:
+        """Return a sentence if the open store is no longer at its path, or None."""
+        inode = _inode_of(self.path)
+        if self._inode is None or inode == self._inode:
+            return None
+        if inode is None:
+            return f"The store {self.path} was deleted or moved."
+        return f"Another store has replaced {self.path}."
 
     def runs(self) -> Json:
         """Return the list of runs. The run that changed last comes first."""
@@ -169,7 +185,11 @@ class Pages:
                 f"the last run of thread {thread!r} has no call {call!r}"
             )
         questions = [
-            {**question, "value": tagged(question["value"])}
+            {
+                "id": question["id"],
+                "value": tagged(question["value"]),
+                "schema": question.get("response_schema"),
+            }
             for question in details["questions"]
         ]
         return {
@@ -222,6 +242,15 @@ class Pages:
                 channel["value"] = tagged(to_json(values.after[name], _LIMITS))
             channels.append(channel)
         return {"id": checkpoint, "channels": channels}
+
+
+def _inode_of(path: str) -> tuple[int, int] | None:
+    """Return the identity of the folder or file at *path*, or None if there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 # ---------------------------------------------------------------- as one file
@@ -312,6 +341,7 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
             "store": Path(pages.path).name,
             "runs": [run],
             "actions": False,
+            "restart": "",
         },
         "run:": run,
         "calls:": calls,

@@ -1,8 +1,10 @@
 // The table of calls: only the rows that are seen are drawn, so 100,000 of them are no burden.
 
-import { badge, fill, h, labelOf } from "./dom.js";
+import { badge, h, labelOf, patch, whenReleased } from "./dom.js";
 import { bytes, clock, count, seconds } from "./format.js";
+import { stateChips } from "./chips.js";
 import { nameOf, ORDER } from "./model.js";
+import { chosenStates, currentPlace, note } from "./place.js";
 
 const ROW_HEIGHT = 36;
 const SORTS = {
@@ -15,19 +17,22 @@ const SORTS = {
 export function callsView({ run, linkOf }) {
   let rows = [];
   let found = [];
-  const chosen = new Set();
+  let last = null; // the id of the row that had the focus last: it is drawn wherever the order has put it
   const label = "Search calls and errors";
-  const search = h("input", { type: "search", placeholder: label, "aria-label": label, oninput: () => select() });
-  const orders = Object.keys(SORTS).map((name) => h("option", null, name));
-  const sort = h("select", { "aria-label": "Order", onchange: () => select() }, orders);
+  const oninput = () => { note({ q: search.value }); select(); };
+  const search = h("input", { type: "search", placeholder: label, "aria-label": label, oninput });
+  const [usual, ...others] = Object.keys(SORTS);
+  const onchange = () => { note({ sort: sort.value === usual ? null : sort.value }, { isStep: true }); select(); };
+  const sort = h("select", { "aria-label": "Order", onchange }, [usual, ...others].map((name) => h("option", null, name)));
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
-  const shown = h("div", { class: "rows" });
-  const space = h("div", { class: "space" }, shown);
+  const shown = h("div", { class: "rows", role: "rowgroup" });
   const heads = ["Call", "State", "Began", "Took", "CPU", "Memory", "Worker", "Error or progress"];
   const head = h("div", { class: "row heads", role: "row" },
     heads.map((name) => h("span", { role: "columnheader" }, name)));
-  const viewport = h("div", { class: "window", onscroll: () => requestAnimationFrame(paint), onkeydown: move }, space);
-  const table = h("div", { class: "card calls", role: "table", "aria-label": "Calls" }, head, viewport);
+  const onscroll = () => requestAnimationFrame(paint);
+  const viewport = h("div", { class: "window", role: "presentation", onscroll, onkeydown: move, onfocusin: hold }, shown);
+  const table = h("div", { class: "card calls", role: "table", "aria-label": "Calls" },
+    h("div", { role: "rowgroup" }, head), viewport);
   const told = h("p", { class: "empty", role: "status" });
   const element = h("div", null, h("div", { class: "bar" }, search, sort, filters), table, told);
   const sizes = new ResizeObserver(() => paint());
@@ -35,48 +40,51 @@ export function callsView({ run, linkOf }) {
 
   function update() {
     rows = run.rows();
-    const focused = document.activeElement?.dataset?.state;
+    const chosen = chosenStates();
     const states = ORDER.filter((state) => run.counts[state] || chosen.has(state));
-    fill(filters, states.map((state) => h("button", {
-      type: "button", class: `chip ${state}`, "data-state": state, "aria-pressed": String(chosen.has(state)),
-      onclick: () => { if (!chosen.delete(state)) chosen.add(state); update(); },
-    }, badge(state), h("span", { class: "number" }, count(run.counts[state])))));
-    if (focused) filters.querySelector(`[data-state="${CSS.escape(focused)}"]`)?.focus();
+    patch(filters, stateChips(states, (state) => run.counts[state], update));
     select();
   }
 
   function select() {
-    const wanted = search.value.trim().toLowerCase();
+    const words = search.value.trim().toLowerCase();
+    const chosen = chosenStates();
     found = rows.filter((row) => (!chosen.size || chosen.has(row.shown))
-      && (!wanted || `${nameOf(row)} ${row.error}`.toLowerCase().includes(wanted)));
+      && (!words || `${nameOf(row)} ${row.error}`.toLowerCase().includes(words)));
     found.sort(SORTS[sort.value]);
-    space.style.height = `${found.length * ROW_HEIGHT}px`;
+    shown.style.height = `${found.length * ROW_HEIGHT}px`;
     viewport.style.height = `${Math.min(found.length, 15) * ROW_HEIGHT + 1}px`;
     table.setAttribute("aria-rowcount", String(found.length + 1));
     const { limit, row } = run;
     const missing = limit && limit < row.calls ? ` The report holds ${count(limit)} of ${count(row.calls)} calls.` : "";
     const none = rows.length === 0 ? "No call has left anything yet." : "No call is like that.";
-    fill(told, (found.length ? "" : none) + missing);
+    patch(told, (found.length ? "" : none) + missing);
     paint();
   }
 
   function paint() {
     const first = Math.max(0, Math.floor(viewport.scrollTop / ROW_HEIGHT) - 5);
-    const last = Math.min(found.length, first + Math.ceil(viewport.clientHeight / ROW_HEIGHT) + 10);
-    const focused = document.activeElement?.closest?.(".row")?.dataset.id;
-    shown.style.transform = `translateY(${first * ROW_HEIGHT}px)`;
-    fill(shown, found.slice(first, last).map((row, at) => rowOf(row, first + at)));
-    if (focused) shown.querySelector(`[data-id="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
+    const end = Math.min(found.length, first + Math.ceil(viewport.clientHeight / ROW_HEIGHT) + 10);
+    const indices = Array.from({ length: Math.max(0, end - first) }, (_, at) => first + at);
+    const at = last === null ? -1 : found.findIndex((row) => row.id === last);
+    if (at >= 0 && at < first) indices.unshift(at);
+    if (at >= end) indices.push(at);
+    // Tab reaches one row, the arrow keys lead to the others.
+    const stop = at >= 0 ? at : indices[0];
+    patch(shown, indices.map((index) => rowOf(found[index], index, index === stop ? 0 : -1)));
   }
 
-  function rowOf(row, index) {
+  function rowOf(row, index, tabindex) {
     const { live } = row;
     const far = live?.done !== null && live?.done !== undefined;
     const total = live?.total ? ` of ${count(live.total)}` : "";
     const progress = far ? `${live.message ?? ""} ${count(live.done)}${total}`.trim() : live?.message;
     const tried = row.attempts > 1 ? `${labelOf(row.shown)}, try ${row.attempts}` : undefined;
-    const link = h("a", { class: "mono", href: linkOf(row.id), title: nameOf(row) }, nameOf(row));
-    return h("div", { class: "row", role: "row", "aria-rowindex": index + 2, "data-id": row.id, "data-index": index },
+    const link = h("a", { class: "mono", href: linkOf(row.id), title: nameOf(row), tabindex }, nameOf(row));
+    return h("div", {
+      key: row.id, class: "row", role: "row", "aria-rowindex": index + 2, "data-id": row.id, "data-index": index,
+      style: { top: `${index * ROW_HEIGHT}px` },
+    },
       h("span", { role: "rowheader", class: "name" }, link), h("span", { role: "cell" }, badge(row.shown, tried)),
       h("span", { role: "cell", class: "number" }, row.began ? clock(row.began) : ""),
       h("span", { role: "cell", class: "number" }, row.began && row.seconds !== null ? seconds(row.seconds) : ""),
@@ -85,6 +93,13 @@ export function callsView({ run, linkOf }) {
       h("span", { role: "cell", class: "number quiet" }, row.pid || ""),
       h("span", { role: "cell", class: "error", title: row.error },
         row.shown === "running" ? progress ?? "" : row.error));
+  }
+
+  function hold(event) {
+    const row = event.target.closest(".row");
+    if (!row || row.dataset.id === last) return;
+    last = row.dataset.id;
+    whenReleased(paint);
   }
 
   // The arrow keys go from call to call, also to one that is not drawn yet.
@@ -101,5 +116,12 @@ export function callsView({ run, linkOf }) {
     shown.querySelector(`[data-index="${next}"] a`)?.focus({ preventScroll: true });
   }
 
-  return { element, update, close: () => sizes.disconnect() };
+  function go({ query }) {
+    search.value = query.get("q") ?? "";
+    sort.value = query.get("sort") in SORTS ? query.get("sort") : usual;
+    if (run.row) update();
+  }
+
+  go(currentPlace());
+  return { element, update, go, close: () => sizes.disconnect() };
 }

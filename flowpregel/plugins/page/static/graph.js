@@ -1,6 +1,6 @@
 // The graph of the run: what called what, and how the tasks of each node stand.
 
-import { fill, h, labelOf, svg } from "./dom.js";
+import { h, labelOf, patch, svg } from "./dom.js";
 import { count } from "./format.js";
 import { ORDER } from "./model.js";
 
@@ -83,7 +83,7 @@ export function layersOf(nodes, edges) {
 const nameIn = (id) => id.slice(id.lastIndexOf("|") + 1);
 
 export function graphView({ run }) {
-  const paper = h("div", { class: "card graph" });
+  const paper = h("div", { class: "card graph", tabindex: 0, role: "region", "aria-label": "Graph of the run" });
   const told = h("p", { class: "quiet" }, "What called what, and what followed on what. While the run goes on, what it has not come to yet too.");
   const element = h("div", null, told, paper);
   let version = -1;
@@ -106,7 +106,7 @@ export function graphView({ run }) {
     const end = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" };
     const arrow = svg("marker", { id: "arrow", ...end }, svg("path", { d: "M0 0 8 4 0 8z", class: "arrow" }));
     const named = { role: "group", "aria-label": `Graph of ${graph.nodes.length} nodes` };
-    fill(paper, graph.nodes.length === 0 ? h("p", { class: "empty" }, "Nothing has run yet.") : svg("svg",
+    patch(paper, graph.nodes.length === 0 ? h("p", { class: "empty" }, "Nothing has run yet.") : svg("svg",
       { viewBox: `0 0 ${width} ${height}`, width, height, ...named },
       svg("defs", null, arrow), graph.edges.map((edge) => edgeOf(edge, places)),
       graph.nodes.map((node) => nodeOf(node, places.get(node.id)))));
@@ -121,7 +121,7 @@ export function graphView({ run }) {
     const low = Math.max(y1, y2) + BOX_HEIGHT;
     const [by1, by2] = isBack ? [low, low] : [y1, y2];
     const d = `M${x1} ${y1} C${x1 + bend} ${by1} ${x2 - bend} ${by2} ${x2} ${y2}`;
-    return svg("path", { d, class: "edge", "marker-end": "url(#arrow)" },
+    return svg("path", { key: `${edge.source} ${edge.target}`, d, class: "edge", "marker-end": "url(#arrow)" },
       svg("title", null, `${nameIn(edge.source)} → ${nameIn(edge.target)}`));
   }
 
@@ -139,7 +139,7 @@ export function graphView({ run }) {
       return stripe;
     });
     const short = node.name.length > 22 ? `${node.name.slice(0, 21)}…` : node.name;
-    return svg("g", { class: `node ${known[0] ?? "idle"}` }, svg("title", null, `${node.name}: ${words}`),
+    return svg("g", { key: node.id, class: `node ${known[0] ?? "idle"}` }, svg("title", null, `${node.name}: ${words}`),
       svg("rect", { x, y, width: BOX_WIDTH, height: BOX_HEIGHT, rx: 8, class: "box" }),
       svg("text", { x: x + 10, y: y + 21, class: "title" }, short),
       svg("text", { x: x + 10, y: y + 39, class: "words" }, words), stripes);

@@ -12,6 +12,7 @@ export class Run {
     this.live = null;
     this.drawing = null; // the nodes of the run's graph, and its edges, if a process has told
     this.commands = [];
+    this.pressed = new Map(); // the buttons whose commands are not known yet: their numbers, by action
     this.calls = new Map();
     this.counts = {};
     this.version = 0; // grows with each change of the calls
@@ -49,6 +50,8 @@ export class Run {
   // Take in what the running process has published.
   take(news) {
     this.commands = news.commands ?? [];
+    const numbers = new Set(this.commands.map((command) => command.number));
+    for (const [action, number] of this.pressed) if (numbers.has(number)) this.pressed.delete(action);
     const [before, now] = [this.live, news.live];
     if (before && now && now.at > before.at) {
       const known = new Map(before.workers.map((worker) => [worker.pid, worker.cpu]));
@@ -61,6 +64,12 @@ export class Run {
     this.live = now ?? null;
     this.drawing = now?.drawing ?? this.drawing;
     this._count();
+  }
+
+  // Whether an action was asked for, and its command has not ended.
+  isPending(action) {
+    const isUnderWay = (command) => command.action === action && command.code === null;
+    return this.pressed.has(action) || this.commands.some(isUnderWay);
   }
 
   get running() {

@@ -1,45 +1,42 @@
 // The list of runs.
 
-import { badge, fill, h, say } from "./dom.js";
+import { badge, h, markTab, patch, say, whenReleased } from "./dom.js";
 import { ago, count, moment } from "./format.js";
-import { follow, load } from "./source.js";
+import { stateChips } from "./chips.js";
+import { chosenStates, currentPlace, note } from "./place.js";
+import { ConnectionLost, load } from "./source.js";
+import { follow } from "./stream.js";
 
 const STATES = ["running", "waiting", "failed", "stopped", "done"];
 
 export function showRuns() {
-  let runs = [];
-  const chosen = new Set();
+  let runs = null;
   const label = "Search runs and flows";
-  const search = h("input", { type: "search", placeholder: label, "aria-label": label, oninput: draw });
+  const oninput = () => { note({ q: search.value }); draw(); };
+  const search = h("input", { type: "search", placeholder: label, "aria-label": label, oninput });
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const body = h("tbody");
   const empty = h("p", { class: "empty" });
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const heads = ["Run", "Status", "Progress", "Flow", "Changed", "Began"];
   const element = h("section", { "aria-labelledby": "runs-title" },
-    h("div", { class: "bar" }, h("h1", { id: "runs-title" }, "Runs"), search, filters),
+    h("div", { class: "bar" }, h("h1", { id: "runs-title" }, "Runs"), search, filters), problem,
     h("div", { class: "card" }, h("table", { class: "list" },
       h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))), body), empty));
 
-  function toggle(state) {
-    if (!chosen.delete(state)) chosen.add(state);
-    draw();
-  }
-
   function draw() {
-    const wanted = search.value.trim().toLowerCase();
+    if (runs === null) return;
+    const words = search.value.trim().toLowerCase();
+    const chosen = chosenStates();
     const found = runs.filter((run) => (!chosen.size || chosen.has(run.status))
-      && `${run.thread_id} ${run.flow ?? ""}`.toLowerCase().includes(wanted));
-    const focused = document.activeElement?.dataset?.state;
-    fill(filters, STATES.map((state) => h("button", {
-      type: "button", class: `chip ${state}`, "data-state": state, "aria-pressed": String(chosen.has(state)),
-      onclick: () => toggle(state),
-    }, badge(state), h("span", { class: "number" }, count(runs.filter((run) => run.status === state).length)))));
-    if (focused) filters.querySelector(`[data-state="${CSS.escape(focused)}"]`)?.focus();
-    const row = document.activeElement?.closest?.("tr")?.dataset?.run;
-    fill(body, found.map(rowOf));
-    if (row !== undefined) [...body.rows].find((each) => each.dataset.run === row)?.querySelector("a").focus();
+      && `${run.thread_id} ${run.flow ?? ""}`.toLowerCase().includes(words));
+    const numberOf = (state) => runs.filter((run) => run.status === state).length;
+    patch(filters, stateChips(STATES, numberOf, draw));
+    patch(body, found.map(rowOf));
     const none = runs.length ? "No run is like that." : "This store has no runs yet. They appear here when they begin.";
-    fill(empty, found.length ? "" : none);
+    patch(empty, found.length ? "" : none);
+    const urgent = ["waiting", "running"].find(numberOf);
+    markTab(urgent, urgent ? `${numberOf(urgent)} ${urgent} · Runs` : "Runs");
   }
 
   // The tasks of the superstep that it is in; of one that is done, how many supersteps it took.
@@ -53,7 +50,7 @@ export function showRuns() {
   }
 
   function rowOf(run) {
-    return h("tr", { "data-run": run.thread_id },
+    return h("tr", { key: run.thread_id, "data-run": run.thread_id },
       h("th", { scope: "row" }, h("a", { href: `#/run/${encodeURIComponent(run.thread_id)}` }, run.thread_id)),
       h("td", null, badge(run.status)),
       h("td", { class: "progress" }, progressOf(run)),
@@ -68,19 +65,28 @@ export function showRuns() {
     if (busy) { again = true; return; }
     busy = true;
     try {
-      const before = runs.length;
+      const before = runs?.length;
       ({ runs } = await load("runs"));
-      draw();
+      problem.hidden = true;
+      whenReleased(draw);
       if (before && runs.length > before) say(`${runs.length - before} new runs`);
+    } catch (error) {
+      problem.hidden = error instanceof ConnectionLost;
+      patch(problem, String(error.message ?? error));
     } finally {
       busy = false;
       if (again) { again = false; refresh(); }
     }
   }
 
+  function go() {
+    search.value = currentPlace().query.get("q") ?? "";
+    draw();
+  }
+
   const stop = follow(null, refresh);
   // A process that is killed leaves no commit behind, and the times are relative.
-  const timer = setInterval(refresh, 3000);
+  const timer = setInterval(() => document.hidden || refresh(), 3000);
   refresh();
-  return { element, go() {}, close() { stop(); clearInterval(timer); } };
+  return { element, go, close() { stop(); clearInterval(timer); } };
 }

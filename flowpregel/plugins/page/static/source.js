@@ -5,12 +5,15 @@ const answers = kept && JSON.parse(kept.textContent);
 
 export const isReport = answers !== null;
 
+// The server cannot be reached: the banner says so, and what to do.
+export class ConnectionLost extends Error {}
+
 // A network that changes aborts local requests too: what only reads is asked again.
 async function read(address, tries = 3) {
   try {
     return await fetch(address);
   } catch (error) {
-    if (tries === 0) throw error;
+    if (tries === 0) throw new ConnectionLost(String(error.message ?? error));
     await new Promise((done) => setTimeout(done, 300));
     return read(address, tries - 1);
   }
@@ -26,18 +29,6 @@ export async function load(path, query = {}) {
   const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   if (!response.ok) throw new Error(answer.error);
   return answer;
-}
-
-// Call *see* with the news of a run, or of the store, until the function that is returned is called.
-export function follow(thread, see) {
-  if (isReport) return () => {};
-  const query = thread === null ? "" : `?${new URLSearchParams({ thread })}`;
-  const events = new EventSource(`api/news${query}`);
-  const link = document.getElementById("link");
-  events.onmessage = (event) => see(JSON.parse(event.data));
-  events.onopen = () => { link.className = "link on"; link.textContent = "live"; };
-  events.onerror = () => { link.className = "link off"; link.textContent = "no connection"; };
-  return () => events.close();
 }
 
 // Start what a button stands for.

@@ -1,15 +1,19 @@
 // The supersteps: what the channels held after each, and what it changed.
 
-import { fill, h } from "./dom.js";
+import { actionButton, h, patch } from "./dom.js";
 import { count, moment } from "./format.js";
+import { currentPlace, note } from "./place.js";
 import { isReport, load } from "./source.js";
 import { brief, tree } from "./values.js";
 
-export function stepsView({ run, start }) {
-  const list = h("ol", { class: "steps" });
-  const oninput = () => choose(steps.length - 1 - Number(slider.value));
+export function stepsView({ run, start, isPending }) {
+  const list = h("ol", { class: "steps", onkeydown: move });
+  const oninput = () => choose(steps.length - 1 - Number(slider.value), { isNoted: true });
   const slider = h("input", { type: "range", min: 0, "aria-label": "Superstep", oninput });
-  const detail = h("div", { class: "card", "aria-live": "polite" });
+  const about = h("div", { "aria-live": "polite" });
+  const fork = h("div");
+  const values = h("div");
+  const detail = h("div", { class: "card" }, about, fork, values);
   const told = h("p", { class: "quiet" });
   const onclick = () => { most *= 5; known = null; update(); };
   const older = h("button", { type: "button", class: "button", hidden: true, onclick }, "Show older");
@@ -17,70 +21,101 @@ export function stepsView({ run, start }) {
     h("div", { class: "travel" }, h("div", { class: "card" }, list), detail));
   let steps = []; // the newest first
   let most = 200;
-  let chosen = null;
+  let chosen = null; // null: the newest
+  let seen = null; // the one whose values are shown
   let known = null;
 
   const titles = { input: () => "Input", loop: (step) => `After superstep ${step}`, fork: (step) => `Fork at ${step}` };
   const titleOf = ({ source, step }) => (titles[source] ?? ((at) => `Update at ${at}`))(step);
+  const indexOf = (id) => Math.max(0, steps.findIndex((step) => step.id === id));
 
   async function update() {
+    drawFork();
     const key = `${run.row.checkpoints} ${run.row.updated}`;
     if (key === known) return;
     known = key;
     try {
       steps = await load("steps", { thread: run.thread, most });
     } catch (error) {
-      fill(told, String(error.message));
+      patch(told, String(error.message));
       return;
     }
     const isAll = steps.length >= run.row.checkpoints;
-    fill(told, isAll ? `${count(steps.length)} checkpoints` : `The newest ${count(steps.length)} of ${count(run.row.checkpoints)} checkpoints`);
+    patch(told, isAll ? `${count(steps.length)} checkpoints` : `The newest ${count(steps.length)} of ${count(run.row.checkpoints)} checkpoints`);
     older.hidden = isAll || isReport;
     slider.max = String(steps.length - 1);
-    const at = steps.findIndex((step) => step.id === chosen);
-    choose(at < 0 ? 0 : at);
+    choose(indexOf(chosen));
   }
 
-  async function choose(at) {
+  async function choose(at, { isNoted = false } = {}) {
     const step = steps[at];
     if (!step) return;
-    const again = chosen === step.id;
-    chosen = step.id;
+    if (isNoted) {
+      chosen = step.id;
+      note({ at: step.id });
+    }
     slider.value = String(steps.length - 1 - at);
     slider.setAttribute("aria-valuetext", titleOf(step));
-    const isCurrent = (each) => (each.id === chosen ? "step" : null);
-    fill(list, steps.map((each, index) => h("li", null,
-      h("button", { type: "button", "aria-current": isCurrent(each), onclick: () => choose(index) },
+    patch(list, steps.map((each, index) => h("li", { key: each.id },
+      h("button", {
+        type: "button", "aria-current": index === at ? "step" : null, tabindex: index === at ? 0 : -1,
+        onclick: () => choose(index, { isNoted: true }),
+      },
         h("strong", null, titleOf(each)), h("span", { class: "quiet" }, moment(each.at)),
         h("span", { class: "mono quiet" }, each.changed.join(", "))))));
-    if (again) return;
+    if (seen === step.id) return;
+    seen = step.id;
     try {
       const { channels } = await load("step", { thread: run.thread, checkpoint: step.id });
-      if (chosen === step.id) show(step, channels);
+      if (seen === step.id) show(step, channels);
     } catch (error) {
-      fill(detail, h("p", { class: "empty" }, String(error.message)));
+      patch(values, h("p", { class: "empty" }, String(error.message)));
     }
   }
 
-  function show(step, channels) {
+  // The arrow keys go from superstep to superstep.
+  function move(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const at = Math.min(steps.length - 1, Math.max(0, indexOf(seen) + step));
+    choose(at, { isNoted: true });
+    list.children[at]?.firstElementChild.focus();
+  }
+
+  function drawFork() {
     const label = "Name of the new thread";
-    const field = h("input", { type: "text", "aria-label": label, placeholder: label, required: true });
-    const onsubmit = (event) => { event.preventDefault(); start("fork", { checkpoint: step.id, name: field.value }); };
-    const fork = h("form", { class: "answer needs-actions", onsubmit },
-      field, h("button", { type: "submit", class: "button" }, "Fork from here"));
-    fill(detail, h("h2", null, titleOf(step)), h("p", { class: "quiet mono" }, step.id), isReport ? null : fork,
+    const onsubmit = (event) => {
+      event.preventDefault();
+      start("fork", { checkpoint: seen, name: event.currentTarget.elements.name.value });
+    };
+    patch(fork, !isReport && h("form", { class: "answer needs-actions", onsubmit },
+      h("input", { type: "text", name: "name", "aria-label": label, placeholder: label, required: true }),
+      actionButton({ type: "submit", text: "Fork from here", isPending: isPending("fork") })));
+  }
+
+  function show(step, channels) {
+    drawFork();
+    patch(about, h("h2", null, titleOf(step)), h("p", { class: "quiet mono" }, step.id));
+    patch(values,
       channels.length === 0 && h("p", { class: "empty" }, "No channel holds a value."), channels.map(channelOf));
   }
 
   function channelOf(channel) {
     const [was, is] = ["before" in channel, "value" in channel];
     const change = was ? (is ? "changed" : "removed") : "new";
-    return h("section", { class: channel.changed ? "channel changed" : "channel" },
+    return h("section", { key: channel.name, class: channel.changed ? "channel changed" : "channel" },
       h("h3", null, h("span", { class: "mono" }, channel.name),
         channel.changed && h("span", { class: "mark" }, change)),
       was && h("p", { class: "before mono" }, h("span", { class: "unseen" }, "before: "), brief(channel.before, 300)),
       is && tree(channel.value));
   }
 
-  return { element, update };
+  function go({ query }) {
+    chosen = query.get("at");
+    choose(indexOf(chosen));
+  }
+
+  go(currentPlace());
+  return { element, update, go };
 }

@@ -1,8 +1,9 @@
 // When each call ran, and on which worker: a canvas, with a bar for each call.
 
-import { fill, h, labelOf } from "./dom.js";
+import { fill, h, labelOf, patch } from "./dom.js";
 import { clock, count, seconds } from "./format.js";
 import { nameOf } from "./model.js";
+import { currentPlace, note } from "./place.js";
 
 const LANE = 18;
 const GAP = 4;
@@ -55,11 +56,11 @@ export function timelineView({ run, linkOf }) {
     h("div", { class: "card timeline" }, canvas, tip));
   let lanes = [];
   let [first, last] = [0, 1]; // the whole run, in nanoseconds
-  let [from, to] = [0, 0]; // what is seen; 0: all of it
+  let [from, to] = [0, 0]; // what is seen, in nanoseconds after the first; 0: all of it
   let colours = {};
   let version = -1;
 
-  const span = () => (to ? [from, to] : [first, last]);
+  const span = () => (to ? [first + from, first + to] : [first, last]);
   const width = () => Math.max(1, canvas.clientWidth - LEFT - 8);
   const atX = (x) => { const [a, b] = span(); return a + ((x - LEFT) / width()) * (b - a); };
   const xOf = (time) => { const [a, b] = span(); return LEFT + ((time - a) / (b - a)) * width(); };
@@ -81,7 +82,7 @@ export function timelineView({ run, linkOf }) {
     if (last - first < 1e6) last = first + 1e6;
     const processes = new Set(lanes.map((lane) => lane.pid)).size;
     const extent = `${count(bars)} calls in ${seconds((last - first) / 1e9)}, processes: ${count(processes)}.`;
-    fill(told, bars ? `${extent} Wheel or + and − zoom, dragging moves.` : "No call has run yet.");
+    patch(told, bars ? `${extent} Wheel or + and − zoom, dragging moves.` : "No call has run yet.");
     canvas.setAttribute("aria-label", `Timeline: ${told.textContent} The table of calls has the same in words.`);
     paint();
   }
@@ -183,9 +184,10 @@ export function timelineView({ run, linkOf }) {
 
   function show(a, b) {
     const size = Math.min(last - first, Math.max(1e5, b - a));
-    from = Math.min(Math.max(first, a), last - size);
+    from = Math.min(Math.max(first, a), last - size) - first;
     to = from + size;
     if (size >= last - first) [from, to] = [0, 0];
+    note({ zoom: to ? `${Math.round(from)}-${Math.round(to)}` : null });
     requestAnimationFrame(paint);
   }
 
@@ -247,7 +249,14 @@ export function timelineView({ run, linkOf }) {
   });
   const sizes = new ResizeObserver(paint);
   sizes.observe(element);
+  function go({ query }) {
+    const [begin, end] = (query.get("zoom") ?? "").split("-").map(Number);
+    [from, to] = begin >= 0 && end > begin ? [begin, end] : [0, 0];
+    if (version >= 0) paint();
+  }
+
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", paint);
-  return { element, update, close() { sizes.disconnect(); dark.removeEventListener("change", paint); } };
+  go(currentPlace());
+  return { element, update, go, close() { sizes.disconnect(); dark.removeEventListener("change", paint); } };
 }

@@ -1,6 +1,6 @@
 // A value as a tree. It comes as `pages.tagged` made it: nothing of the user's was run for it.
 
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
 
 const SHORT = 80;
 
@@ -14,6 +14,13 @@ function leaf(value) {
 }
 
 const isLeaf = (value) => value === null || typeof value !== "object" || "written" in value;
+
+// A value as JSON has it.
+export function plainOf(value) {
+  if (isLeaf(value)) return value?.written ?? value;
+  if (Array.isArray(value)) return value.map(plainOf);
+  return Object.fromEntries(value.items.map(([key, each]) => [key, plainOf(each)]));
+}
 
 // A short text of a value, for one line.
 export function brief(value, room = SHORT) {
@@ -40,16 +47,18 @@ export function itemsOf({ items }, depth = 0) {
     h("div", { class: "item" }, h("span", { class: "key" }, key), shown(each)))));
 }
 
+// Another value is another element; the same value keeps what was opened in it.
 export function tree(value, depth = 0) {
   if (isLeaf(value)) return h("div", { class: "value" }, leaf(value));
   const isList = Array.isArray(value);
   const items = isList ? value.map((each, at) => [String(at), each]) : value.items;
   const head = isList ? `list of ${items.length}` : `${value.name ?? "dict"} of ${items.length}`;
   if (items.length === 0) return h("div", { class: "value v-other" }, isList ? "[]" : `${value.name ?? ""}{}`);
-  const body = h("div");
-  const show = () => { if (!body.childElementCount) body.append(itemsOf({ items }, depth)); };
+  const show = (body) => { if (!body.childElementCount) fill(body, itemsOf({ items }, depth)); };
   const isOpen = depth < 1 || items.length <= 4;
-  if (isOpen) show();
-  return h("details", { class: "value", open: isOpen, ontoggle: show },
+  const body = h("div", { lazy: true });
+  if (isOpen) show(body);
+  const ontoggle = (event) => show(event.currentTarget.lastElementChild);
+  return h("details", { key: JSON.stringify(value), class: "value", open: isOpen, ontoggle },
     h("summary", null, h("span", { class: "v-other" }, head), h("span", { class: "v-brief" }, brief(value))), body);
 }
