@@ -61,12 +61,12 @@ class StreamEvents:
         are writes of an earlier run.
         """
         if mode in self._modes and not node.hidden:
-            payload: dict[str, Any] = {node.name: self._update_of(writes)}
+            payload: dict[str, Any] = {node.name: self.update_of(writes)}
             if cached:
                 payload["__metadata__"] = {"cached": True}
             yield Emit(mode, payload)
 
-    def _update_of(self, writes: Sequence[Write]) -> Any:
+    def update_of(self, writes: Sequence[Write]) -> Any:
         """Return the value that a task returned, or its writes to output channels. The
         result is None if there are no writes, and a list if there are several updates.
         """

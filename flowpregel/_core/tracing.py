@@ -2,8 +2,8 @@
 
 ::
 
-    engine                        traced_steps                      tracer of one run
-    ------                        ------------                      -----------------
+    engine                        observed_steps                    tracer of one run
+    ------                        --------------                    -----------------
     reply to an effect  ------>   calls that have ended  ------>    `call_ended`
                                   the steps of the run
     effect              <------   a commit, or tasks     ------>    `commit_began`, ...
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from flowpregel._core.effects import Commit, Effect, Ended, Steps, Submit, Wakeup
 from flowpregel._core.program import Options, Program
@@ -174,28 +174,47 @@ def traced_steps(steps: Steps, program: Program, options: Options) -> Steps:
         namespace=options.namespace,
     )
     trace = _Trace(make_tracer(run))
-    reply: Any = None
-    failure: Exception | None = None
     try:
-        while True:
-            effect = steps.send(reply) if failure is None else steps.throw(failure)
-            trace.begin(effect)
-            reply = None
-            failure = None
-            try:
-                reply = yield effect
-            except Exception as error:  # noqa: BLE001 - it is raised inside the run
-                failure = error
-            trace.end(reply, failure)
-    except StopIteration as stop:
-        trace.tracer.run_ended("waiting" if stop.value.paused else "done", None)
-        return stop.value
+        result = yield from observed_steps(steps, trace)
     except Exception as error:
         trace.tracer.run_ended("failed", error)
         raise
     except BaseException as error:
         trace.tracer.run_ended("stopped", error)
         raise
+    trace.tracer.run_ended("waiting" if result.paused else "done", None)
+    return result
+
+
+class StepsObserver(Protocol):
+    """An observer of the effects of one run, and of the replies to them."""
+
+    def begin(self, effect: Effect) -> None:
+        """Take note of an effect before it is performed."""
+
+    def end(self, reply: Any, failure: Exception | None) -> None:
+        """Take note of the reply to the last effect, or of the *failure*."""
+
+
+def observed_steps(steps: Steps, observer: StepsObserver) -> Steps:
+    """Forward the *steps* of a run unchanged, and pass each effect and each reply to
+    *observer* first.
+    """
+    reply: Any = None
+    failure: Exception | None = None
+    try:
+        while True:
+            effect = steps.send(reply) if failure is None else steps.throw(failure)
+            observer.begin(effect)
+            reply = None
+            failure = None
+            try:
+                reply = yield effect
+            except Exception as error:  # noqa: BLE001 - it is raised inside the run
+                failure = error
+            observer.end(reply, failure)
+    except StopIteration as stop:
+        return stop.value
     finally:
         steps.close()
 

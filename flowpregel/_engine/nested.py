@@ -17,6 +17,7 @@ from flowpregel._core.ids import Span, without_ids
 from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Outcome, Raised, Returned, Task
 from flowpregel._core.run import Result
+from flowpregel._engine.callbacks import GraphCallbacks
 from flowpregel._engine.commits import Committer, Committers
 from flowpregel._engine.inbox import now
 from flowpregel._fault import fault
@@ -54,6 +55,10 @@ class RunContext(RunInfo):
     """
     is_finished: bool = False
     """True if the run had already ended, and only its stored result is returned."""
+    callbacks: GraphCallbacks | None = None
+    """The calls of the handlers for the nodes of the run, or None if no handler is
+    called for nodes.
+    """
 
     def take_back(self, namespace: str) -> str | None:
         """Return the checkpoint before which the graph at *namespace* must start, or

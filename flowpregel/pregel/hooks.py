@@ -1,4 +1,4 @@
-"""The handlers of a run, which are called when the run starts and ends.
+"""The handlers of a run, which are called when the run and its nodes start and end.
 
 The handlers are those in ``config["callbacks"]``, which have the methods of LangChain's
 handlers, and the hooks of a workflow (`EndHooks`), which are called once for each end
@@ -7,15 +7,26 @@ of a run. A handler may lack methods that it does not use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
+from uuid import uuid4
 
+from flowpregel._core.effects import StepContext, Steps, labels_of
+from flowpregel._core.records import Kind, Task
+from flowpregel._engine.callbacks import (
+    GraphCallbacks,
+    GraphLabels,
+    Handlers,
+    callback_id,
+)
 from flowpregel._engine.engine import RunPlan
 from flowpregel._interrupts import is_from_handler
-from flowpregel._loggers import run_log
 from flowpregel.errors import RunDiedError
+from flowpregel.pregel.config import ParsedConfig
+from flowpregel.pregel.definition import GraphDefinition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +72,14 @@ def run_hooks(
         plan: The plan of the run.
     """
     config = run.config
-    handlers = _Handlers(config.callbacks)
+    handlers = Handlers(config.callbacks)
     lease = plan.lease
     has_died = lease is not None and lease.is_inherited
     is_finished = plan.run_context.is_finished
     flow = str(config.run_name)
     run_id = config.thread_id
     identity = {
-        "run_id": plan.run_context.run_id,
+        "run_id": callback_id(plan.run_context.run_id or ""),
         "parent_run_id": None,
         "tags": config.run_config["tags"],
     }
@@ -86,7 +97,7 @@ def run_hooks(
                 end = RunEnd(flow=flow, id=run_id, error=failure)
                 handlers.call("on_run_failure", end)
             raise
-        handlers.call("on_chain_end", run.output(), **identity)
+        handlers.call("on_chain_end", _output_of(run), **identity)
         result = run.engine.result
         is_first_end = has_died or not is_finished
         if result is not None and not result.paused and is_first_end:
@@ -94,23 +105,81 @@ def run_hooks(
             handlers.call("on_run_end", end)
 
 
-@dataclass(frozen=True, slots=True)
-class _Handlers:
-    """The handlers of a run, whose errors are logged."""
+def _output_of(run: Any) -> Any:
+    """Return the output of a `GraphRun` that has ended, without questions that wait for
+    answers.
+    """
+    result = run.engine.result
+    if result is not None and result.paused:
+        return result.values
+    return run.output()
 
-    handlers: Sequence[Any]
 
-    def call(
-        self,
-        method: str,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        """Call *method* of each handler that has it."""
-        for handler in self.handlers:
-            try:
-                function = getattr(handler, method, None)
-                if function is not None:
-                    function(*args, **kwargs)
-            except Exception:  # noqa: BLE001 - a run does not depend on its handlers
-                run_log.exception("%s of a callback failed", method)
+def with_node_callbacks(run: Any, plan: RunPlan) -> RunPlan:
+    """Return the *plan* of an outermost run, whose steps call the run's handlers for
+    each node.
+
+    Args:
+        run: The `GraphRun`.
+        plan: The plan of the run.
+    """
+    handlers = Handlers(run.config.callbacks)
+    if not handlers.observe_nodes():
+        return plan
+    labels = _labels_of(run.definition, run.config)
+    run_id = callback_id(plan.run_context.run_id or "")
+    callbacks = GraphCallbacks(handlers, labels, run_id)
+    return replace(
+        plan,
+        steps=callbacks.node_steps(plan.steps),
+        run_context=replace(plan.run_context, callbacks=callbacks),
+    )
+
+
+def nested_callbacks(
+    outer: GraphCallbacks | None,
+    task: Task,
+    step: StepContext,
+    definition: GraphDefinition,
+    config: ParsedConfig,
+) -> GraphCallbacks | None:
+    """Return the calls of handlers for a nested run, or None if there is no handler.
+
+    Args:
+        outer: The calls of handlers for the outer run, or None.
+        task: The task of the outer run that runs the nested graph.
+        step: The superstep of the task.
+        definition: The nested graph.
+        config: The config of the nested run. Its handlers are called in addition to
+            those of the outer run.
+    """
+    outer_handlers = Handlers() if outer is None else outer.handlers
+    handlers = outer_handlers.with_more(config.callbacks)
+    if not handlers.observe_nodes():
+        return None
+    labels = _labels_of(definition, config)
+    # The call of a graph is hidden, and the node that makes it is shown.
+    node_task = task.parent or task if task.kind is Kind.CALL else task
+    metadata = {**labels.metadata, **labels_of(node_task, step.step)}
+    labels = replace(labels, metadata=metadata)
+    if outer is None:
+        return GraphCallbacks(handlers, labels, uuid4())
+    return GraphCallbacks(
+        handlers, labels, uuid4(), outer.id_of(task), partial(outer.escape, task)
+    )
+
+
+def with_graph_callbacks(
+    steps: Steps, graph_input: Any, callbacks: GraphCallbacks | None
+) -> Steps:
+    """Return the *steps* of a nested run, which call its handlers if it has any."""
+    return steps if callbacks is None else callbacks.graph_steps(steps, graph_input)
+
+
+def _labels_of(definition: GraphDefinition, config: ParsedConfig) -> GraphLabels:
+    return GraphLabels(
+        name=config.run_name or definition.name,
+        tags=tuple(config.run_config["tags"]),
+        metadata=config.metadata,
+        stream_channels=definition.stream_channels_asis,
+    )

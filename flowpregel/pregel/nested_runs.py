@@ -24,6 +24,7 @@ from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
 from flowpregel.pregel.definition import CompiledGraph, GraphDefinition
+from flowpregel.pregel.hooks import nested_callbacks, with_graph_callbacks
 from flowpregel.pregel.invocation import OPTION_NAMES, options_for_saver
 from flowpregel.pregel.run_plan import plan_of
 from flowpregel.pregel.runner import GraphRun
@@ -86,7 +87,7 @@ def nested_run(
         run_input = task.input.args[0]
         call_config = task.input.kwargs
         if _is_on_another_thread(definition, call_config, outer):
-            return _own_thread_run(graph, task, outer)
+            return _own_thread_run(graph, task, step, outer)
     config = parse(merged(outer.config, definition.config, call_config))
     namespace = definition.namespace_at(task.namespace)
     options = _nested_options(definition, config, namespace, task, step, outer)
@@ -100,9 +101,12 @@ def nested_run(
         address = Address(outer.thread_id, namespace, checkpoint_id)
         options = options_for_saver(options, committer.saver)
         options = replace(options, address=address)
+    callbacks = nested_callbacks(outer.callbacks, task, step, definition, config)
     steps = run_program(definition.program_now(), options, run_input)
+    steps = with_graph_callbacks(steps, run_input, callbacks)
     run_context = replace(
         _inherited(definition, task, outer, outer),
+        callbacks=callbacks,
         committer=committer,
         has_saver=committer is not None,
         config=config.run_config,
@@ -179,6 +183,7 @@ def _is_on_another_thread(
 def _own_thread_run(
     graph: CompiledGraph,
     task: Task,
+    step: StepContext,
     outer: RunContext,
 ) -> tuple[Steps, RunContext]:
     """Return the steps and the context of a called graph that runs on another thread
@@ -198,20 +203,24 @@ def _own_thread_run(
         {"durability": durability, "control": outer.control},
     )
     plan = plan_of(run)
+    callbacks = nested_callbacks(
+        outer.callbacks, task, step, graph.definition, run.config
+    )
 
-    def steps() -> Steps:
+    def run_steps() -> Steps:
         """Yield the steps of the run, and release its thread at the end."""
         with plan.resources:
             result = yield from plan.steps
             return Result(run.output(result))
 
+    steps = with_graph_callbacks(run_steps(), run.input, callbacks)
     run_context = _inherited(
         graph.definition,
         task,
         outer,
         plan.run_context,
     )
-    return steps(), replace(run_context, context=outer.context)
+    return steps, replace(run_context, context=outer.context, callbacks=callbacks)
 
 
 def _inherited(

@@ -43,7 +43,7 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt, ThreadBusyErro
 from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
 from flowpregel.pregel.definition import CompiledGraph
 from flowpregel.pregel.hints import add_hint
-from flowpregel.pregel.hooks import run_hooks
+from flowpregel.pregel.hooks import run_hooks, with_node_callbacks
 from flowpregel.pregel.invocation import (
     OPTION_NAMES,
     InvocationOptions,
@@ -194,6 +194,8 @@ class GraphRun:
 
     def _driven(self) -> Generator[Item, None, None]:
         plan = plan_of(self)
+        if self.config.callbacks:
+            plan = with_node_callbacks(self, plan)
         self.engine = Engine(plan)
         if self._stopped is not None:
             self._stop(self._stopped)
@@ -249,6 +251,8 @@ class GraphRun:
     ) -> Engine:
         """Return the engine of the run, and enter its contexts in *contexts*."""
         plan = await self._plan_on_loop()
+        if self.config.callbacks:
+            plan = with_node_callbacks(self, plan)
         self.engine = Engine(plan, loop)
         contexts.enter_context(self._hooks(plan))
         contexts.enter_context(self._open_view())

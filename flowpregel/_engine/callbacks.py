@@ -1,0 +1,364 @@
+"""The callback handlers of a run, which are called when graphs and nodes start and end.
+
+The handlers have the methods of LangChain's handlers. For them, each attempt of a node
+is a run of its own, with an id, and with the id of the graph's run as its parent::
+
+    graph                     `on_chain_start`, ..., `on_chain_end`
+     └── attempt of a node    `on_chain_start`, ..., `on_chain_end` or `on_chain_error`
+          └── nested graph    ...
+
+The handlers are called in the coordinator, on the OS thread that drives the run, also
+if a node runs in a worker process.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
+
+from flowpregel._core.barrier import PUSHED
+from flowpregel._core.effects import Effect, Ended, Steps, Submit, Wakeup, labels_of
+from flowpregel._core.program import Keys
+from flowpregel._core.records import (
+    Arguments,
+    Escaped,
+    Interrupted,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+)
+from flowpregel._core.run import Result
+from flowpregel._core.stream_events import StreamEvents
+from flowpregel._core.tracing import observed_steps
+from flowpregel._loggers import run_log
+from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
+
+_CHAIN_METHODS: Final = ("on_chain_start", "on_chain_end", "on_chain_error")
+_REDACTED: Final = "<redacted>"
+_IN_NODE: Final = "seq:step:1"
+"""The tag with which LangChain marks a run that the code of a node has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """Callback handlers, whose errors are logged. A handler may lack methods."""
+
+    handlers: Sequence[Any] = ()
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> None:
+        """Call *method* of each handler that has it."""
+        for handler in self.handlers:
+            try:
+                function = _callable_method(handler, method)
+                if function is not None:
+                    function(*args, **kwargs)
+            except Exception:  # noqa: BLE001 - a run does not depend on its handlers
+                run_log.exception("%s of a callback failed", method)
+
+    def with_more(self, handlers: Sequence[Any]) -> Handlers:
+        """Return these handlers, followed by those of *handlers* that are not among
+        them.
+        """
+        more = [*self.handlers]
+        for handler in handlers:
+            if all(handler is not other for other in more):
+                more.append(handler)
+        return Handlers(more)
+
+    def observe_nodes(self) -> bool:
+        """Return whether any handler has a method that is called for nodes."""
+        for handler in self.handlers:
+            for method in _CHAIN_METHODS:
+                if _callable_method(handler, method) is not None:
+                    return True
+        return False
+
+
+def _callable_method(handler: Any, method: str) -> Any:
+    """Return the method of *handler*, or None if it must not be called."""
+    if method in _CHAIN_METHODS and getattr(handler, "ignore_chain", False):
+        return None
+    function = getattr(handler, method, None)
+    # A sync run could not await a coroutine, so async methods are never called.
+    return None if inspect.iscoroutinefunction(function) else function
+
+
+def callback_id(run_id: str) -> UUID:
+    """Return the id under which handlers know the run *run_id*.
+
+    Handlers expect a UUID. The id of a run may be any text, of which a UUID is derived.
+
+    Example:
+        >>> callback_id("6ba7b812-9dad-11d1-80b4-00c04fd430c8").version
+        1
+        >>> callback_id("order-7") == callback_id("order-7")
+        True
+    """
+    try:
+        return UUID(run_id)
+    except ValueError:
+        return uuid5(NAMESPACE_OID, run_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphLabels:
+    """The facts about a graph's run that handlers get for the graph and its nodes."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    stream_channels: Keys = ()
+    """The channels of which a node's output consists."""
+
+
+def _ignore(_: ParentCommand) -> None:
+    """Do nothing with the command of a graph that has no graph around it."""
+
+
+class GraphCallbacks:
+    """The calls of handlers for the nodes of one graph's run, outermost or nested.
+
+    Args:
+        handlers: The handlers.
+        labels: The labels of the run.
+        run_id: The id of the run.
+        parent_id: The id of the node that the run is nested in, or None.
+        escape: A function that is called if the run ends with a command for the graph
+            around it.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        labels: GraphLabels,
+        run_id: UUID,
+        parent_id: UUID | None = None,
+        escape: Callable[[ParentCommand], None] = _ignore,
+    ) -> None:
+        self.handlers = handlers
+        self._labels = labels
+        self._run_id = run_id
+        self._parent_id = parent_id
+        self._escape = escape
+        self._outputs = StreamEvents(
+            frozenset(), labels.stream_channels, labels.stream_channels
+        )
+        self._attempts: dict[str, _StartedAttempt] = {}
+        """The attempts that have started and not ended, by the id of the task."""
+
+    # ------------------------------------------------------------ steps of runs
+
+    def node_steps(self, steps: Steps) -> Steps:
+        """Forward the *steps* of a run, and call the handlers for its nodes. They are
+        not called for the run.
+        """
+        try:
+            return (yield from observed_steps(steps, self))
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+
+    def graph_steps(self, steps: Steps, graph_input: Any) -> Steps:
+        """Forward the *steps* of a nested run, and call the handlers for the run and
+        for its nodes.
+        """
+        labels = self._labels
+        tags = (*labels.tags, _IN_NODE)
+        identity = _arguments_of_run(self._run_id, self._parent_id, tags)
+        self.handlers.call(
+            "on_chain_start",
+            None,
+            graph_input,
+            **identity,
+            metadata=dict(labels.metadata),
+            name=labels.name,
+        )
+        try:
+            result: Result = yield from observed_steps(steps, self)
+        except BaseException as error:
+            self._abandon()
+            # The outer run closes the steps of a nested run that it abandons.
+            is_abandoned = isinstance(error, GeneratorExit)
+            cause = TaskCancelled() if is_abandoned else error
+            self.handlers.call("on_chain_error", cause, **identity)
+            if isinstance(error, ParentCommand):
+                self._escape(error)
+            raise
+        if result.paused:
+            question = GraphInterrupt(result.interrupts)
+            self.handlers.call("on_chain_error", question, **identity)
+        else:
+            self.handlers.call("on_chain_end", result.values, **identity)
+        return result
+
+    # ------------------------------------------------------------ effects and replies
+
+    def begin(self, effect: Effect) -> None:
+        """Call the handlers for the attempts that an effect starts."""
+        if isinstance(effect, Submit):
+            for task in effect.tasks:
+                if not task.node.hidden:
+                    self._start(task, effect.step.step)
+
+    def end(self, reply: Any, failure: Exception | None) -> None:
+        """Call the handlers for the attempts whose ends are in the reply to an
+        effect.
+        """
+        if isinstance(reply, Wakeup):
+            for event in reply.events:
+                if isinstance(event, Ended):
+                    self._end(event)
+
+    def _start(self, task: Task, step: int) -> None:
+        """Call the handlers for the start of an attempt of *task*."""
+        labels = self._labels
+        is_call = task.kind is Kind.CALL
+        tag = _IN_NODE if is_call else f"graph:step:{step}"
+        tags = (*labels.tags, *task.node.tags, tag)
+        parent_id = self._run_id
+        if is_call and task.parent is not None:
+            parent_id = self.id_of(task.parent)
+        attempt = _StartedAttempt(uuid4(), parent_id, tags)
+        self._attempts[task.id] = attempt
+        metadata = {
+            **labels.metadata,
+            **task.node.metadata,
+            **labels_of(task, step),
+        }
+        if is_call or task.kind is Kind.HANDLER:
+            metadata["langgraph_triggers"] = PUSHED
+        self.handlers.call(
+            "on_chain_start",
+            None,
+            _shown_input(task),
+            **attempt.identity,
+            metadata=metadata,
+            name=task.name,
+        )
+
+    def _end(self, event: Ended) -> None:
+        """Call the handlers for the end of an attempt."""
+        attempt = self._attempts.pop(event.task_id, None)
+        if attempt is None:
+            return
+        identity = attempt.identity
+        outcome = event.outcome
+        if isinstance(outcome, Returned):
+            output = self._outputs.update_of(outcome.writes)
+            self.handlers.call("on_chain_end", output, **identity)
+        else:
+            self.handlers.call("on_chain_error", _error_of(outcome), **identity)
+
+    def _abandon(self) -> None:
+        """Call the handlers for the attempts that the run no longer waits for."""
+        for attempt in self._attempts.values():
+            self.handlers.call("on_chain_error", TaskCancelled(), **attempt.identity)
+        self._attempts.clear()
+
+    # ------------------------------------------------------------ nested runs
+
+    def escape(self, task: Task, error: ParentCommand) -> None:
+        """Call the handlers for the end of *task*, whose nested graph commands this
+        graph.
+        """
+        attempt = self._attempts.pop(task.id, None)
+        if attempt is not None:
+            self.handlers.call("on_chain_error", error, **attempt.identity)
+
+    def id_of(self, task: Task) -> UUID:
+        """Return the id of the attempt of *task*. A hidden task has none, so return the
+        id of the attempt that called it.
+        """
+        for ancestor in _task_and_callers(task):
+            attempt = self._attempts.get(ancestor.id)
+            if attempt is not None:
+                return attempt.run_id
+        return self._run_id
+
+
+@dataclass(frozen=True, slots=True)
+class _StartedAttempt:
+    """An attempt that has started and not ended."""
+
+    run_id: UUID
+    parent_id: UUID
+    tags: tuple[str, ...]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The arguments by which a handler recognizes the attempt."""
+        return _arguments_of_run(self.run_id, self.parent_id, self.tags)
+
+
+def _arguments_of_run(
+    run_id: UUID, parent_id: UUID | None, tags: Sequence[str]
+) -> dict[str, Any]:
+    """Return the arguments by which a handler recognizes a run."""
+    return {"run_id": run_id, "parent_run_id": parent_id, "tags": [*tags]}
+
+
+def _shown_input(task: Task) -> Any:
+    """Return the input of *task*, as handlers get it: for a call, its arguments by the
+    names of the parameters, without redacted arguments.
+    """
+    arguments = task.input
+    if not isinstance(arguments, Arguments):
+        return arguments
+    redacted = task.node.redacted
+    args: list[Any] = []
+    for position, value in enumerate(arguments.args):
+        args.append(_REDACTED if position in redacted else value)
+    kwargs: dict[str, Any] = {}
+    for name, value in arguments.kwargs.items():
+        kwargs[name] = _REDACTED if name in redacted else value
+    target = task.node.steps[0]
+    return _by_parameter(target.func or target.coroutine, args, kwargs)
+
+
+def _by_parameter(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call of *function*, and defaults, by the names of the
+    parameters.
+    """
+    try:
+        signature = inspect.signature(function)
+        bound = signature.bind_partial(*args, **kwargs)
+    except (TypeError, ValueError):
+        # The call will fail, or the function is written in C.
+        return {"args": tuple(args), "kwargs": dict(kwargs)}
+    bound.apply_defaults()
+    values: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            values.update(value)
+        elif name not in ("self", "cls"):
+            values[name] = value
+    return values
+
+
+def _task_and_callers(task: Task) -> Iterator[Task]:
+    """Yield *task*, its caller, the caller's caller and so on."""
+    ancestor: Task | None = task
+    while ancestor is not None:
+        yield ancestor
+        ancestor = ancestor.parent
+
+
+def _error_of(outcome: Outcome) -> BaseException:
+    """Return the exception that ended an attempt with this *outcome*."""
+    match outcome:
+        case Raised(error):
+            return error
+        case Interrupted(interrupts):
+            return GraphInterrupt(interrupts)
+        case Escaped(command):
+            return ParentCommand(command)
+    return TaskCancelled()
