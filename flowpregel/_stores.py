@@ -129,7 +129,8 @@ class StorePlugin(ABC):
         return False
 
     def checks(self, location: str) -> Iterable[StoreCheck]:
-        """Yield checks of what a store stands on, for ``flowpregel doctor``.
+        """Yield checks of a store's surroundings, such as the disk and the rights on
+        it, for ``flowpregel doctor``.
 
         Args:
             location: The location, as `full_location` returns it.

@@ -37,31 +37,45 @@ class ProgressPayload(TypedDict):
     """A progress report of a task (mode ``progress``)."""
 
     id: str
+    """The id of the task."""
     name: str
+    """The name of the node or task."""
     done: float
+    """The amount of work that is done."""
     total: float | None
     """The total amount of work, or None if unknown."""
     message: str | None
+    """A text for people, or None."""
 
 
 class TaskPayload(TypedDict, total=False):
     """The start of a task (mode ``tasks``)."""
 
     id: str
+    """The id of the task."""
     name: str
+    """The name of the node or task."""
     input: Any
+    """The input of the task."""
     triggers: tuple[str, ...]
+    """The channels that triggered the task."""
     metadata: dict[str, Any]
+    """The metadata of the node."""
 
 
 class TaskResultPayload(TypedDict):
     """The end of a task (mode ``tasks``)."""
 
     id: str
+    """The id of the task."""
     name: str
+    """The name of the node or task."""
     error: BaseException | None
+    """The exception of the task, or None."""
     result: dict[str, Any]
+    """The values that the task wrote, by channel."""
     interrupts: list[dict[str, Any]]
+    """The questions that the task has asked."""
     call: NotRequired[str]
     """The text of the call, with abbreviated arguments, if the call failed."""
 
@@ -70,45 +84,67 @@ class CheckpointTask(TypedDict, total=False):
     """A due, finished or failed task, in the event of a checkpoint."""
 
     id: str
+    """The id of the task."""
     name: str
+    """The name of the node or task."""
     error: BaseException | str
+    """The exception of a failed task."""
     result: dict[str, Any]
+    """The values that a finished task wrote, by channel."""
     interrupts: tuple[dict[str, Any], ...]
+    """The questions that the task has asked."""
     state: Any
+    """The config of the state of the graph that the task runs, or None."""
 
 
 class CheckpointPayload(TypedDict):
     """A checkpoint that the run has reached (mode ``checkpoints``)."""
 
     config: dict[str, Any]
+    """The config that names the checkpoint."""
     parent_config: dict[str, Any] | None
+    """The config that names the previous checkpoint, or None."""
     values: Any
+    """The values of the channels."""
     metadata: dict[str, Any]
+    """The metadata of the checkpoint."""
     next: list[str]
+    """The names of the nodes that run next."""
     tasks: list[CheckpointTask]
+    """The tasks of the next superstep."""
 
 
 class DebugPayload(TypedDict):
     """An event of mode ``tasks`` or ``checkpoints``, with its superstep and time."""
 
     step: int
+    """The number of the superstep."""
     timestamp: str
+    """The time of the event, as an ISO 8601 text."""
     type: Literal["checkpoint", "task", "task_result"]
+    """The kind of event."""
     payload: TaskPayload | TaskResultPayload | CheckpointPayload
+    """The event."""
 
 
 class StreamPart(TypedDict):
     """An item of ``stream(version="v2")``."""
 
     type: StreamMode
+    """The stream mode of the item."""
     ns: tuple[str, ...]
+    """The namespace of the nested run that the item is from; empty for the outermost
+    run.
+    """
     data: Any
+    """The payload of the event."""
 
 
 class ValuesStreamPart(StreamPart):
     """An item of mode ``values``."""
 
     interrupts: tuple[Any, ...]
+    """The questions that wait for an answer."""
 
 
 class UpdatesStreamPart(StreamPart):

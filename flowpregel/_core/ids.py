@@ -249,7 +249,9 @@ class AttemptRecord(NamedTuple):
     attempts: int
     """The number of attempts; 0 if another run shared the result."""
     executor: str
+    """The name of the executor of the last attempt."""
     pid: int
+    """The pid of the process of the last attempt, or 0 if it is unknown."""
     error: str = ""
     """The error of the last attempt in one line, or an empty text if the attempt did
     not fail.
@@ -259,11 +261,11 @@ class AttemptRecord(NamedTuple):
     planned: int = 0
     """Wall-clock nanoseconds at which the first attempt was due."""
     cpu: float = 0.0
+    """The CPU time of the last attempt in seconds, as in `Span`."""
     peak: int = 0
+    """The peak memory of the last attempt's process in bytes, as in `Span`."""
     host: str = ""
-    """The host of the last attempt. *cpu* and *peak* are the cost of this attempt, as
-    in `Span`.
-    """
+    """The host of the last attempt."""
     failed: tuple[FailedAttempt, ...] = ()
     """The last attempts that failed."""
     code: str = ""

@@ -1,4 +1,4 @@
-"""Tracing of runs: a tracer receives the begin and the end of each part of a run.
+"""Tracing of runs: a tracer gets a call at the beginning and end of each part of a run.
 
 ::
 
@@ -114,7 +114,7 @@ class RunTracer:
     """
 
     def call_began(self, call: TracedCall) -> None:
-        """Trace the begin of a call.
+        """Trace the beginning of a call.
 
         Args:
             call: The call.
@@ -129,7 +129,7 @@ class RunTracer:
         """
 
     def commit_began(self) -> None:
-        """Trace the begin of a commit."""
+        """Trace the beginning of a commit."""
 
     def commit_ended(self, error: BaseException | None) -> None:
         """Trace the end of a commit, which has failed if there is an *error*."""

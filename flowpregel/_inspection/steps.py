@@ -19,7 +19,9 @@ class StepRow(NamedTuple):
     """A superstep, described by the checkpoint at its end."""
 
     checkpoint_id: str
+    """The id of the checkpoint."""
     step: int
+    """The number of the superstep."""
     source: str
     """The origin of the checkpoint: ``input``, ``loop``, ``update`` or ``fork``."""
     at: int
@@ -36,7 +38,9 @@ class StepValues(NamedTuple):
     """
 
     before: Mapping[str, Any]
+    """The values before the superstep, by channel."""
     after: Mapping[str, Any]
+    """The values after the superstep, by channel."""
     changed: tuple[str, ...]
     """The names of the channels that the superstep changed, sorted."""
 

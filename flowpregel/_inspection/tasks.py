@@ -40,7 +40,9 @@ class RunRow(NamedTuple):
     """A run, described by the thread's newest checkpoint and the current process."""
 
     thread_id: str
+    """The id of the thread."""
     status: Status
+    """The status of the run."""
     flow: str | None
     """``MODULE:FLOW``, if the run recorded it."""
     step: int
@@ -63,12 +65,15 @@ class CallRow(NamedTuple):
     """A task or call, described by its records in the store."""
 
     id: str
+    """The id of the task."""
     name: str
     """The node's name; empty if it is not stored."""
     text: str
     """The call with short arguments, as ``parse('c.txt')``; empty if it is no call."""
     state: CallState
+    """The state of the task."""
     step: int
+    """The number of the superstep."""
     checkpoint_id: str
     """The id of the checkpoint that has the task's records."""
     namespace: str
@@ -94,7 +99,9 @@ class CallRow(NamedTuple):
     its result.
     """
     executor: str
+    """The name of the executor of the last attempt; empty if unknown."""
     host: str
+    """The host of the last attempt; empty if unknown."""
     pid: int
     """The id of the process that ran the last attempt; 0 if unknown."""
     cpu: float

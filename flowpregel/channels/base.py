@@ -237,7 +237,7 @@ class GuardedChannel(HoldingChannel[Value, Value]):
         return True
 
     def identity(self) -> tuple[Any, ...]:
-        """Return what makes two declarations the same, the type of the value first."""
+        """Return the parts that equal declarations have in common, the type first."""
         return (self.typ, self.guard)
 
 

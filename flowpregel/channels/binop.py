@@ -55,7 +55,7 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
 
     @property
     def folds_with(self) -> Callable[..., Any] | None:
-        """The operator."""
+        """The operator, which folds the writes."""
         return self.operator
 
     def _start(self) -> Any:
@@ -102,5 +102,5 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
         return self.from_checkpoint(self.value)
 
     def identity(self) -> tuple[Any, ...]:
-        """Return what makes two declarations the same, the type of the value first."""
+        """Return the parts that equal declarations have in common, the type first."""
         return (self.typ, identity_of(self.operator))

@@ -202,7 +202,7 @@ class Context(BaseChannel[Value, NoReturn]):
         return copy(self)
 
     def identity(self) -> tuple[Any, ...]:
-        """Return what makes two declarations the same, the type of the value first."""
+        """Return the parts that equal declarations have in common, the type first."""
         return (self.typ, self.factory)
 
     def __getstate__(self) -> tuple[Any, ...]:

@@ -177,5 +177,5 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         return super().from_checkpoint(detached(self.value))
 
     def identity(self) -> tuple[Any, ...]:
-        """Return what makes two declarations the same, the type of the value first."""
+        """Return the parts that equal declarations have in common, the type first."""
         return (self.typ, self.snapshot_frequency, identity_of(self.reducer))

@@ -102,7 +102,7 @@ class NamedBarrierValue(BaseChannel[None, Name]):
         return True
 
     def identity(self) -> tuple[Any, ...]:
-        """Return what makes two declarations the same, the type of the value first."""
+        """Return the parts that equal declarations have in common, the type first."""
         return (self.typ, self.names)
 
 

@@ -85,7 +85,7 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
         return super().from_checkpoint(saved)
 
     def identity(self) -> tuple[Any, ...]:
-        """Return what makes two declarations the same, the type of the value first."""
+        """Return the parts that equal declarations have in common, the type first."""
         return (self.typ, self.unique, self.accumulate)
 
 

@@ -77,10 +77,15 @@ class CheckpointTuple(NamedTuple):
     """A checkpoint in the form that LangGraph programs read."""
 
     config: dict[str, Any]
+    """The config that names the checkpoint."""
     checkpoint: dict[str, Any]
+    """LangGraph's dict of the checkpoint."""
     metadata: dict[str, Any]
+    """The metadata of the checkpoint."""
     parent_config: dict[str, Any] | None = None
+    """The config that names the previous checkpoint, or None for the first."""
     pending_writes: Sequence[tuple[str, str, Any]] | None = None
+    """The id of the task, the channel and the value of each pending write."""
 
 
 class LangGraphMethods:

@@ -192,7 +192,9 @@ class NamespaceRecord(NamedTuple):
     even after the thread is deleted.
     """
     thread_id: str
+    """The id of the thread."""
     namespace: str
+    """The name of the namespace; empty for the outermost graph."""
     created: int
     """The time at which the namespace was created, in wall-clock nanoseconds."""
     fence: int = 0

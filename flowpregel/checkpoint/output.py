@@ -40,6 +40,7 @@ class CallOutput(NamedTuple):
     checkpoint_id: str
     """The checkpoint from which the task started."""
     task_id: str
+    """The id of the task."""
     name: str
     """The text of the call, or the name of the node."""
     began: int

@@ -159,7 +159,8 @@ def message_reducer(reducer: Function) -> Function:
 
     Example:
         >>> from typing import Annotated, TypedDict
-        >>>
+        >>> from flowpregel.graph import add_messages
+        >>> @message_reducer
         ... def keep_last_ten(left: list, right: list) -> list:
         ...     return add_messages(left, right)[-10:]
         >>> class State(TypedDict):
@@ -337,6 +338,7 @@ def reduce_messages(
     Example:
         >>> from typing import Annotated, TypedDict
         >>> from flowpregel.channels import DeltaChannel
+        >>> from flowpregel.graph.message import RemoveMessage
         >>> class State(TypedDict):
         ...     messages: Annotated[list, DeltaChannel(reduce_messages)]
         >>> hi = {"id": "1", "content": "hi"}
@@ -370,6 +372,7 @@ class MessagesState(TypedDict):
     """
 
     messages: Annotated[list[Any], add_messages]
+    """The messages, in the order in which they were added."""
 
 
 def langchain_messages(messages: Any) -> list[Any]:

@@ -208,17 +208,17 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
 def joblib_backend(
     store: BaseCheckpointSaver | str | os.PathLike[str], id: str
 ) -> Iterator[_RecordingBackend]:
-    """Have what joblib runs in the ``with`` block run in worker processes here, and
-    recorded.
+    """Run joblib's calls inside the ``with`` block in flowpregel's worker processes,
+    and record them.
 
-    A program that was killed, and is run again, makes only those calls that had not
-    ended: of ``Parallel`` itself and of libraries that use it, such as scikit-learn. A
-    call is known by its function, the code of that, and its arguments. Needs the extra
-    ``joblib``.
+    These are the calls of ``Parallel`` itself and of libraries that use it, such as
+    scikit-learn. A program that was killed, and is run again, makes only those calls
+    that had not ended. A call is known by its function, the function's code and the
+    arguments. The extra ``joblib`` is required.
 
     Args:
-        store: Keeps the results: the path of a folder, or a saver.
-        id: Names the work, in the store.
+        store: The store of the results: the path of a folder, or a saver.
+        id: The name of the work in the store.
 
     Raises:
         ThreadBusyError: Another process is at work under this id.

@@ -50,9 +50,11 @@ class StateUpdate(NamedTuple):
     """One update of a thread's state."""
 
     values: Any
+    """The output of the node."""
     as_node: str | None = None
     """The node in whose name the values are written. None means the last writer."""
     task_id: str | None = None
+    """The task to which the writes are attributed. None means a due or new task."""
 
 
 def edited(

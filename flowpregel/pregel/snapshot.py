@@ -35,14 +35,20 @@ class PregelTask(NamedTuple):
     """A task of a superstep, in a snapshot."""
 
     id: str
+    """The id of the task."""
     name: str
+    """The name of the node."""
     path: str
+    """The position of the task in the superstep."""
     error: Any = None
+    """The exception of the task, or None."""
     interrupts: tuple[Interrupt, ...] = ()
+    """The questions that the task has asked."""
     state: Any = None
     """The state of the graph that the task runs or calls, or the config of the state.
     """
     result: Any = None
+    """The values that the task wrote, or None if it has not finished."""
 
 
 class StateSnapshot(NamedTuple):
@@ -55,10 +61,13 @@ class StateSnapshot(NamedTuple):
     config: dict[str, Any]
     """The config that addresses this checkpoint."""
     metadata: dict[str, Any] | None
+    """The metadata of the checkpoint, or None if there is no checkpoint."""
     created_at: str | None
     """The time of the checkpoint, as an ISO 8601 text in UTC."""
     parent_config: dict[str, Any] | None
+    """The config that addresses the previous checkpoint, or None."""
     tasks: tuple[PregelTask, ...]
+    """The tasks of the superstep that follows the checkpoint."""
     interrupts: tuple[Interrupt, ...]
     """The interrupts that wait for an answer, or that happened in this superstep."""
 

@@ -108,7 +108,9 @@ class GetOp(NamedTuple):
     """Read one item; the answer is an `Item` or None."""
 
     namespace: tuple[str, ...]
+    """The namespace of the item."""
     key: str
+    """The key of the item."""
     refresh_ttl: bool | None = None
     """True if the item's time to live starts again; None: the store's setting."""
 
@@ -117,19 +119,30 @@ class SearchOp(NamedTuple):
     """Find items; the answer is a list of `SearchItem`."""
 
     namespace_prefix: tuple[str, ...]
+    """The labels with which the namespaces of the items begin."""
     filter: dict[str, Any] | None = None
+    """The conditions on the fields of values, or None."""
     limit: int = 10
+    """The greatest number of items."""
     offset: int = 0
+    """The number of items to skip."""
     query: str | None = None
+    """The text to search for by meaning, or None."""
     refresh_ttl: bool | None = None
+    """True if the time to live of the found items starts again; None: the store's
+    setting.
+    """
 
 
 class PutOp(NamedTuple):
     """Store a value, or delete it (None); the answer is None."""
 
     namespace: tuple[str, ...]
+    """The namespace of the item."""
     key: str
+    """The key of the item."""
     value: dict[str, Any] | None
+    """The value to store, or None to delete the item."""
     # LangGraph uses this name, so this class uses it too, although it hides a method of
     # tuples.
     index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment]
@@ -142,17 +155,22 @@ class MatchCondition(NamedTuple):
     """A pattern of the beginning or end of a namespace; ``"*"`` is any label."""
 
     match_type: Literal["prefix", "suffix"]
+    """The part of a namespace that *path* describes."""
     path: NamespacePath
+    """The labels."""
 
 
 class ListNamespacesOp(NamedTuple):
     """List namespaces that have items; the answer is a sorted list of tuples."""
 
     match_conditions: tuple[MatchCondition, ...] | None = None
+    """The patterns, all of which a namespace must match, or None."""
     max_depth: int | None = None
     """The number of labels to which longer ones are cut."""
     limit: int = 100
+    """The greatest number of namespaces."""
     offset: int = 0
+    """The number of namespaces to skip."""
 
 
 Op: TypeAlias = GetOp | SearchOp | PutOp | ListNamespacesOp

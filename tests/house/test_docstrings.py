@@ -257,14 +257,18 @@ def needs_no_example(target: type) -> bool:
     field is described; but callers write the policies, so these have examples. An
     abstract class or a protocol has examples in the classes that implement it.
     """
-    is_record = dataclasses.is_dataclass(target) or issubclass(target, tuple)
     return (
         issubclass(target, BaseException)
         or is_typeddict(target)
-        or (is_record and target.__module__ != "flowpregel.policies")
+        or (is_record(target) and target.__module__ != "flowpregel.policies")
         or inspect.isabstract(target)
         or is_protocol(target)
     )
+
+
+def is_record(target: type) -> bool:
+    """Return whether a class is a dataclass or a named tuple."""
+    return dataclasses.is_dataclass(target) or issubclass(target, tuple)
 
 
 def is_protocol(target: type) -> bool:
@@ -294,12 +298,12 @@ def is_in_class_example(name: str, owner: type) -> bool:
 
 
 def undescribed_fields(target: Any, _: type | None) -> list[str]:
-    """Return the fields of a dataclass that neither have a docstring below them nor are
+    """Return the fields of a record that neither have a docstring below them nor are
     named in the docstring of the class. The fields of an error are in its message.
     """
-    if not inspect.isclass(target) or not dataclasses.is_dataclass(target):
+    if not inspect.isclass(target) or issubclass(target, BaseException):
         return []
-    if issubclass(target, BaseException):
+    if not (is_record(target) or is_typeddict(target)):
         return []
     body = ast.parse(textwrap.dedent(inspect.getsource(target))).body[0]
     assert isinstance(body, ast.ClassDef)
