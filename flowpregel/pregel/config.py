@@ -20,8 +20,10 @@ DEFAULT_RECURSION_LIMIT = 10_000
 _CONFIGURABLE = ("thread_id", "checkpoint_id", "checkpoint_ns")
 """The keywords that are stored under ``configurable``."""
 _TOP_LEVEL = ("recursion_limit", "max_concurrency", "tags", "metadata", "run_id")
-_HOOKS = ("callbacks", "run_name")
-"""The keys of a config that cannot be passed as keywords."""
+_HOOKS = ("callbacks", "run_name", "chain_run")
+"""The keys of a config that cannot be passed as keywords. `merged` sets ``chain_run``,
+a `ChainRun`.
+"""
 
 
 class ConfigKeywords(TypedDict, total=False):
@@ -36,6 +38,15 @@ class ConfigKeywords(TypedDict, total=False):
     tags: list[str]
     metadata: dict[str, Any]
     run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRun:
+    """The run of a chain of LangChain, in which a graph is one step."""
+
+    run_id: UUID
+    tags: tuple[str, ...] = ()
+    """The tags of the step, such as its position in the chain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +64,9 @@ class ParsedConfig:
     run_id: str | None = None
     run_name: str | None = None
     callbacks: Sequence[Any] = ()
-    """The handlers that are called when the run starts and ends."""
+    """The handlers that are called when the run and its nodes start and end."""
+    chain_run: ChainRun | None = None
+    """The run that handlers get as the parent of this run, or None."""
     run_config: Mapping[str, Any] = field(default_factory=dict)
     """The config that is passed to the user's code in the run."""
 
@@ -118,6 +131,10 @@ def merged(
         for key, value in _setting_of({"config": config}, "config", {}).items():
             if value is not None:
                 result[key] = _with_addition(result, key, value)
+            parent_id = getattr(value, "parent_run_id", None)
+            if key == "callbacks" and parent_id is not None:
+                # LangChain passes a callback manager to a step of a chain.
+                result["chain_run"] = ChainRun(parent_id, tuple(value.tags))
     return result
 
 
@@ -190,6 +207,7 @@ def parse(config: Config | None) -> ParsedConfig:
         checkpoint_map=configurable.get("checkpoint_map") or {},
         run_name=config.get("run_name"),
         callbacks=config.get("callbacks") or (),
+        chain_run=config.get("chain_run"),
         run_config=run_config,
         **checked,
     )

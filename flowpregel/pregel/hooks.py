@@ -78,11 +78,7 @@ def run_hooks(
     is_finished = plan.run_context.is_finished
     flow = str(config.run_name)
     run_id = config.thread_id
-    identity = {
-        "run_id": callback_id(plan.run_context.run_id or ""),
-        "parent_run_id": None,
-        "tags": config.run_config["tags"],
-    }
+    identity = _identity_of(config, plan)
     with plan.resources.pop_all():
         if has_died and not is_finished:
             error = RunDiedError(str(run_id))
@@ -103,6 +99,17 @@ def run_hooks(
         if result is not None and not result.paused and is_first_end:
             end = RunEnd(flow=flow, id=run_id, result=result.values)
             handlers.call("on_run_end", end)
+
+
+def _identity_of(config: ParsedConfig, plan: RunPlan) -> dict[str, Any]:
+    """Return the arguments by which a handler recognizes an outermost run."""
+    chain = config.chain_run
+    tags = config.run_config["tags"]
+    return {
+        "run_id": callback_id(plan.run_context.run_id or ""),
+        "parent_run_id": None if chain is None else chain.run_id,
+        "tags": tags if chain is None else [*dict.fromkeys((*tags, *chain.tags))],
+    }
 
 
 def _output_of(run: Any) -> Any:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 
 from tests.parity.libraries import BOTH, Library
 
@@ -266,6 +267,37 @@ def test_a_handler_is_called_in_the_same_order_with_the_same_values(
     tags and metadata.
     """
     assert program(LANGGRAPH) == program(FLOWPREGEL)
+
+
+def a_chain(library: Library) -> list[Any]:
+    """A graph is a step of a chain."""
+    app = library.compile(library.graph(State, add), checkpointer=None)
+    first = RunnableLambda(lambda n: {"n": n})
+    return invoked(first | app | RunnableLambda(lambda state: state["n"]), 1)
+
+
+def a_graph_in_a_function(library: Library) -> list[Any]:
+    """A function of LangChain passes its config to a graph."""
+    app = library.compile(library.graph(State, add), checkpointer=None, name="inner")
+
+    def call(n: int, config: RunnableConfig) -> Any:
+        return app.invoke({"n": n}, config)
+
+    call.__annotations__["config"] = RunnableConfig
+    return invoked(RunnableLambda(call), 1)
+
+
+@pytest.mark.parametrize(
+    "program", [a_chain, a_graph_in_a_function], ids=lambda program: program.__name__
+)
+def test_a_graph_in_a_chain_is_below_the_run_of_the_chain(
+    program: Callable[[Library], list[Any]],
+) -> None:
+    """The chain's run is the parent of the graph's."""
+    events = program(FLOWPREGEL)
+
+    assert program(LANGGRAPH) == events
+    assert [None, "run"] == [event[2] for event in events if event[0] == "start"][:2]
 
 
 @pytest.mark.parametrize("executor", ["processes", "threads"])
