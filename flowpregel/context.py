@@ -417,8 +417,15 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         ConfigurationError: The run has no checkpointer to store the question.
 
     Example:
-        >>> def approve(state):  # a node
-        ...     return {"approved": interrupt({"really?": state["amount"]})}
+        >>> from flowpregel import InMemorySaver, entrypoint
+        >>> from flowpregel.types import Command
+        >>> @entrypoint(checkpointer=InMemorySaver())
+        ... def order(number: int) -> str:
+        ...     return "sent" if interrupt(f"Send order {number}?") else "refused"
+        >>> order.invoke(7, thread_id="1")["__interrupt__"][0].value
+        'Send order 7?'
+        >>> order.invoke(Command(resume=True), thread_id="1")
+        'sent'
     """
     scope = current_scope("interrupt()")
     task = scope.job.task

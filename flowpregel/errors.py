@@ -443,7 +443,22 @@ class LeaseLostError(_DetailedError, StoreError):
 
 @dataclass(frozen=True)
 class NodeError:
-    """The argument of an error handler: the node that failed, and its error."""
+    """The argument of an error handler: the node that failed, and its error.
+
+    Example:
+        >>> from typing import TypedDict
+        >>> from flowpregel.graph import START, StateGraph
+        >>> class State(TypedDict):
+        ...     text: str
+        >>> def load(state: State) -> dict:
+        ...     raise ValueError("no data")
+        >>> def handle(state: State, error: NodeError) -> dict:
+        ...     return {"text": f"{error.node}: {error.error}"}
+        >>> graph = StateGraph(State).add_node(load, error_handler=handle)
+        >>> app = graph.add_edge(START, "load").compile(executor="inline")
+        >>> app.invoke({"text": ""})
+        {'text': 'load: no data'}
+    """
 
     node: str
     """The name of the node that failed."""

@@ -73,6 +73,10 @@ class RetryPolicy:
     """The rule by which a failed task is retried.
 
     Example:
+        >>> from flowpregel import task
+        >>> @task(retry_policy=RetryPolicy(max_attempts=5, retry_on=ConnectionError))
+        ... def look_up(word: str) -> str:
+        ...     return f"the entry of {word}"
         >>> RetryPolicy(initial_interval=1.0, jitter=False).delay(2, jitter=0.0)
         2.0
     """

@@ -379,8 +379,8 @@ def number_interrupts_apart() -> None:
     """Number the interrupts of the calling OS thread or coroutine from the first one,
     because it runs beside other parts of the same task.
 
-    Parts of a task that `has_answers` must run one after the other instead, so that
-    each finds its own answers. This does nothing outside of a run.
+    If `has_answers` returns True, the parts must run one after the other instead, so
+    that each gets the answers to its own questions. This does nothing outside of a run.
     """
     scope = current.get()
     if scope is not None:

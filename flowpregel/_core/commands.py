@@ -64,6 +64,18 @@ class Command(Generic[Destination]):
         resume: The answer to the pending interrupt, or a dict of interrupt ids and
             answers.
         goto: A node name, a `Send`, or several of either.
+
+    Example:
+        >>> from typing import TypedDict
+        >>> from flowpregel.graph import END, START, StateGraph
+        >>> class State(TypedDict):
+        ...     size: int
+        >>> def halve(state: State) -> Command:
+        ...     size = state["size"] // 2
+        ...     return Command(update={"size": size}, goto="halve" if size > 4 else END)
+        >>> graph = StateGraph(State).add_node(halve).add_edge(START, "halve")
+        >>> graph.compile(executor="inline").invoke({"size": 40})
+        {'size': 2}
     """
 
     graph: str | None = None

@@ -31,7 +31,19 @@ from flowpregel.pregel.definition import GraphDefinition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """The end of a run: the argument of a workflow's hook."""
+    """The end of a run: the argument of a workflow's hook.
+
+    Example:
+        >>> from flowpregel import entrypoint
+        >>> def report(end: RunEnd) -> None:
+        ...     print(end.flow, end.error or end.result)
+        >>> @entrypoint(on_end=report, on_failure=report)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double.run(4)
+        double 8
+        8
+    """
 
     flow: str
     """The name of the workflow."""

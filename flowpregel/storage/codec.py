@@ -81,6 +81,21 @@ _EARLIER_MODULES = {
 class Codec(Protocol):
     """The interface of a codec, which turns values into bytes and back. You can pass
     your own codec to a saver.
+
+    Example:
+        >>> import json
+        >>> from tempfile import TemporaryDirectory
+        >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+        >>> class JSONCodec:
+        ...     def encode(self, value):
+        ...         return json.dumps(value).encode()
+        ...     def decode(self, data):
+        ...         return json.loads(data)
+        >>> with TemporaryDirectory() as folder:
+        ...     with LMDBSaver(folder, codec=JSONCodec()) as saver:
+        ...         saver.send_signal("1", "paid", [20])
+        ...         saver.receive_signal("1", "paid", receiver="call-1")
+        ([20],)
     """
 
     def encode(self, value: Any) -> bytes:

@@ -105,7 +105,17 @@ class SearchItem(Item):
 
 
 class GetOp(NamedTuple):
-    """Read one item; the answer is an `Item` or None."""
+    """Read one item; the answer is an `Item` or None.
+
+    Example:
+        >>> from flowpregel.store.base import PutOp
+        >>> from flowpregel.store.memory import InMemoryStore
+        >>> store = InMemoryStore()
+        >>> store.batch([PutOp(("users",), "ada", {"age": 36})])
+        [None]
+        >>> store.batch([GetOp(("users",), "ada")])[0].value
+        {'age': 36}
+    """
 
     namespace: tuple[str, ...]
     """The namespace of the item."""
@@ -116,7 +126,18 @@ class GetOp(NamedTuple):
 
 
 class SearchOp(NamedTuple):
-    """Find items; the answer is a list of `SearchItem`."""
+    """Find items; the answer is a list of `SearchItem`.
+
+    Example:
+        >>> from flowpregel.store.base import PutOp
+        >>> from flowpregel.store.memory import InMemoryStore
+        >>> store = InMemoryStore()
+        >>> store.batch([PutOp(("users",), "ada", {"age": 36})])
+        [None]
+        >>> [items] = store.batch([SearchOp(("users",), filter={"age": 36})])
+        >>> [item.key for item in items]
+        ['ada']
+    """
 
     namespace_prefix: tuple[str, ...]
     """The labels with which the namespaces of the items begin."""
@@ -135,7 +156,16 @@ class SearchOp(NamedTuple):
 
 
 class PutOp(NamedTuple):
-    """Store a value, or delete it (None); the answer is None."""
+    """Store a value, or delete it (None); the answer is None.
+
+    Example:
+        >>> from flowpregel.store.memory import InMemoryStore
+        >>> store = InMemoryStore()
+        >>> store.batch([PutOp(("users",), "ada", {"age": 36})])
+        [None]
+        >>> store.get(("users",), "ada").value
+        {'age': 36}
+    """
 
     namespace: tuple[str, ...]
     """The namespace of the item."""
