@@ -1,27 +1,41 @@
 """The picture of a graph as SVG, with the nodes in layers from top to bottom.
 
 The layer of a node is the length of the longest path to it, without the edges that lead
-back. An edge that leads back is drawn on the right. The picture takes the colour of the
-text around it, so it can be read on a light and on a dark page.
+back. An edge that passes other layers has a slot of its own in each of them, so it does
+not cross a node. An edge that leads back is drawn on the right::
+
+        a             layer 0
+       / \\
+      b   |   <-.     layer 1: the node b, and a slot for the edge from a to c
+       \\ /     |
+        c   ----'     layer 2
+
+The picture takes the colour of the text around it, so it can be read on a light and on
+a dark page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from flowpregel._text import in_one_line
 
 if TYPE_CHECKING:
     from flowpregel.pregel.drawing import Edge
 
+_Slot: TypeAlias = str | tuple[int, int]
+"""A position in a layer: the id of a node, or the index of an edge that passes the
+layer, with the number of the layer.
+"""
 _CHARACTER: Final = 8
 _HEIGHT: Final = 32
 _GAP: Final = 24
 _LAYER: Final = 84
 """Sizes in pixels: the width of a character, the height of a node, the gap between two
-nodes of a layer, and the distance between two layers.
+slots of a layer, and the distance between two layers.
 """
 _LONGEST: Final = 40
 """The greatest number of characters of a label."""
@@ -33,14 +47,18 @@ _ARROW: Final = (
 
 
 class Box(NamedTuple):
-    """A node in the picture."""
+    """A slot in the picture."""
 
-    label: str
     x: float
     """The horizontal position of the centre."""
     y: float
     """The vertical position of the upper side."""
     width: float
+
+    @property
+    def right_side(self) -> float:
+        """The horizontal position of the right side."""
+        return self.x + self.width / 2
 
 
 def graph_svg(
@@ -55,27 +73,63 @@ def graph_svg(
         markers: The ids of the start and end of a graph, which are drawn round.
         edges: The edges.
     """
-    layers = _layers(list(labels), edges)
-    boxes = _boxes(labels, layers)
-    width = max((box.x + box.width / 2 for box in boxes.values()), default=0) + _GAP
-    has_back_edges = any(boxes[edge.target].y <= boxes[edge.source].y for edge in edges)
-    if has_back_edges:
-        width += 3 * _GAP
-    height = max((box.y for box in boxes.values()), default=0) + _HEIGHT + _GAP
-    parts = [
+    depths = _depths(list(labels), edges)
+    routes = [_route(number, edge, depths) for number, edge in enumerate(edges)]
+    widths = _widths(labels, edges, routes)
+    boxes = _boxes(_layers(depths, routes), widths)
+    paths = [
+        _edge_svg(edge, route, boxes) for edge, route in zip(edges, routes, strict=True)
+    ]
+    nodes = [
+        _node_svg(label, boxes[id_], is_round=id_ in markers)
+        for id_, label in labels.items()
+    ]
+    width, height = _size(boxes.values(), edges)
+    head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" '
         f'height="{height:g}" viewBox="0 0 {width:g} {height:g}" role="img" '
-        'font-family="sans-serif" font-size="13" fill="none" stroke="currentColor">',
-        _ARROW,
-    ]
-    parts += [_edge_svg(edge, boxes) for edge in edges]
-    parts += [_box_svg(box, is_round=id_ in markers) for id_, box in boxes.items()]
-    parts.append("</svg>")
-    return "".join(parts)
+        'font-family="sans-serif" font-size="13" fill="none" stroke="currentColor">'
+    )
+    return "".join([head, _ARROW, *paths, *nodes, "</svg>"])
 
 
-def _layers(ids: Sequence[str], edges: Sequence[Edge]) -> list[list[str]]:
-    """Return the ids of the nodes by layer."""
+def _widths(
+    labels: Mapping[str, str],
+    edges: Sequence[Edge],
+    routes: Sequence[Sequence[_Slot]],
+) -> dict[_Slot, float]:
+    """Return the width of each slot.
+
+    The label of an edge that passes layers is beside the first slot of the edge.
+    """
+    widths: dict[_Slot, float] = {
+        id_: _text_width(label) + _GAP for id_, label in labels.items()
+    }
+    for edge, route in zip(edges, routes, strict=True):
+        passed = route[1:-1]
+        widths |= dict.fromkeys(passed, 0)
+        if passed:
+            widths[passed[0]] = 2 * _text_width(edge.data or "")
+    return widths
+
+
+def _size(
+    boxes: Collection[Box],
+    edges: Sequence[Edge],
+) -> tuple[float, float]:
+    """Return the width and the height of the picture."""
+    # The labels on the right are beside the edges that lead back.
+    longest = max((_text_width(edge.data or "") for edge in edges), default=0)
+    right_side = max((box.right_side for box in boxes), default=0)
+    bottom = max((box.y for box in boxes), default=0) + _HEIGHT
+    return right_side + longest + 2 * _GAP, bottom + _GAP
+
+
+def _depths(
+    ids: Sequence[str],
+    edges: Sequence[Edge],
+) -> dict[str, int]:
+    """Return the layer of each node."""
     order = _order(ids, edges)
     ranks = {id_: rank for rank, id_ in enumerate(order)}
     depths = dict.fromkeys(ids, 0)
@@ -84,13 +138,13 @@ def _layers(ids: Sequence[str], edges: Sequence[Edge]) -> list[list[str]]:
         if ranks[edge.source] < ranks[edge.target]:
             depth = depths[edge.source] + 1
             depths[edge.target] = max(depths[edge.target], depth)
-    layers: list[list[str]] = [[] for _ in range(max(depths.values(), default=0) + 1)]
-    for id_, depth in depths.items():
-        layers[depth].append(id_)
-    return layers
+    return depths
 
 
-def _order(ids: Sequence[str], edges: Sequence[Edge]) -> list[str]:
+def _order(
+    ids: Sequence[str],
+    edges: Sequence[Edge],
+) -> list[str]:
     """Return the ids in an order in which most edges lead forward.
 
     Each node follows all nodes that lead to it, unless it is the first of a cycle.
@@ -109,71 +163,167 @@ def _order(ids: Sequence[str], edges: Sequence[Edge]) -> list[str]:
     return order
 
 
+def _route(
+    number: int,
+    edge: Edge,
+    depths: Mapping[str, int],
+) -> list[_Slot]:
+    """Return the slots of an edge, from its source to its target."""
+    between = range(depths[edge.source] + 1, depths[edge.target])
+    return [edge.source, *[(number, depth) for depth in between], edge.target]
+
+
+def _layers(
+    depths: Mapping[str, int],
+    routes: Sequence[Sequence[_Slot]],
+) -> list[list[_Slot]]:
+    """Return the slots of all layers, each below the slots that lead to it."""
+    layers: list[list[_Slot]] = [[] for _ in range(max(depths.values(), default=0) + 1)]
+    for id_, depth in depths.items():
+        layers[depth].append(id_)
+    sources: dict[_Slot, list[_Slot]] = {}
+    for route in routes:
+        for slot in route[1:-1]:
+            assert isinstance(slot, tuple)
+            layers[slot[1]].append(slot)
+        for source, target in pairwise(route):
+            sources.setdefault(target, []).append(source)
+    places: dict[_Slot, float] = {}
+    for layer in layers:
+        means = {slot: _mean_place(sources.get(slot, ()), places) for slot in layer}
+        layer.sort(key=means.__getitem__)
+        for position, slot in enumerate(layer):
+            places[slot] = (position + 0.5) / len(layer)
+    return layers
+
+
+def _mean_place(
+    sources: Sequence[_Slot],
+    places: Mapping[_Slot, float],
+) -> float:
+    """Return the mean place of the slots above that lead to a slot, from 0 to 1."""
+    above = [places[source] for source in sources if source in places]
+    return sum(above) / len(above) if above else 0.5
+
+
 def _boxes(
-    labels: Mapping[str, str],
-    layers: Sequence[Sequence[str]],
-) -> dict[str, Box]:
-    """Return the nodes of all layers with their positions."""
-    texts = {id_: _label_text(label) for id_, label in labels.items()}
-    widths = {id_: _CHARACTER * len(text) + _GAP for id_, text in texts.items()}
+    layers: Sequence[Sequence[_Slot]],
+    widths: Mapping[_Slot, float],
+) -> dict[_Slot, Box]:
+    """Return the positions of all slots."""
     sizes = [
-        sum(widths[id_] for id_ in layer) + _GAP * (len(layer) - 1) for layer in layers
+        sum(widths[slot] for slot in layer) + _GAP * (len(layer) - 1)
+        for layer in layers
     ]
     widest = max(sizes, default=0)
-    boxes: dict[str, Box] = {}
+    boxes: dict[_Slot, Box] = {}
     for number, (layer, size) in enumerate(zip(layers, sizes, strict=True)):
         x = _GAP + (widest - size) / 2
-        for id_ in layer:
-            centre = x + widths[id_] / 2
-            boxes[id_] = Box(texts[id_], centre, _GAP + number * _LAYER, widths[id_])
-            x += widths[id_] + _GAP
+        for slot in layer:
+            width = widths[slot]
+            boxes[slot] = Box(x + width / 2, _GAP + number * _LAYER, width)
+            x += width + _GAP
     return boxes
 
 
-def _box_svg(box: Box, *, is_round: bool) -> str:
+def _node_svg(
+    label: str,
+    box: Box,
+    *,
+    is_round: bool,
+) -> str:
     """Return a node as SVG."""
     left_side = box.x - box.width / 2
     radius = _HEIGHT / 2 if is_round else 5
     return (
         f'<rect x="{left_side:g}" y="{box.y:g}" width="{box.width:g}" '
         f'height="{_HEIGHT}" rx="{radius:g}"/>'
-        f"{_text_svg(box.label, box.x, box.y + _HEIGHT / 2)}"
+        f"{_text_svg(label, box.x, box.y + _HEIGHT / 2, 'middle')}"
     )
 
 
-def _edge_svg(edge: Edge, boxes: Mapping[str, Box]) -> str:
+def _edge_svg(
+    edge: Edge,
+    route: Sequence[_Slot],
+    boxes: Mapping[_Slot, Box],
+) -> str:
     """Return an edge as SVG, dashed if the source decides whether it is taken."""
     source = boxes[edge.source]
     target = boxes[edge.target]
     if target.y > source.y:
-        begin = source.x, source.y + _HEIGHT
-        end = target.x, target.y
-        bend = (target.y - source.y - _HEIGHT) / 2
-        controls = (begin[0], begin[1] + bend, end[0], end[1] - bend)
+        path, label_x, label_y = _downward_path([boxes[slot] for slot in route])
     else:
-        begin = source.x + source.width / 2, source.y + _HEIGHT / 2
-        end = target.x + target.width / 2, target.y + _HEIGHT / 2
-        side = max(begin[0], end[0]) + 2 * _GAP
-        controls = (side, begin[1] + _GAP, side, end[1] - _GAP)
-    x1, y1, x2, y2 = controls
+        between = [
+            box.right_side for box in boxes.values() if target.y <= box.y <= source.y
+        ]
+        path, label_x, label_y = _upward_path(source, target, max(between) + _GAP)
     dashes = ' stroke-dasharray="5 4"' if edge.conditional else ""
-    path = (
-        f'<path d="M{begin[0]:g} {begin[1]:g}C{x1:g} {y1:g} {x2:g} {y2:g} '
-        f'{end[0]:g} {end[1]:g}" marker-end="url(#arrow)"{dashes}/>'
-    )
+    line = f'<path d="{path}" marker-end="url(#arrow)"{dashes}/>'
     if not edge.data:
-        return path
-    middle = (begin[0] + end[0] + 3 * (x1 + x2)) / 8
-    centre = (begin[1] + end[1] + 3 * (y1 + y2)) / 8
-    return path + _text_svg(_label_text(edge.data), middle, centre)
+        return line
+    return line + _text_svg(edge.data, label_x + 6, label_y, "start")
 
 
-def _text_svg(text: str, x: float, y: float) -> str:
-    """Return a text that is centred at a point, as SVG."""
-    return (
-        f'<text x="{x:g}" y="{y:g}" text-anchor="middle" dominant-baseline="central" '
-        f'fill="currentColor" stroke="none">{escape(text)}</text>'
+def _downward_path(boxes: Sequence[Box]) -> tuple[str, float, float]:
+    """Return the path of an edge through its slots, and the position of the label."""
+    source = boxes[0]
+    x = source.x
+    y = source.y + _HEIGHT
+    path = f"M{x:g} {y:g}"
+    for number, box in enumerate(boxes[1:], 1):
+        bend = (box.y - y) / 2
+        path += f"C{x:g} {y + bend:g} {box.x:g} {box.y - bend:g} {box.x:g} {box.y:g}"
+        x = box.x
+        y = box.y
+        if number < len(boxes) - 1:
+            # The edge passes this layer in a straight line.
+            y += _HEIGHT
+            path += f"L{x:g} {y:g}"
+    if len(boxes) > 2:
+        return path, boxes[1].x, boxes[1].y + _HEIGHT / 2
+    # The middle of the only curve.
+    return path, (source.x + x) / 2, (source.y + _HEIGHT + y) / 2
+
+
+def _upward_path(
+    source: Box,
+    target: Box,
+    side: float,
+) -> tuple[str, float, float]:
+    """Return the path of an edge that leads back, and the position of the label.
+
+    Args:
+        source: The node at which the edge begins.
+        target: The node at which the edge ends.
+        side: The horizontal position at the right of all nodes between them.
+    """
+    begin = source.y + _HEIGHT * 3 / 4
+    end = target.y + _HEIGHT / 4
+    path = (
+        f"M{source.right_side:g} {begin:g}"
+        f"C{side:g} {begin:g} {side:g} {begin:g} {side:g} {(begin + end) / 2:g}"
+        f"C{side:g} {end:g} {side:g} {end:g} {target.right_side:g} {end:g}"
     )
+    return path, side, (begin + end) / 2
+
+
+def _text_svg(
+    text: str,
+    x: float,
+    y: float,
+    anchor: str,
+) -> str:
+    """Return a text as SVG, whose middle or start is at a point."""
+    return (
+        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" '
+        'dominant-baseline="central" fill="currentColor" '
+        f'stroke="none">{escape(_label_text(text))}</text>'
+    )
+
+
+def _text_width(label: str) -> float:
+    """Return the estimated width of a label, in pixels."""
+    return _CHARACTER * len(_label_text(label))
 
 
 def _label_text(label: str) -> str:

@@ -41,7 +41,7 @@ def test_an_edge_that_leads_back_moves_no_node() -> None:
     assert found["a"] < found["b"] < found["c"]
     width = float(re.findall(r'width="([\d.]+)"', picture)[0])
     curves = re.findall(r"C([\d.]+) [\d.]+ ([\d.]+)", picture)
-    assert 4 == len(curves)
+    assert 6 == len(curves)  # two for each edge that leads back
     assert all(float(x) <= width for curve in curves for x in curve)
 
 
@@ -50,6 +50,29 @@ def test_a_decision_is_dashed_and_has_its_answer() -> None:
 
     assert 1 == picture.count("stroke-dasharray")
     assert ">yes</text>" in picture
+
+
+def test_an_edge_that_passes_a_layer_crosses_no_node() -> None:
+    """It has room of its own beside the nodes, and for its label."""
+    label = "a rather long answer"
+    drawn = graph(
+        Edge("a", "b"), Edge("b", "c"), Edge("c", "d"), Edge("a", "d", label, True)
+    )
+
+    root = ElementTree.fromstring(drawn.draw_svg())
+    paths = root.iter(f"{SVG}path")
+    (dashed,) = (path for path in paths if "stroke-dasharray" in path.attrib)
+    straight = [float(x) for x in re.findall(r"L([\d.]+) ", dashed.attrib["d"])]
+    (text,) = (text for text in root.iter(f"{SVG}text") if text.text == label)
+    boxes = {float(box.attrib["y"]): box.attrib for box in root.iter(f"{SVG}rect")}
+    passed = [boxes[y] for y in sorted(boxes)[1:3]]
+
+    assert 2 == len(straight)
+    for x, box in zip(straight, passed, strict=True):
+        assert not float(box["x"]) <= x <= float(box["x"]) + float(box["width"])
+    end = float(text.attrib["x"]) + 8 * len(label)
+    assert straight[0] < float(text.attrib["x"])
+    assert end <= float(root.attrib["width"])
 
 
 def test_nodes_of_a_layer_do_not_overlap() -> None:
