@@ -113,14 +113,22 @@ def run_hooks(
             handlers.call("on_run_end", end)
 
 
-def _identity_of(config: ParsedConfig, plan: RunPlan) -> dict[str, Any]:
+def _identity_of(
+    config: ParsedConfig,
+    plan: RunPlan,
+) -> dict[str, Any]:
     """Return the arguments by which a handler recognizes an outermost run."""
-    chain = config.chain_run
-    tags = config.run_config["tags"]
+    tags = list(config.run_config["tags"])
+    parent_id = None
+    if config.chain_run is not None:
+        parent_id = config.chain_run.run_id
+        for tag in config.chain_run.tags:
+            if tag not in tags:
+                tags.append(tag)
     return {
         "run_id": callback_id(plan.run_context.run_id or ""),
-        "parent_run_id": None if chain is None else chain.run_id,
-        "tags": tags if chain is None else [*dict.fromkeys((*tags, *chain.tags))],
+        "parent_run_id": parent_id,
+        "tags": tags,
     }
 
 
@@ -181,21 +189,37 @@ def nested_callbacks(
     node_task = task.parent or task if task.kind is Kind.CALL else task
     metadata = {**labels.metadata, **labels_of(node_task, step.step)}
     labels = replace(labels, metadata=metadata)
+    run_id = uuid4()
     if outer is None:
-        return GraphCallbacks(handlers, labels, uuid4())
+        return GraphCallbacks(
+            handlers,
+            labels,
+            run_id,
+        )
     return GraphCallbacks(
-        handlers, labels, uuid4(), outer.id_of(task), partial(outer.escape, task)
+        handlers,
+        labels,
+        run_id,
+        parent_id=outer.id_of(task),
+        escape=partial(outer.escape, task),
     )
 
 
 def with_graph_callbacks(
-    steps: Steps, graph_input: Any, callbacks: GraphCallbacks | None
+    steps: Steps,
+    graph_input: Any,
+    callbacks: GraphCallbacks | None,
 ) -> Steps:
     """Return the *steps* of a nested run, which call its handlers if it has any."""
-    return steps if callbacks is None else callbacks.graph_steps(steps, graph_input)
+    if callbacks is None:
+        return steps
+    return callbacks.graph_steps(steps, graph_input)
 
 
-def _labels_of(definition: GraphDefinition, config: ParsedConfig) -> GraphLabels:
+def _labels_of(
+    definition: GraphDefinition,
+    config: ParsedConfig,
+) -> GraphLabels:
     return GraphLabels(
         name=config.run_name or definition.name,
         tags=tuple(config.run_config["tags"]),
