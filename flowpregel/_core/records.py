@@ -39,6 +39,7 @@ Write: TypeAlias = tuple[str, Any]
 # finished when it has a write that is not a control write.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
+"""The channel of the questions of a task, and their key in the output of a run."""
 RESUME = "__resume__"
 ERROR = "__error__"
 ERROR_SOURCE = "__error_source_node__"

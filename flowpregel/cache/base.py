@@ -12,6 +12,7 @@ from flowpregel._pickling.process_bound import ProcessBound
 __all__ = ["BaseCache", "FullKey", "Namespace"]
 
 Namespace: TypeAlias = tuple[str, ...]
+"""The labels under which results are kept, such as the name of a task."""
 FullKey: TypeAlias = tuple[Namespace, str]
 """The namespace and the key of a result: the task's function, and the digest of the
 input.

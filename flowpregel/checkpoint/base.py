@@ -85,6 +85,7 @@ the positions of writes that the task makes in its next attempt.
 """
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
+"""The reaction to a lease that another run holds: see `BaseCheckpointSaver.lease`."""
 Fences: TypeAlias = Callable[[Address, int], int]
 """A function that returns the fence of an address in the store: a number that grows
 with each lease. If the function's second argument is not 0, that number is stored as
@@ -95,6 +96,7 @@ FLOW = "flow"
 FOLDER = "flow_folder"
 """The key in the metadata for the folder from which the flow's module is imported."""
 Strategy: TypeAlias = Literal["keep_latest", "delete"]
+"""The checkpoints to delete: see `BaseCheckpointSaver.prune`."""
 
 
 @dataclass(slots=True, eq=False)

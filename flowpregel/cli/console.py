@@ -153,6 +153,7 @@ TRUST_OPTION = _flag(
     "--trust",
     "Open a store that other users own or can write to, or that has another key.",
 )
+"""The flag ``--trust``, for a command that is not made by `store_command`."""
 AS_JSON = _flag(
     "--json",
     "Print JSON, for programs.",

@@ -62,6 +62,7 @@ class NotProvided(Enum):
 
 
 NOT_PROVIDED: Final = NotProvided.NOT_PROVIDED
+"""The default of a time to live, which stands for the setting of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +205,9 @@ class ListNamespacesOp(NamedTuple):
 
 
 Op: TypeAlias = GetOp | SearchOp | PutOp | ListNamespacesOp
+"""An operation of `BaseStore.batch`."""
 Result: TypeAlias = Item | list[Item] | list[SearchItem] | list[tuple[str, ...]] | None
+"""The answer to an operation of `BaseStore.batch`."""
 
 
 class TTLConfig(TypedDict, total=False):

@@ -9,6 +9,7 @@ import doctest
 import functools
 import importlib
 import inspect
+import itertools
 import re
 import symtable
 import textwrap
@@ -320,6 +321,15 @@ def undescribed_fields(target: Any, _: type | None) -> list[str]:
     return missing
 
 
+def names_stored_by(assignment: ast.AnnAssign | ast.Assign) -> list[str]:
+    """Return the names that an assignment stores."""
+    return [
+        node.id
+        for node in ast.walk(assignment)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+
+
 Check = Callable[[Any, "type | None"], "list[str] | bool"]
 CHECKS: dict[str, Check] = {
     "parameters": unnamed_parameters,
@@ -350,6 +360,27 @@ def test_every_public_name_has_a_docstring() -> None:
         for name, (target, owner) in targets.items()
         if not docs_of(target, owner).strip()
     ]
+
+
+def test_every_public_value_has_a_docstring() -> None:
+    """Each constant and type alias has a text below its definition."""
+    is_described: dict[str, bool] = {}
+    for file in (ROOT / "flowpregel").rglob("*.py"):
+        body = ast.parse(file.read_text("utf-8")).body
+        for statement, following in itertools.pairwise([*body, None]):
+            if isinstance(statement, ast.AnnAssign | ast.Assign):
+                for name in names_stored_by(statement):
+                    has_text = isinstance(following, ast.Expr)
+                    is_described[name] = has_text or is_described.get(name, False)
+    values = {
+        name
+        for module in map(importlib.import_module, BUILT)
+        for name in module.__all__
+        if not inspect.isclass(getattr(module, name))
+        and not inspect.isfunction(getattr(module, name))
+    }
+
+    assert [] == sorted(name for name in values if not is_described.get(name, True))
 
 
 @pytest.mark.parametrize("check", CHECKS)
