@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from importlib import import_module
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage
@@ -193,6 +193,29 @@ def test_a_graph_takes_the_older_names_of_its_arguments(library: Library) -> Non
 
     assert {"text": "['text']"} == app.invoke({"text": "abc"})
     assert dict is builder.context_schema
+
+
+@pytest.mark.parametrize("library", BOTH, ids=lambda library: library.name)
+def test_a_reducer_of_a_program_gives_a_message_one_id(library: Library) -> None:
+    """The state that an edge reads and the state of the next superstep agree."""
+    add_messages = name_of(library, "graph.message", "add_messages")
+
+    def last_ten(messages: Any, writes: Any) -> Any:
+        return add_messages(messages, writes)[-10:]
+
+    seen = []
+
+    def choose(state: Any) -> str:
+        seen.append(state["messages"][-1].id)
+        return "__end__"
+
+    fields = {"messages": Annotated[list, last_ten]}
+    state = TypedDict("state", fields)  # type: ignore[operator]
+    builder = library.graph(state, ("say", lambda _: {"messages": [AIMessage("hi")]}))
+    app = library.compile(builder.add_conditional_edges("say", choose))
+    output = app.invoke({"messages": []}, {"configurable": {"thread_id": "t"}})
+
+    assert [output["messages"][-1].id] == seen
 
 
 @pytest.mark.parametrize("library", BOTH, ids=lambda library: library.name)

@@ -66,6 +66,7 @@ def test_agents_that_hand_over_do_what_they_do_on_langgraph(
         ("langgraph_reflection", "langgraph_reflection"),
         ("langmem", "langmem"),
         ("langmem", "langmem_summary"),
+        ("trustcall", "trustcall"),
     ],
 )
 def test_a_package_does_what_it_does_on_langgraph(

@@ -44,9 +44,15 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "langgraph.graph": {
         _GRAPH: "END START",
         _GRAPHS: "StateGraph=GraphWithOldNames",
-        _MESSAGES: "*",
+        _MESSAGES: "MessagesState add_messages=add_identified_messages",
     },
-    "langgraph.graph.message": {_GRAPH: "REMOVE_ALL_MESSAGES", _MESSAGES: "*"},
+    "langgraph.graph.message": {
+        _GRAPH: "REMOVE_ALL_MESSAGES",
+        _MESSAGES: (
+            "MessagesState add_messages=add_identified_messages "
+            "_messages_delta_reducer=reduce_messages"
+        ),
+    },
     "langgraph.graph.state": {
         _GRAPH: "CompiledStateGraph",
         _GRAPHS: "StateGraph=GraphWithOldNames",
