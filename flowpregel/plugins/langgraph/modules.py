@@ -116,7 +116,10 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "langgraph.store.memory": {"flowpregel.store.memory": "InMemoryStore"},
     # Agents and tools, which need langchain-core.
-    "langgraph.prebuilt": {_LANGCHAIN: "*", _PREBUILT: "ValidationNode"},
+    "langgraph.prebuilt": {
+        _LANGCHAIN: "*",
+        _PREBUILT: "ToolCallTransformer ValidationNode",
+    },
     "langgraph.prebuilt.chat_agent_executor": {
         _LANGCHAIN: "*",
         _PREBUILT: "* _get_model=chat_model_of _should_bind_tools=should_bind_tools",
@@ -153,11 +156,15 @@ LangGraph's.
 
 KEPT: Final = (
     "langgraph.checkpoint.base",
+    "langgraph.prebuilt._tool_call_stream",
+    "langgraph.prebuilt._tool_call_transformer",
     "langgraph.store.base.batch",
     "langgraph.store.base.embed",
+    "langgraph.stream",
 )
 """Modules that stay LangGraph's, with the modules below them, if they are installed.
-The savers of LangGraph are subclasses of a class in the first one.
+The savers of LangGraph are subclasses of a class in the first one. The readers of
+`stream_events` are LangGraph's too.
 """
 
 ADVICE: Final[Mapping[str, str]] = {

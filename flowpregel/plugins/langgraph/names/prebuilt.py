@@ -42,6 +42,7 @@ __all__ = [
     "StateSchemaType",
     "StructuredResponse",
     "StructuredResponseSchema",
+    "ToolCallTransformer",
     "ValidationNode",
     "chat_model_of",
     "get_executor_for_config",
@@ -97,6 +98,23 @@ class HumanResponse(TypedDict):
     type: Literal["accept", "ignore", "response", "edit"]
     args: str | ActionRequest | None
 
+
+# ------------------------------------------------------------ streams
+
+try:
+    from langgraph.prebuilt._tool_call_transformer import ToolCallTransformer
+except ImportError:
+
+    class AbsentTransformer:
+        """A transformer of events of LangGraph, which is not installed."""
+
+        def __init__(self, *args: Any) -> None:
+            raise ConfigurationError(
+                "events of tools are read with LangGraph's package langgraph.stream, "
+                "which is not installed; get it with: pip install 'langgraph>=1.2'"
+            )
+
+    ToolCallTransformer = AbsentTransformer
 
 # ------------------------------------------------------------ models
 
