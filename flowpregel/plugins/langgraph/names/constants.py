@@ -1,4 +1,6 @@
-"""Constants of LangGraph. The keys that only its engine reads are left out."""
+"""Constants of LangGraph. A config of flowpregel has none of the keys that begin with
+``__pregel_``, and a package finds that it has not.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ __all__ = [
     "CONFIG_KEY_CHECKPOINTER",
     "CONFIG_KEY_CHECKPOINT_ID",
     "CONFIG_KEY_CHECKPOINT_NS",
+    "CONFIG_KEY_READ",
     "CONFIG_KEY_RUNTIME",
+    "CONFIG_KEY_SEND",
     "CONFIG_KEY_THREAD_ID",
     "END",
     "ERROR",
@@ -31,7 +35,9 @@ CONF: Final = "configurable"
 CONFIG_KEY_CHECKPOINTER: Final = "__pregel_checkpointer"
 CONFIG_KEY_CHECKPOINT_ID: Final = "checkpoint_id"
 CONFIG_KEY_CHECKPOINT_NS: Final = "checkpoint_ns"
+CONFIG_KEY_READ: Final = "__pregel_read"
 CONFIG_KEY_RUNTIME: Final = "__pregel_runtime"
+CONFIG_KEY_SEND: Final = "__pregel_send"
 CONFIG_KEY_THREAD_ID: Final = "thread_id"
 ERROR: Final = "__error__"
 INTERRUPT: Final = "__interrupt__"
