@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from langchain_core.language_models import BaseChatModel
@@ -101,20 +102,27 @@ class HumanResponse(TypedDict):
 
 # ------------------------------------------------------------ streams
 
-try:
-    from langgraph.prebuilt._tool_call_transformer import ToolCallTransformer
-except ImportError:
 
-    class AbsentTransformer:
-        """A transformer of events of LangGraph, which is not installed."""
+class AbsentTransformer:
+    """A transformer of events of LangGraph, which is not installed."""
 
-        def __init__(self, *args: Any) -> None:
-            raise ConfigurationError(
-                "events of tools are read with LangGraph's package langgraph.stream, "
-                "which is not installed; get it with: pip install 'langgraph>=1.2'"
-            )
+    def __init__(self, *args: Any) -> None:
+        raise ConfigurationError(
+            "events of tools are read with LangGraph's package langgraph.stream, which "
+            "is not installed; get it with: pip install 'langgraph>=1.2'"
+        )
 
-    ToolCallTransformer = AbsentTransformer
+
+def _tool_call_transformer() -> Any:
+    try:
+        module = import_module("langgraph.prebuilt._tool_call_transformer")
+    except ImportError:
+        return AbsentTransformer
+    return module.ToolCallTransformer
+
+
+ToolCallTransformer: Final = _tool_call_transformer()
+
 
 # ------------------------------------------------------------ models
 
