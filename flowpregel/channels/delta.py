@@ -53,6 +53,8 @@ class DeltaChannel(HoldingChannel[Value, Update]):
 
     value: Value | Missing
     """The value, or `MISSING` if the channel has none."""
+    fold: Fold | None
+    """The index that the reducer keeps of the value, if it has been built."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         self.reducer = reducer
         self.prepares_with = hooks_of(reducer).prepare
         self.snapshot_frequency = snapshot_frequency
-        self._fold: Fold | None = None
+        self.fold = None
 
     @property
     def folds_with(self) -> Callable[..., Any] | None:
@@ -142,20 +144,20 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         start = hooks_of(self.reducer).fold
         if start is None:
             return self.reducer(value, writes)
-        fold = self._fold
+        fold = self.fold
         if fold is None or not fold.continues(value):
             fold = start(value)
         # If a write is refused, the index may include a part of it, so the index is
         # stored only after the call.
-        self._fold = None
+        self.fold = None
         folded: Value = fold.add(writes)
-        self._fold = fold
+        self.fold = fold
         return folded
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes without the index, which would be sent to workers."""
         state = self.__dict__.copy()
-        state["_fold"] = None
+        state["fold"] = None
         return state
 
     def checkpoint(self) -> Any:
@@ -174,7 +176,11 @@ class DeltaChannel(HoldingChannel[Value, Update]):
 
     def copy(self) -> Self:
         """Return an independent channel with a shallow copy of the value."""
-        return super().from_checkpoint(detached(self.value))
+        channel = super().from_checkpoint(detached(self.value))
+        fold = self.fold
+        if fold is not None and fold.continues(self.value):
+            channel.fold = fold.copy(channel.value)
+        return channel
 
     def identity(self) -> tuple[Any, ...]:
         """Return the parts that equal declarations have in common, the type first."""

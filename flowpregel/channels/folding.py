@@ -142,6 +142,9 @@ class Fold(Protocol):
     def continues(self, value: Any) -> bool:
         """Return whether *value* is the value of the fold."""
 
+    def copy(self, value: Any) -> Fold:
+        """Return an independent copy, whose value is *value*, a copy of the value."""
+
     def add(self, writes: Sequence[Any]) -> Any:
         """Return a new value with *writes* added. The old value is not modified."""
 

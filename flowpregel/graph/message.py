@@ -221,7 +221,8 @@ class MessageList:
         """True if the messages are LangChain's. They all are, or none is."""
         self.messages: list[Any] = []
         """The present messages. The list is replaced when messages are removed."""
-        self._positions: dict[Any, int] = {}
+        self.positions: dict[Any, int] = {}
+        """The position of each message in the list, by id."""
         self._replace_all(self._converted(messages))
 
     def continues(self, value: Any) -> bool:
@@ -230,7 +231,16 @@ class MessageList:
         A list to which a node has added a message is not, because the index lacks the
         message.
         """
-        return value is self.messages and len(value) == len(self._positions)
+        return value is self.messages and len(value) == len(self.positions)
+
+    def copy(self, value: list[Any]) -> MessageList:
+        """Return an independent copy, whose present list is *value*, a copy of the
+        present list.
+        """
+        copied = copy.copy(self)
+        copied.messages = value
+        copied.positions = self.positions.copy()
+        return copied
 
     def add(self, writes: Sequence[Any]) -> list[Any]:
         """Return a new list with *writes* added. The present list is not modified."""
@@ -278,11 +288,18 @@ class MessageList:
         return langchain_messages(updates) if self._is_langchain else updates
 
     def _replace_all(self, messages: list[Any]) -> None:
-        self.messages = [_identified(message) for message in messages]
-        self._positions = {
-            _field(message, "id"): position
-            for position, message in enumerate(self.messages)
-        }
+        identified: list[Any] = []
+        positions: dict[Any, int] = {}
+        for original in messages:
+            message = original
+            key = _field(message, "id")
+            if key is None:
+                message = _identified(message)
+                key = _field(message, "id")
+            positions[key] = len(identified)
+            identified.append(message)
+        self.messages = identified
+        self.positions = positions
 
     def _apply_one(self, update: Any, removed: set[Any]) -> None:
         """Add or replace a message, or add the id of a message to remove to
@@ -294,9 +311,9 @@ class MessageList:
             self._put(key, update)
         elif key == REMOVE_ALL_MESSAGES:
             self.messages.clear()
-            self._positions.clear()
+            self.positions.clear()
             removed.clear()
-        elif key in self._positions:
+        elif key in self.positions:
             removed.add(key)
         else:
             raise ValueError(
@@ -305,9 +322,9 @@ class MessageList:
             )
 
     def _put(self, key: Any, message: Any) -> None:
-        position = self._positions.get(key)
+        position = self.positions.get(key)
         if position is None:
-            self._positions[key] = len(self.messages)
+            self.positions[key] = len(self.messages)
             self.messages.append(message)
         else:
             self.messages[position] = message
@@ -382,12 +399,22 @@ def langchain_messages(messages: Any) -> list[Any]:
         messages: A list, or one message: an object, a chunk, a dict, a pair or a text.
     """
     from langchain_core.messages import (  # noqa: PLC0415 - an extra
+        BaseMessage,
+        BaseMessageChunk,
         convert_to_messages,
         message_chunk_to_message,
     )
 
+    listed = _listed(messages)
+    # A long list has messages of a few classes, and most lists need no conversion.
+    classes = set(map(type, listed))
+    if all(
+        issubclass(cls, BaseMessage) and not issubclass(cls, BaseMessageChunk)
+        for cls in classes
+    ):
+        return listed
     converted: list[Any] = []
-    for message in _listed(messages):
+    for message in listed:
         if isinstance(message, dict | list | tuple | str):
             converted += convert_to_messages([message])
         else:
@@ -400,6 +427,7 @@ def _listed(messages: Any) -> list[Any]:
 
 
 def _field(message: Any, name: str) -> Any:
-    if isinstance(message, Mapping):
+    # The check for a dict comes first because that for a Mapping is slow.
+    if isinstance(message, dict) or isinstance(message, Mapping):  # noqa: SIM101
         return message.get(name)
     return getattr(message, name, None)

@@ -1,6 +1,7 @@
 """`DeltaChannel`: folding in batches, replay, and what it refuses."""
 
 import collections.abc
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from flowpregel.channels import DeltaChannel, Overwrite
 from flowpregel.channels.base import MISSING
-from flowpregel.channels.folding import has_overwrite
+from flowpregel.channels.folding import ReducerHooks, has_overwrite, with_hooks
 from flowpregel.errors import ConfigurationError, EmptyChannelError, InvalidUpdateError
 
 
@@ -218,3 +219,75 @@ def test_nobody_can_consume_or_finish_it(log: DeltaChannel[Any, Any]) -> None:
 )
 def test_overwrites_are_found_among_writes(writes: list[Any], expected: bool) -> None:
     assert expected is has_overwrite(writes)
+
+
+class Index:
+    """An index of a list, which notes when it is built."""
+
+    built: int = 0
+
+    def __init__(self, value: list[Any]) -> None:
+        type(self).built += 1
+        self.value = value
+
+    def continues(self, value: list[Any]) -> bool:
+        """Return whether *value* is the indexed list."""
+        return value is self.value
+
+    def copy(self, value: list[Any]) -> "Index":
+        """Return an index of a copy of the list, without building it."""
+        copied = Index.__new__(Index)
+        copied.value = value
+        return copied
+
+    def add(self, writes: Sequence[Any]) -> list[Any]:
+        """Return a new list."""
+        if "boom" in writes:
+            raise KeyError("boom")
+        self.value = [*self.value, *writes]
+        return self.value
+
+
+@with_hooks(ReducerHooks(fold=Index))
+def indexed(state: list[Any], writes: Sequence[Any]) -> list[Any]:
+    """A reducer with an index."""
+    raise AssertionError("the channel calls the index instead")
+
+
+def test_the_index_of_a_reducer_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept from one superstep to the next, and copied with the channel."""
+    monkeypatch.setattr(Index, "built", 0)
+    channel = DeltaChannel(indexed).from_checkpoint(["a"])
+
+    channel.update(["b"])
+    copied = channel.copy()
+    channel.update(["c"])
+    copied.update(["d"])
+
+    assert [["a", "b", "c"], ["a", "b", "d"]] == [channel.get(), copied.get()]
+    assert 1 == Index.built
+
+
+def test_an_index_that_does_not_fit_is_built_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a refused write, an `Overwrite`, a load and a journey to a worker."""
+    monkeypatch.setattr(Index, "built", 0)
+    channel = DeltaChannel(indexed).from_checkpoint(["a"])
+    channel.update(["b"])
+
+    with pytest.raises(KeyError, match="boom"):
+        channel.update(["boom"])
+    channel.update(["c"])
+    assert 2 == Index.built
+
+    channel.update([Overwrite(["d"])])
+    channel.update(["e"])
+    assert 3 == Index.built
+
+    sent = pickle.loads(pickle.dumps(channel))
+    sent.update(["f"])
+    loaded = channel.from_checkpoint(channel.get())
+    loaded.update(["g"])
+    assert [["d", "e", "f"], ["d", "e", "g"]] == [sent.get(), loaded.get()]
+    assert 5 == Index.built
