@@ -191,9 +191,11 @@ def test_a_shared_result_gets_ids_of_its_own() -> None:
     app = builder.compile(InMemorySaver(), cache=InMemoryCache(), executor="inline")
 
     app.invoke({"messages": []}, CONFIG)
-    messages = app.invoke({"messages": []}, CONFIG)["messages"]
+    (update,) = app.stream({"messages": []}, CONFIG, stream_mode="updates")
 
-    assert 8 == len(messages)
+    messages = app.get_state(CONFIG).values["messages"]
+    assert {"cached": True} == update["__metadata__"]
+    assert ids(messages)[4:] == ids(update["answer"]["messages"])
     assert 8 == len({*ids(messages)})
 
 
