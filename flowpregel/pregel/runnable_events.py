@@ -126,12 +126,22 @@ class _RequestedItems:
         self._has_modes = not isinstance(mode, str)
         self._has_namespaces = has_namespaces
 
-    def has(self, namespace: Sequence[str], mode: str, _: Any) -> bool:
+    def has(
+        self,
+        namespace: Sequence[str],
+        mode: str,
+        _: Any,
+    ) -> bool:
         """Return whether the caller asked for an item."""
         is_included = self._has_namespaces or not namespace
         return is_included and mode in self.modes
 
-    def shaped(self, namespace: Sequence[str], mode: str, payload: Any) -> Any:
+    def shaped(
+        self,
+        namespace: Sequence[str],
+        mode: str,
+        payload: Any,
+    ) -> Any:
         """Return an item in the shape that the caller asked for."""
         parts: list[Any] = []
         if self._has_namespaces:
@@ -149,7 +159,11 @@ class RunEvents:
         config: LangChain's config of the run.
     """
 
-    def __init__(self, name: str, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+    ) -> None:
         self._name = config.get("run_name") or name
         self._run_id = config.get("run_id")
         run_config: Any = dict(config)
@@ -176,7 +190,12 @@ class RunEvents:
         """Call the callbacks for the failure of the run."""
         await self._run.on_chain_error(error)
 
-    async def add(self, namespace: Sequence[str], mode: str, payload: Any) -> None:
+    async def add(
+        self,
+        namespace: Sequence[str],
+        mode: str,
+        payload: Any,
+    ) -> None:
         """Call the callbacks for an item of the graph's stream.
 
         Args:
@@ -201,7 +220,11 @@ class RunEvents:
         task_id = namespace.rpartition("|")[2].partition(":")[2]
         return self._tasks.get(task_id, self._run)
 
-    async def _add_task(self, parent: Any, event: Mapping[str, Any]) -> None:
+    async def _add_task(
+        self,
+        parent: Any,
+        event: Mapping[str, Any],
+    ) -> None:
         """Call the callbacks for the start or the end of a task.
 
         Args:
@@ -232,7 +255,11 @@ class RunEvents:
             await _tap(run, task["result"])
             await run.on_chain_end(task["result"])
 
-    async def _add_message(self, message: Any, metadata: Mapping[str, Any]) -> None:
+    async def _add_message(
+        self,
+        message: Any,
+        metadata: Mapping[str, Any],
+    ) -> None:
         """Call the callbacks for a part of a model's answer. A message that a node has
         written, or that was not streamed, has no event.
         """
@@ -266,7 +293,11 @@ class ModelEvents:
         metadata: The metadata of the answer.
     """
 
-    def __init__(self, task: Any, metadata: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        task: Any,
+        metadata: Mapping[str, Any],
+    ) -> None:
         self.task = task
         self._metadata = metadata
         self._run: Any = None
