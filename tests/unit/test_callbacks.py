@@ -151,3 +151,33 @@ def test_a_hidden_call_has_the_id_of_its_caller() -> None:
     assert "n" == handler.names[during]
     assert before == callbacks.id_of(hidden) != during
     assert ["start n", "ParentCommand n"] == handler.seen
+
+
+def test_the_failure_of_an_effect_reaches_the_run() -> None:
+    """The run may continue after it."""
+    handler = Noting()
+
+    def go_on() -> Steps:
+        try:
+            yield Wait()
+        except OSError:
+            yield Submit([task()], StepContext("c", "", 0, 1))
+
+    steps = callbacks_of(handler).node_steps(go_on())
+    next(steps)
+
+    assert isinstance(steps.throw(OSError("full")), Submit)
+    assert ["start n"] == handler.seen
+
+
+def test_a_task_that_was_withdrawn_has_ended() -> None:
+    """The handler gets the error of a cancelled task."""
+    handler = Noting()
+    steps = callbacks_of(handler).node_steps(steps_of(task()))
+    next(steps)
+    steps.send(None)
+
+    with pytest.raises(StopIteration):
+        steps.send(Wakeup([Ended("n", 1, Withdrawn())], 1, 1))
+
+    assert ["start n", "TaskCancelled n"] == handler.seen

@@ -281,3 +281,17 @@ def test_a_call_with_wrong_arguments_is_shown_as_it_was_made(drive: Drive) -> No
 
     assert {"args": (1,), "kwargs": {"wrong": 3}} == seen[-1]
     assert "TypeError /flow/flow/double" in handler.seen
+
+
+def test_a_handler_of_a_called_graph_alone_is_called(drive: Drive) -> None:
+    """The run around it has no handlers, so the graph has no parent."""
+    tree = Tree()
+    inner = compiled(lambda _: {"n": 2})
+
+    def call(_: Any) -> Any:
+        return inner.invoke({"n": 1}, {"callbacks": [tree]})
+
+    drive.invoke(compiled(call), {"n": 1})
+
+    ends = ["end /watched/node", "end /watched"]
+    assert ["start /watched", "start /watched/node", *ends] == tree.seen
