@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from flowpregel import entrypoint, interrupt, task
+from flowpregel.runtime import AWAITS_SIGNAL
 
 DRAFT = """# A draft
 
@@ -40,6 +41,7 @@ QUESTIONS: dict[str, tuple[Any, Any]] = {
     "text": ("What is its name?", {"type": "string"}),
     "object": ("How?", PLAN),
     "markdown": (DRAFT, None),
+    "pause": ({AWAITS_SIGNAL: "go"}, None),
 }
 
 

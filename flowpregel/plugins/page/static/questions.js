@@ -10,6 +10,13 @@ import { brief, itemsOf, plainOf } from "./values.js";
 const MOST_QUESTIONS = 20;
 const PROMPTS = ["question", "text", "message", "prompt", "title"];
 const OPTIONS = ["options", "choices"];
+const PAUSES = { sleeps_until: "It sleeps until", waits_for_signal: "It waits for the signal" };
+
+// A wait for a time or a signal, in words; null: it is a question.
+function pauseOf(value) {
+  const [name, what] = value?.items?.length === 1 ? value.items[0] : [];
+  return Object.hasOwn(PAUSES, name) && typeof what === "string" ? `${PAUSES[name]} ${what}.` : null;
+}
 
 // The part of a JSON schema that describes the values themselves.
 function schemaOf(schema, root = schema, depth = 0) {
@@ -65,6 +72,7 @@ export function questionsView({ run, start, isPending }) {
   const answers = new Map(); // collected, by the id of the question
   let questions = [];
   let known = "";
+  let isCut = false; // whether there are more questions than are shown
   let isWanted = false; // to send what is collected, once the run has stopped
 
   async function update() {
@@ -72,6 +80,7 @@ export function questionsView({ run, start, isPending }) {
     // A call comes before its body, which asks the questions of its calls once more.
     asking.sort((a, b) => Boolean(b.text) - Boolean(a.text) || (a.path < b.path ? -1 : 1));
     const rows = asking.slice(0, MOST_QUESTIONS);
+    isCut = rows.length < asking.filter((call) => call.text).length;
     const key = rows.map((call) => `${call.id} ${call.questions} ${call.began}`).join();
     if (key !== known) {
       known = key;
@@ -93,11 +102,13 @@ export function questionsView({ run, start, isPending }) {
     const textOfId = (id) => JSON.stringify(byId.get(id)?.value);
     for (const { id, value } of questions) if (textOfId(id) !== JSON.stringify(value)) answers.delete(id);
     questions = [...byId.values()];
-    if (questions.length) say(`The run asks ${questions.length === 1 ? "a question" : `${questions.length} questions`}`);
+    const number = questions.filter(isAnswerable).length;
+    if (number) say(`The run asks ${number === 1 ? "a question" : `${number} questions`}`);
   }
 
   const isBusy = () => run.row.status === "running" || ["answer", "resume", "retry"].some(isPending);
-  const openOnes = () => questions.filter((question) => question.id && !answers.has(question.id));
+  const isAnswerable = (question) => question.id && pauseOf(question.value) === null;
+  const openOnes = () => questions.filter((question) => isAnswerable(question) && !answers.has(question.id));
 
   function send() {
     isWanted = isBusy();
@@ -115,8 +126,14 @@ export function questionsView({ run, start, isPending }) {
   function draw() {
     const first = () => document.getElementById("run-title");
     keepFocus(() => patch(element, questions.length > 0 && h("section", { class: "card asks", "aria-labelledby": "asks-title" },
-      h("h2", { id: "asks-title" }, questions.length === 1 ? "It waits for an answer" : `It waits for ${questions.length} answers`),
-      questions.map(questionOf), answers.size > 0 && sendBar())), first);
+      h("h2", { id: "asks-title" }, titleOf(questions.filter(isAnswerable).length)), questions.map(questionOf),
+      isCut && h("p", { class: "quiet" }, "There are more. They are shown when these are answered."),
+      answers.size > 0 && sendBar())), first);
+  }
+
+  function titleOf(number) {
+    if (number === 0) return "It waits";
+    return number === 1 ? "It waits for an answer" : `It waits for ${number} answers`;
   }
 
   function sendBar() {
@@ -133,7 +150,7 @@ export function questionsView({ run, start, isPending }) {
     const answer = answers.get(question.id);
     return h("div", { key: question.id ?? at, class: "question", role: "group", "aria-label": `Question ${at + 1}` },
       question.caller && h("p", { class: "quiet mono" }, question.caller), textOf(question.value),
-      answer ? answeredOf(question, answer) : question.id && formOf(question));
+      answer ? answeredOf(question, answer) : isAnswerable(question) && formOf(question));
   }
 
   function answeredOf(question, { value }) {
@@ -143,6 +160,8 @@ export function questionsView({ run, start, isPending }) {
   }
 
   function textOf(value) {
+    const pause = pauseOf(value);
+    if (pause) return h("p", null, pause);
     if (typeof value === "string") return markdown(value);
     if (!value?.items) return h("p", { class: "mono" }, brief(value, 2000));
     const prompt = PROMPTS.map((name) => value.items.find(([key, text]) => key === name && typeof text === "string")).find(Boolean);
