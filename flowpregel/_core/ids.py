@@ -261,9 +261,9 @@ class AttemptRecord(NamedTuple):
     planned: int = 0
     """Wall-clock nanoseconds at which the first attempt was due."""
     cpu: float = 0.0
-    """The CPU time of the last attempt in seconds, as in `Span`."""
+    """The CPU time of the last attempt in seconds."""
     peak: int = 0
-    """The peak memory of the last attempt's process in bytes, as in `Span`."""
+    """The peak memory of the last attempt's process in bytes."""
     host: str = ""
     """The host of the last attempt."""
     failed: tuple[FailedAttempt, ...] = ()

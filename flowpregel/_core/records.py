@@ -507,7 +507,9 @@ class Checkpoint:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The metadata of the user (``config["metadata"]``), ``run_id``, ``parents``."""
     follows: int = NOTHING_DUE
-    """The continuation: `NOTHING_DUE`, `TASKS_DUE`, `PAUSED` or `LIMIT_REACHED`."""
+    """The continuation: 0 if nothing is due, 1 if tasks are due, 2 if tasks are due but
+    wait for a person, or 3 if the run has used up its supersteps.
+    """
 
 
 @dataclass(slots=True)

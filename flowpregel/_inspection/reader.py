@@ -733,11 +733,16 @@ class StoreReader:
         answered yet. For some seconds after a call of this method, the process
         publishes the run's activity five times a second.
 
-        The keys are the keys of `live_state`; ``host`` and ``pid`` of the process;
-        ``started``, the time at which the process began to hold the run, and ``at``,
-        the time of the answer, both in wall-clock nanoseconds. Each worker on this
-        machine also has ``memory``, in bytes, and ``cpu``, in seconds since the worker
-        started.
+        The keys are:
+
+        * ``host`` and ``pid`` of the process;
+        * ``started``, the time at which the process began to hold the run, and ``at``,
+          the time of the answer, both in wall-clock nanoseconds;
+        * ``running``, a list of the running tasks, which is cut if it is long, and
+          ``count``, the number of all running tasks;
+        * ``waiting``, the number of waiting tasks by name;
+        * ``workers``, each with its ``pid`` and its ``task``. A worker on this machine
+          also has ``memory``, in bytes, and ``cpu``, in seconds since it started.
 
         Args:
             thread_id: The id of the thread.

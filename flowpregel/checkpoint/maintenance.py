@@ -41,7 +41,10 @@ class ThreadInfo:
     step: int
     """The superstep of the newest checkpoint."""
     status: Status
-    """The status of the thread, as `Status` describes it."""
+    """The status of the thread: ``"running"`` if a run holds its lease, ``"waiting"``
+    if a person must answer or continue, ``"failed"``, ``"stopped"`` if tasks are due,
+    or ``"done"``.
+    """
     metadata: Mapping[str, Any]
     """The metadata of the newest checkpoint."""
 

@@ -526,6 +526,9 @@ class TaskFunction(Generic[P, R]):
         after a crash, a kill or a failure, and returns the recorded result once the
         call has ended. Inside a run and without an id, the call is a part of that run.
 
+        If a parameter of the function has the name of an option, the argument is for
+        the parameter. Use `as_flow` in this case.
+
         Args:
             args, kwargs: The arguments of the function.
             id: The name of the call in the store. With None, `run` records nothing,
@@ -534,9 +537,6 @@ class TaskFunction(Generic[P, R]):
                 default is the folder ``.flowpregel`` in the working directory.
             options: The other options are those of `Flow.run`: ``adopt``, ``again``,
                 ``on_code_change``, ``on_conflict``, ``stop_after``, ``progress``, ...
-
-        If a parameter of the function has the name of an option, the argument is for
-        the parameter. Use `as_flow` then.
 
         Raises:
             TypeError: The function does not take these arguments.

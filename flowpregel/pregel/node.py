@@ -519,8 +519,8 @@ class NodeBuilder(PregelNode):
         """Limit the duration of an attempt.
 
         Args:
-            timeout: The limit in seconds, as a `timedelta` or as a policy. None means
-                no limit.
+            timeout: The limit in seconds, as a `datetime.timedelta` or as a policy.
+                None means no limit.
 
         Example:
             >>> node = NodeBuilder().subscribe_only("a").set_timeout(60).build()

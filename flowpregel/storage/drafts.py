@@ -38,12 +38,12 @@ def draft_in(
     prefix: str,
     abandoned: float = ABANDONED,
 ) -> Iterator[str]:
-    """Create a folder, and remove it when the context ends.
+    """Create a folder for a draft, and remove it when the context ends.
 
     This also removes the drafts that killed processes have left.
 
     Args:
-        parent: The folder in which to create it.
+        parent: The folder in which the draft is created.
         prefix: The beginning of the folder's name.
         abandoned: The age in seconds from which a draft whose lock is free counts as
             abandoned.

@@ -42,8 +42,8 @@ class Header:
     key: str
     """The name of the key under which all records are sealed."""
     encryption: str | None
-    """The name of the key under which all records are encrypted, or `NOT_ENCRYPTED` if
-    no record is encrypted. None if some records may be encrypted.
+    """The name of the key under which all records are encrypted, or an empty text if no
+    record is encrypted. None if some records may be encrypted.
     """
     format: int
     """The version of the format of stores."""
@@ -208,7 +208,7 @@ def seal_for(options: StoreOptions, header: Header | None = None) -> Seal:
 
     Args:
         options: The options, which may give the user's key. The environment variables
-            `KEY_VARIABLE` and `KEY_FILE_VARIABLE` may give it too.
+            ``FLOWPREGEL_STORE_KEY`` and ``FLOWPREGEL_STORE_KEY_FILE`` may give it too.
         header: The header of the store, or None if the store does not exist yet.
 
     Raises:

@@ -299,11 +299,8 @@ class FileLock:
                 os.close(file)
 
     def close_after_fork(self) -> None:
-        """Close the file in a forked child.
-
-        `_use` is replaced, since an OS thread of the parent may have held it during the
-        fork.
-        """
+        """Close the file in a forked child. The parent keeps the lock."""
+        # An OS thread of the parent may have held this during the fork.
         self._use = threading.Lock()
         self.close()
 

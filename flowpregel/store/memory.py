@@ -86,7 +86,7 @@ class StoredItem(NamedTuple):
 
 
 class ItemStore(StoreUser, BaseStore):
-    """A store that keeps `StoredItem` records in a table.
+    """A store that keeps its items as records in a table.
 
     Args:
         path: The location of the table's store: a folder, or a URL.

@@ -504,7 +504,7 @@ class ProcessExecutor(PoolExecutor):
             through the links.
         limits: The number of calls of tasks with ``limit="name"`` that may run at once,
             by name. ``"cpus"``, ``"memory"`` and ``"gpus"`` set the amounts for tasks
-            with `Resources`, if these differ from the machine's amounts.
+            with such options, if these differ from the machine's amounts.
         limits_folder: A folder, such as the folder of a store. All programs that name
             the same folder share the named limits.
 
