@@ -39,8 +39,8 @@ that returns a flowpregel saver, or None for an object of another library.
 """
 STREAMS: Final = "flowpregel.streams"
 """The group of stream modes that need an extra. A name is the mode; a value is a
-function that takes a run's metadata and returns an object that produces the items of
-the stream.
+function that takes a run's metadata and the modes that are read, and returns an object
+that produces the items of the stream.
 """
 NOTEBOOKS: Final = "flowpregel.notebooks"
 """The group of views of a run in a notebook. A value is a function that takes a saver

@@ -184,6 +184,22 @@ class Scope:
                 values[name] = channel.get()
         return values
 
+    def read_at_start(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the values of the channels *names* at the start of the superstep, of
+        those that have a value.
+
+        Args:
+            names: Channel names, which the node must have declared in its ``reads``.
+        """
+        values: dict[str, Any] = {}
+        step = self.job.step
+        for name in names:
+            if name in step.managed:
+                values[name] = step.managed[name].get(step.step, step.stop)
+            elif step.channels[name].is_available():
+                values[name] = step.channels[name].get()
+        return values
+
     def _prepared_updates(
         self, name: str, prepare: Callable[[Any, str], Any]
     ) -> list[Any]:

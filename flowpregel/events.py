@@ -14,6 +14,7 @@ StreamMode: TypeAlias = Literal[
     "recorded",
     "custom",
     "messages",
+    "tools",
     "progress",
     "notices",
     "checkpoints",
@@ -157,6 +158,12 @@ class CustomStreamPart(StreamPart):
 
 class MessagesStreamPart(StreamPart):
     """An item of mode ``messages``: a message or a part of a message, with metadata."""
+
+
+class ToolsStreamPart(StreamPart):
+    """An item of mode ``tools``: the start, a part of the output, or the end of a
+    tool's call.
+    """
 
 
 class ProgressStreamPart(StreamPart):

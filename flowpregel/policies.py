@@ -304,6 +304,48 @@ class CachePolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TracePolicy:
+    """The input and the output of a node that callbacks get.
+
+    The policy only changes the values that handlers in ``config["callbacks"]`` get when
+    the node starts and ends, for example to leave out a long history of messages. It
+    hides no secrets: the handlers get the values of the run itself, and of models and
+    tools that the node calls, unchanged.
+
+    Example:
+        >>> from flowpregel.graph import StateGraph
+        >>> from flowpregel.types import TracePolicy, omit_payload
+        >>> policy = TracePolicy(process_inputs=omit_payload)
+        >>> graph = StateGraph(dict).add_node("load", dict, trace_policy=policy)
+        >>> graph.nodes["load"].trace_policy is policy
+        True
+    """
+
+    process_inputs: Callable[[Any], Any] | None = None
+    """A function that returns the value to show for the node's input, or None to show
+    the input.
+    """
+    process_outputs: Callable[[Any], Any] | None = None
+    """A function that returns the value to show for the node's output, or None to show
+    the output.
+    """
+
+
+def omit_payload(value: Any) -> dict[str, Any]:
+    """Return an empty dict: a function for `TracePolicy` that shows no value.
+
+    Args:
+        value: The input or the output of a node.
+
+    Example:
+        >>> from flowpregel.types import omit_payload
+        >>> omit_payload({"messages": ["a long history"]})
+        {}
+    """
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Resources:
     """The resources that a call of a task takes while it runs, and its priority.
 

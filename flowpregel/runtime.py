@@ -31,6 +31,7 @@ __all__ = [
     "has_answers",
     "is_inside_run",
     "number_interrupts_apart",
+    "read_state",
     "report_progress",
 ]
 
@@ -385,6 +386,29 @@ def number_interrupts_apart() -> None:
     scope = current.get()
     if scope is not None:
         current.set(replace(scope))
+
+
+def read_state() -> Any:
+    """Return the state of the graph in the form in which an edge passes it to the
+    running node.
+
+    This is for a node that got another input by `Send`. Such a node must be an object
+    with the attribute ``reads_state = True``, because the state is sent to a worker
+    process only then. In any other node, and outside of a run, the state is empty.
+
+    Example:
+        >>> from flowpregel.runtime import read_state
+        >>> read_state()
+        {}
+    """
+    scope = current.get()
+    if scope is None or not scope.job.task.node.reads_state:
+        return {}
+    node = scope.job.task.node
+    if isinstance(node.channels, str):
+        return scope.read_at_start((node.channels,)).get(node.channels)
+    values = scope.read_at_start(node.channels)
+    return values if node.mapper is None else node.mapper(values)
 
 
 def files_of(asked_by: str) -> AttemptFiles:

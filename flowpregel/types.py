@@ -22,6 +22,7 @@ from flowpregel.events import (
     TaskPayload,
     TaskResultPayload,
     TasksStreamPart,
+    ToolsStreamPart,
     UpdatesStreamPart,
     ValuesStreamPart,
 )
@@ -30,7 +31,9 @@ from flowpregel.policies import (
     CachePolicy,
     RetryPolicy,
     TimeoutPolicy,
+    TracePolicy,
     default_retry_on,
+    omit_payload,
 )
 from flowpregel.pregel.edits import StateUpdate
 from flowpregel.pregel.naming import as_checkpointer as ensure_valid_checkpointer
@@ -67,9 +70,12 @@ __all__ = [
     "TaskResultPayload",
     "TasksStreamPart",
     "TimeoutPolicy",
+    "ToolsStreamPart",
+    "TracePolicy",
     "UpdatesStreamPart",
     "ValuesStreamPart",
     "default_retry_on",
     "ensure_valid_checkpointer",
     "interrupt",
+    "omit_payload",
 ]

@@ -258,6 +258,14 @@ class ModelMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolEvent:
+    """An event of a tool's call, emitted for the stream of mode ``tools``."""
+
+    payload: Mapping[str, Any]
+    """The item of the stream."""
+
+
+@dataclass(frozen=True, slots=True)
 class EndedTask:
     """A node's task that has ended, for the stream of mode ``messages``."""
 
@@ -304,8 +312,8 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The event that a running task has emitted a chunk, a `Report`, a `Notice` or a
-    `ModelMessage`.
+    """The event that a running task has emitted a chunk, a `Report`, a `Notice`, a
+    `ModelMessage` or a `ToolEvent`.
     """
 
     task_id: str

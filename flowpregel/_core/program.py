@@ -169,8 +169,8 @@ class Options:
     modes: frozenset[str] = frozenset()
     """The stream modes that are read."""
     messages: Any = None
-    """A function that makes the items of the mode ``messages``, or None if that mode is
-    not read.
+    """The object that listens to models and tools, and makes the items of the mode
+    ``messages``, or None if neither that mode nor ``tools`` is read.
     """
     step_timeout: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)

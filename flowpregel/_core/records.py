@@ -24,7 +24,13 @@ from flowpregel._core.ids import (
 from flowpregel._text import described
 from flowpregel._tracebacks import linked
 from flowpregel.errors import NodeError
-from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
+from flowpregel.policies import (
+    CachePolicy,
+    Resources,
+    RetryPolicy,
+    TimeoutPolicy,
+    TracePolicy,
+)
 
 Version: TypeAlias = int | str | float
 """The version of a channel, which grows with each change.
@@ -152,6 +158,8 @@ class Node:
     """The channels that the writers may read again, with the task's own writes
     applied.
     """
+    reads_state: bool = False
+    """True if the function may read the values of *channels* while it runs."""
     retry: tuple[RetryPolicy, ...] = ()
     cache: CachePolicy | None = None
     space: tuple[str, ...] = ()
@@ -184,6 +192,8 @@ class Node:
     hidden: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    trace_policy: TracePolicy | None = None
+    """The policy for the values that callbacks get, or None."""
 
     def __str__(self) -> str:
         return f"node {self.name!r}"

@@ -14,6 +14,7 @@ from flowpregel._core.effects import (
     EndedTask,
     ModelMessage,
     Report,
+    ToolEvent,
     ended_task,
 )
 from flowpregel._core.program import Keys, names
@@ -27,8 +28,8 @@ class StreamEvents:
         modes: The stream modes that are read.
         output_channels: The channels in ``values`` and ``updates``.
         stream_channels: The channels in ``tasks`` and ``checkpoints``.
-        messages: A function that makes the items of the mode ``messages``, or None if
-            that mode is not read.
+        messages: The object that makes the items of the mode ``messages``, or None if
+            neither that mode nor ``tools`` is read.
     """
 
     def __init__(
@@ -93,16 +94,17 @@ class StreamEvents:
 
     def emitted(self, task: Task, event: Emitted) -> Iterable[Emit]:
         """Yield the event for an item that *task* emits while it runs."""
-        report = event.payload
-        if not isinstance(report, Report):
-            if isinstance(report, ModelMessage):
-                yield from self._messages_of(report, event.namespace)
-            elif "custom" in self._modes:
-                yield Emit("custom", report, event.namespace)
+        payload = event.payload
+        if isinstance(payload, ModelMessage):
+            yield from self._messages_of(payload, event.namespace)
             return
-        task.attempt.report = report
-        if "progress" in self._modes:
-            yield Emit("progress", {"id": task.id, "name": task.name, **asdict(report)})
+        namespace = event.namespace
+        if isinstance(payload, Report):
+            task.attempt.report = payload
+            namespace = None
+        mode, item = _mode_and_item(task, payload)
+        if mode in self._modes:
+            yield Emit(mode, item, namespace)
 
     def _messages_of(
         self,
@@ -265,6 +267,15 @@ class StreamEvents:
             "interrupts": tuple(asdict(item) for item in interrupts),
             "state": state,
         }
+
+
+def _mode_and_item(task: Task, payload: Any) -> tuple[str, Any]:
+    """Return the mode and the item that show *payload*, which *task* has emitted."""
+    if isinstance(payload, Report):
+        return "progress", {"id": task.id, "name": task.name, **asdict(payload)}
+    if isinstance(payload, ToolEvent):
+        return "tools", payload.payload
+    return "custom", payload
 
 
 def finished_writes(writes: Iterable[Write]) -> list[Write]:

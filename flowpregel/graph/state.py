@@ -19,7 +19,7 @@ from flowpregel.graph.spec import (
     input_schema_of,
     literals_of,
 )
-from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy, TracePolicy
 from flowpregel.pregel.definition import END, START, Where
 from flowpregel.pregel.node import is_graph
 
@@ -76,6 +76,7 @@ class StateGraph(GraphSpec):
         error_handler: Callable[..., Any] | None = None,
         destinations: Destinations | None = None,
         timeout: Timeout | None = None,
+        trace_policy: TracePolicy | None = None,
         executor: Any = None,
         isolation: Literal["fresh"] | None = None,
     ) -> Self:
@@ -101,6 +102,8 @@ class StateGraph(GraphSpec):
                 drawings; a dict adds labels. By default the nodes in the annotation
                 ``-> Command[Literal[...]]``.
             timeout: The maximum number of seconds for an attempt, or a policy.
+            trace_policy: The values that callbacks get for the input and the output of
+                the node; by default the input and the output.
             executor: ``"processes"``, ``"threads"``, ``"inline"``, or an executor. None
                 means the executor of the graph.
             isolation: ``"fresh"`` runs each attempt in a new worker process.
@@ -111,10 +114,6 @@ class StateGraph(GraphSpec):
         """
         if not isinstance(node, str):
             node, action = name_of(node), node
-        if action is None:
-            raise ConfigurationError(
-                f"node {node!r} has no action: add_node({node!r}, function)"
-            )
         self._check_name(node)
         spec = NodeSpec(
             bound=_callable(node, action),
@@ -124,6 +123,7 @@ class StateGraph(GraphSpec):
             retry_policy=retry_policy,
             cache_policy=cache_policy,
             timeout=timeout,
+            trace_policy=trace_policy,
             ends=_ends_of(action, destinations),
             executor=executor,
             isolation=isolation,
@@ -393,6 +393,7 @@ class StateGraph(GraphSpec):
         interrupt_after: Where | None = None,
         debug: bool = False,
         name: str | None = None,
+        transformers: Sequence[Callable[..., Any]] | None = None,
         executor: Any = None,
         migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
         **misspelled: Never,
@@ -412,6 +413,8 @@ class StateGraph(GraphSpec):
                 stops until it is resumed, or ``"*"``.
             debug: Whether to print updates and values.
             name: The name of the graph in drawings and messages.
+            transformers: The transformers of `Pregel.stream_events`: classes, or
+                functions of a namespace.
             executor: The executor of nodes that do not set one: ``"processes"``,
                 ``"threads"``, ``"inline"``, or an executor.
             migrate: Converts the state of an old thread to the channels of this graph;
@@ -435,6 +438,7 @@ class StateGraph(GraphSpec):
             interrupt_after_nodes=interrupt_after or (),
             debug=debug,
             name=name or "LangGraph",
+            stream_transformers=transformers or (),
             executor=executor,
             migrate=migrate,
         )
@@ -444,8 +448,12 @@ def _callable(name: str, action: Any) -> Any:
     """Return *action* after a check that it can be called.
 
     Raises:
-        ConfigurationError: *action* cannot be called.
+        ConfigurationError: *action* is None or cannot be called.
     """
+    if action is None:
+        raise ConfigurationError(
+            f"node {name!r} has no action: add_node({name!r}, function)"
+        )
     if not is_graph(action):
         try:
             call_target_of(action)

@@ -16,7 +16,7 @@ group                    name                            value
 =======================  ==============================  =============================
 """
 
-from flowpregel._core.effects import EndedTask, ModelMessage
+from flowpregel._core.effects import EndedTask, ModelMessage, ToolEvent
 from flowpregel._stores import StoreCheck, StorePlugin, store_plugin_at
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "ModelMessage",
     "StoreCheck",
     "StorePlugin",
+    "ToolEvent",
     "store_plugin_at",
 ]

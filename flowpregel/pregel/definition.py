@@ -88,6 +88,8 @@ class GraphDefinition:
     name: str = "LangGraph"
     executor: Any = None
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
+    stream_transformers: Sequence[Callable[..., Any]] = ()
+    """The functions that make the transformers of `Pregel.stream_events`."""
     run_options: Mapping[str, Any] = field(default_factory=dict)
     """The default options of runs, such as ``durability``."""
     once: RunIdentity | None = None
@@ -376,6 +378,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "retry_policy": policies_of,
     "cache_policy": checked_cache_policy,
     "executor": check_executor,
+    "stream_transformers": tuple,
 }
 """The functions that check and normalize attributes, by their names."""
 

@@ -49,7 +49,7 @@ class RunKeywords(ConfigKeywords, total=False):
     progress: bool | None
     stop_after: float | timedelta | None
     stop_grace: float
-    version: Literal["v1", "v2"]
+    version: Literal["v1", "v2", "v3"]
     subgraphs: bool
 
 
@@ -79,7 +79,7 @@ class InvocationOptions:
     on_unmatched: Literal["run", "error"] = "run"
     on_conflict: OnConflict = "raise"
     resume: Literal["auto"] | RunIdentity | None = None
-    version: Literal["v1", "v2"] = "v1"
+    version: Literal["v1", "v2", "v3"] = "v1"
 
 
 OPTION_NAMES: Final = frozenset(field.name for field in fields(InvocationOptions))
@@ -94,7 +94,7 @@ _CHOICES: Final[Mapping[str, tuple[tuple[object, ...], str]]] = {
     "on_conflict": (("raise", "wait", "takeover"), "'raise', 'wait' or 'takeover'"),
     "check_mutations": ((None, True, False), "True or False"),
     "resume": ((None, "auto"), "'auto', or leave it out"),
-    "version": (("v1", "v2"), "'v1' or 'v2'"),
+    "version": (("v1", "v2", "v3"), "'v1', 'v2' or 'v3'"),
 }
 """The allowed values of each option, and the text that lists them in messages."""
 

@@ -29,7 +29,13 @@ from flowpregel._pickling.digest import SharedSpace
 from flowpregel.context import Job, RunClient, RunInfo
 from flowpregel.errors import ConfigurationError, GraphInterrupt
 from flowpregel.executors.attempt import aperform, perform
-from flowpregel.policies import CachePolicy, Resources, RetryPolicy, TimeoutPolicy
+from flowpregel.policies import (
+    CachePolicy,
+    Resources,
+    RetryPolicy,
+    TimeoutPolicy,
+    TracePolicy,
+)
 from flowpregel.pregel._write import ChannelWrite, ChannelWriteEntry
 from flowpregel.pregel.runnables import RunnableMethods, runnable_class
 
@@ -58,6 +64,7 @@ class PregelNode(RunnableMethods):
             and time limits.
         executor: The executor that runs the node; None means the graph's default.
         isolation: ``"fresh"`` gives each attempt a worker process of its own.
+        trace_policy: The values that callbacks get for the input and the output.
     """
 
     channels: str | Sequence[str]
@@ -72,6 +79,7 @@ class PregelNode(RunnableMethods):
     timeout: float | timedelta | TimeoutPolicy | None = None
     executor: Any = None
     isolation: Literal["fresh"] | None = None
+    trace_policy: TracePolicy | None = None
     reads: Sequence[str] = ()
     """The channels that the node's writers may read again."""
     then: Sequence[Any] = ()
@@ -91,6 +99,7 @@ class PregelNode(RunnableMethods):
         self.metadata = {**(self.metadata or {})}
         self.retry_policy = policies_of(self.retry_policy)
         self.cache_policy = checked_cache_policy(self.cache_policy)
+        check_trace_policy(self.trace_policy)
         self.timeout = TimeoutPolicy.coerce(self.timeout)
         # The constructor raises an error if the value is not allowed.
         Resources(isolation=self.isolation)
@@ -123,6 +132,17 @@ class PregelNode(RunnableMethods):
         return [
             key for writer in self.writers for key in getattr(writer, "channels", ())
         ]
+
+    @property
+    def reads_state(self) -> bool:
+        """True if a callable of the node may read the values of *channels* while it
+        runs, because it has an attribute of this name that is True.
+        """
+        return any(getattr(step, "reads_state", None) is True for step in self.steps)
+
+    def _channels_read_again(self) -> tuple[str, ...]:
+        channels = names(self.channels) if self.reads_state else ()
+        return tuple(dict.fromkeys((*self.reads, *channels)))
 
     def __or__(self, other: Any) -> PregelNode:
         """Return the node with one more part: a writer, a dict of writers, or a
@@ -310,9 +330,6 @@ class PregelNode(RunnableMethods):
         if not isinstance(channels, str):
             channels = tuple(channels)
         read_contexts = [key for key in contexts if key in channels]
-        resources = None
-        if self.isolation is not None:
-            resources = Resources(isolation=self.isolation)
         return Node(
             name=name,
             steps=steps,
@@ -324,17 +341,22 @@ class PregelNode(RunnableMethods):
             contexts=() if self.mapper else tuple(read_contexts),
             mapper=self.mapper,
             writers=tuple(self.writers),
-            reads=tuple(self.reads),
+            reads=self._channels_read_again(),
+            reads_state=self.reads_state,
             retry=policies_of(self.retry_policy) or retry,
             cache=self.cache_policy or cache,
             timeout=TimeoutPolicy.coerce(self.timeout),
             handler=self.error_handler,
             executor=self.executor,
-            resources=resources,
+            resources=self._resources(),
             hidden=TAG_HIDDEN in self.tags,
             metadata=self.metadata,
+            trace_policy=self.trace_policy,
             tags=tuple(self.tags),
         )
+
+    def _resources(self) -> Resources | None:
+        return None if self.isolation is None else Resources(isolation=self.isolation)
 
     def shared_space(self, name: str) -> SharedSpace:
         """Return the namespace of the node's shared results under *name*.
@@ -385,6 +407,18 @@ def checked_cache_policy(policy: CachePolicy | None) -> CachePolicy | None:
     if policy is not None and not isinstance(policy, CachePolicy):
         raise ConfigurationError(f"cache_policy={policy!r}; use CachePolicy(ttl=60)")
     return policy
+
+
+def check_trace_policy(policy: TracePolicy | None) -> None:
+    """Refuse a *policy* that is neither a `TracePolicy` nor None.
+
+    Raises:
+        ConfigurationError: It is anything else.
+    """
+    if policy is not None and not isinstance(policy, TracePolicy):
+        raise ConfigurationError(
+            f"trace_policy={policy!r}; use TracePolicy(process_inputs=...)"
+        )
 
 
 class NodeBuilder(PregelNode):

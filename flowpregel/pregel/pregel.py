@@ -14,13 +14,7 @@ passes its arguments to one of the parts.
 from __future__ import annotations
 
 import os
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from copy import copy as shallow_copy
 from dataclasses import fields
 from types import GenericAlias
@@ -53,12 +47,12 @@ from flowpregel.policies import CachePolicy, RetryPolicy
 from flowpregel.pregel.config import Config, configs_of, merged
 from flowpregel.pregel.definition import GraphDefinition, Where
 from flowpregel.pregel.edits import StateUpdate
+from flowpregel.pregel.event_streams import EventMethods
 from flowpregel.pregel.graph_drawing import GraphDrawing
 from flowpregel.pregel.invocation import WHOLE_OUTPUT, RunKeywords
 from flowpregel.pregel.naming import RunIdentity
 from flowpregel.pregel.nested_runs import call_nested, nested_run
 from flowpregel.pregel.node import PregelNode
-from flowpregel.pregel.runnables import RunnableMethods
 from flowpregel.pregel.runner import GraphRun
 from flowpregel.pregel.schemas import GraphSchemas
 from flowpregel.pregel.snapshot import StateSnapshot
@@ -122,12 +116,13 @@ class GraphParts(TypedDict, total=False):
     name: str
     executor: Any
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None
+    stream_transformers: Sequence[Callable[..., Any]]
 
 
 _ATTRIBUTES: Final = frozenset(field.name for field in fields(GraphDefinition))
 
 
-class Pregel(RunnableMethods):
+class Pregel(EventMethods):
     """Nodes and channels, run in supersteps.
 
     In each superstep, all nodes that are due run in parallel. Their writes become
@@ -162,6 +157,8 @@ class Pregel(RunnableMethods):
         migrate: A function that takes the channel values of a checkpoint, which an
             older program may have stored, and returns the values for this program. It
             is called at every read, even for values that were migrated before.
+        stream_transformers: The transformers of `stream_events`, as LangGraph has them:
+            classes, or functions of a namespace.
 
     Raises:
         ConfigurationError: Nodes and channels do not fit together.
@@ -223,6 +220,7 @@ class Pregel(RunnableMethods):
     migrate: DefinitionAttribute[
         Callable[[dict[str, Any]], Mapping[str, Any]] | None
     ] = DefinitionAttribute()
+    stream_transformers: DefinitionAttribute[Sequence[Any]] = DefinitionAttribute()
     run_options: DefinitionAttribute[Mapping[str, Any]] = DefinitionAttribute()
     once: DefinitionAttribute[RunIdentity | None] = DefinitionAttribute()
 
@@ -448,12 +446,12 @@ class Pregel(RunnableMethods):
         Args:
             input, config: As `invoke` takes them.
             keywords: ``stream_mode`` (``values``, ``updates``, ``custom``,
-                ``messages``, ``progress``, ``checkpoints``, ``tasks``, ``debug``, or a
-                list of them), ``subgraphs=True`` to include the events of nested
-                graphs, ``output_keys``, ``interrupt_before``, ``interrupt_after``,
-                ``durability``, ``context``, ``control``, ``print_mode``, and the config
-                keywords. ``version="v2"`` yields dicts with ``type``, ``ns`` and
-                ``data``.
+                ``messages``, ``tools``, ``progress``, ``checkpoints``, ``tasks``,
+                ``debug``, or a list of them), ``subgraphs=True`` to include the events
+                of nested graphs, ``output_keys``, ``interrupt_before``,
+                ``interrupt_after``, ``durability``, ``context``, ``control``,
+                ``print_mode``, and the config keywords. ``version="v2"`` yields dicts
+                with ``type``, ``ns`` and ``data``.
 
         Yields:
             The payload of each event, or ``(mode, payload)`` if *stream_mode* is a

@@ -53,7 +53,7 @@ from flowpregel.pregel.invocation import (
 from flowpregel.pregel.naming import RunIdentity, labels_of_graph
 from flowpregel.pregel.outer_runs import is_dry
 from flowpregel.pregel.run_plan import plan_of
-from flowpregel.pregel.stream_items import StreamItems, message_stream
+from flowpregel.pregel.stream_items import MODEL_MODES, StreamItems, message_stream
 from flowpregel.runtime import RunControl
 
 _PAUSE = 0.05
@@ -127,8 +127,12 @@ class GraphRun:
     def _core_options(self, invocation: InvocationOptions) -> Options:
         modes = self.form.read_modes()
         messages = None
-        if "messages" in modes:
-            messages = message_stream(self.config.metadata)
+        if not modes.isdisjoint(MODEL_MODES):
+            messages = message_stream(
+                modes & MODEL_MODES,
+                self.config.metadata,
+                as_events=invocation.version == "v3",
+            )
         return Options(
             durability=Durability(invocation.durability),
             recursion_limit=self.config.recursion_limit,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from flowpregel._core.program import names
 from flowpregel._core.provenance import OtherCodeNotice
@@ -21,17 +21,29 @@ from flowpregel.pregel.snapshot import GraphOutput
 from flowpregel.pregel.stored_results import difference_in
 from flowpregel.pregel.views import view_of
 
+MODEL_MODES: Final = frozenset({"messages", "tools"})
+"""The stream modes that show the calls of models and tools."""
 
-def message_stream(metadata: Mapping[str, Any]) -> Any:
-    """Return the object that creates the items of stream mode ``messages``.
+
+def message_stream(
+    modes: frozenset[str],
+    metadata: Mapping[str, Any],
+    *,
+    as_events: bool,
+) -> Any:
+    """Return the object that listens to models and tools, and creates the items of
+    stream mode ``messages``.
 
     Args:
+        modes: The modes that are read: ``messages``, ``tools`` or both.
         metadata: The metadata of the run.
+        as_events: Whether the output of models is shown as events of content blocks.
 
     Raises:
         ConfigurationError: LangChain is not installed.
     """
-    return load_plugin(STREAMS, "messages")(metadata)
+    make_stream = load_plugin(STREAMS, "messages")
+    return make_stream(metadata, modes, as_events=as_events)
 
 
 class StreamItems:
@@ -98,7 +110,7 @@ class StreamItems:
             sys.stdout.write(f"[{mode}]{path} {payload!r}\n")
         if mode not in self.modes:
             return
-        if self._version == "v2":
+        if self._version != "v1":
             yield self._record(namespace, mode, payload)
             return
         parts: list[Any] = []
@@ -123,7 +135,7 @@ class StreamItems:
         mode: str,
         payload: Any,
     ) -> dict[str, Any]:
-        """Return an event in the form of ``version="v2"``."""
+        """Return an event in the form of ``version="v2"`` and ``"v3"``."""
         record = {"type": mode, "ns": namespace, "data": payload}
         if mode != "values":
             return record
@@ -138,7 +150,7 @@ class StreamItems:
 
     def output(self, result: Result) -> Any:
         """Return the output of a run that has ended."""
-        if self._version == "v2":
+        if self._version != "v1":
             values = self._definition.shaped(result.values)
             return GraphOutput(values, result.interrupts)
         if not result.interrupts:

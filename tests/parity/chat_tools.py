@@ -38,6 +38,24 @@ async def later(text: str) -> str:
     return f"later {text}"
 
 
+def counting_tools(runtime_class: Any) -> list[Any]:
+    """Return a tool that shows each number while it counts, and its async form."""
+
+    def count(to: int, runtime: Any) -> str:
+        """Count, and show each number."""
+        for number in range(to):
+            runtime.emit_output_delta({"number": number})
+        return "done"
+
+    async def count_later(to: int, runtime: Any) -> str:
+        """Count on the event loop."""
+        return count(to, runtime)
+
+    for function in (count, count_later):
+        function.__annotations__["runtime"] = runtime_class
+    return [tool(count), tool(count_later)]
+
+
 def tools_of(side: ChatSide) -> dict[str, Any]:
     """Return the tools that import something of the engine, by name."""
     state, store, runtime = (
@@ -91,5 +109,6 @@ def tools_of(side: ChatSide) -> dict[str, Any]:
         )
 
     describe.__annotations__["runtime"] = runtime
-    found = [look, remember, ask, update, hand_over, tool(describe)]
+    counters = counting_tools(runtime)
+    found = [look, remember, ask, update, hand_over, tool(describe), *counters]
     return {made.name: made for made in [*found, add, final, fail, later]}

@@ -11,7 +11,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 from flowpregel.plugins import langchain
-from tests.parity.chat_tools import OddError, fail, tools_of
+from tests.parity.chat_tools import OddError, add, fail, tools_of
 from tests.parity.langchain import (
     ChatSide,
     asks,
@@ -20,6 +20,14 @@ from tests.parity.langchain import (
     flowpregel,
     langgraph,
     outcome,
+)
+from tests.parity.tool_wrappers import (
+    WRAPPERS,
+    Talk,
+    answer_itself,
+    await_twice,
+    fail_itself,
+    name_state,
 )
 
 SIDES = (langgraph, flowpregel)
@@ -188,3 +196,119 @@ def test_the_condition_leads_where_langgraphs_does(state: Any) -> None:
     )
 
     assert theirs == ours
+
+
+# ---------------------------------------------------------------- wrapped calls
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("wrap", WRAPPERS, ids=lambda wrap: wrap.__name__)
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [call("add", "1", a=1, b=2)],
+        [call("look", "1", word="w"), call("describe", "2", word="v")],
+        [call("nothing", "1", a=5)],
+        [call("fail", "1", kind="value")],
+        [call("add", "1", a="x", b=2)],
+        [call("update", "1", topic="milk")],
+    ],
+)
+def test_wrapped_calls_are_answered_as_langgraphs(
+    calls: list[Any], wrap: Any, is_async: bool
+) -> None:
+    """Called, called twice, answered, changed, replaced, failed and caught."""
+    given = {"messages": [asks(*calls)], "topic": "tea"}
+
+    both(given, wrap_tool_call=wrap, is_async=is_async)
+
+
+@pytest.mark.parametrize("handling", [True, False, "in one's own words", tell])
+def test_an_error_of_a_wrapper_is_handled_as_one_of_a_tool(handling: Any) -> None:
+    """It is told to the model, or fails the node."""
+    given = {"messages": [asks(call("add", "1", a=1, b=2))], "topic": "tea"}
+
+    both(given, wrap_tool_call=fail_itself, handle_tool_errors=handling)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_async_wrapper_is_for_async_runs(is_async: bool) -> None:
+    """A sync run calls the tool without it."""
+    given = {"messages": [asks(call("add", "1", a=1, b=2))]}
+
+    _, answer = both(given, awrap_tool_call=await_twice, is_async=is_async)["messages"]
+
+    assert ("4" if is_async else "3") == answer[2]
+
+
+def sent(side: ChatSide, packet: Any, calls: list[Any], **options: Any) -> Any:
+    """Return what a `ToolNode` makes of *calls* that are sent to it one by one."""
+    tools = [*tools_of(side).values()]
+    builder = side.graph.StateGraph(State)
+    builder.add_node("tools", side.prebuilt.ToolNode(tools, **options))
+
+    def send(state: Any) -> Any:
+        return [side.types.Send("tools", packet(call, state)) for call in calls]
+
+    builder.add_conditional_edges("__start__", send, ["tools"])
+    app = builder.compile(store=side.store(), **side.options)
+    given = {"messages": [HumanMessage("hi"), asks(*calls)], "topic": "tea"}
+    return outcome(lambda: drive(app, given, False))
+
+
+def as_list(call: Any, state: Any) -> Any:
+    """Return a packet without the state."""
+    return [call]
+
+
+def with_context(call: Any, state: Any) -> Any:
+    """Return a packet with a state of its own."""
+    return langchain.ToolCallWithContext(
+        __type="tool_call_with_context",
+        tool_call=call,
+        state={**state, "topic": "its own"},
+    )
+
+
+@pytest.mark.parametrize("packet", [as_list, with_context])
+@pytest.mark.parametrize("executor", ["inline", "processes"])
+def test_a_call_that_is_sent_alone_gets_the_state(packet: Any, executor: str) -> None:
+    """That of the graph, or that of its packet; in a worker process, too."""
+    calls = [call("look", "1", word="w"), call("describe", "2", word="v")]
+    sides = (langgraph(), flowpregel(executor))
+
+    theirs, ours = (sent(side, packet, calls) for side in sides)
+
+    assert theirs == ours
+    topic = "tea" if packet is as_list else "its own"
+    assert [f"w 2 {topic} 1"] == [
+        content for _, name, content, *_ in ours["messages"] if name == "look"
+    ]
+
+
+def test_a_wrapper_gets_the_state_of_a_call_that_is_sent_alone() -> None:
+    """As the request's, and as that of its runtime."""
+    calls = [call("nothing", "1")]
+    theirs, ours = (
+        sent(make(), as_list, calls, wrap_tool_call=answer_itself) for make in SIDES
+    )
+
+    assert theirs == ours
+
+
+@pytest.mark.parametrize("executor", ["inline", "processes"])
+def test_the_state_of_a_call_that_is_sent_alone_is_an_object(executor: str) -> None:
+    """If the graph's state is one."""
+
+    side = flowpregel(executor)
+    builder = side.graph.StateGraph(Talk)
+    node = side.prebuilt.ToolNode([add], wrap_tool_call=name_state)
+    packet = [call("add", "1", a=1, b=2)]
+    builder.add_node("tools", node).add_conditional_edges(
+        "__start__", lambda _: side.types.Send("tools", packet), ["tools"]
+    )
+    app = builder.compile(**side.options)
+
+    *_, said = app.invoke({"messages": [], "topic": "tea"})["messages"]
+
+    assert "Talk tea" == said.content

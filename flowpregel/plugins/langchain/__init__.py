@@ -15,25 +15,34 @@ except ImportError as _error:
     ) from _error
 
 from flowpregel.plugins.langchain.agent import AgentState, create_react_agent
+from flowpregel.plugins.langchain.injected import (
+    InjectedState,
+    InjectedStore,
+    ToolRuntime,
+)
 from flowpregel.plugins.langchain.messages import MessagesState
 from flowpregel.plugins.langchain.messages import add_langchain_messages as add_messages
 from flowpregel.plugins.langchain.messages import (
     reduce_langchain_messages as reduce_messages,
 )
-from flowpregel.plugins.langchain.tools import (
-    InjectedState,
-    InjectedStore,
-    ToolNode,
-    ToolRuntime,
-    tools_condition,
+from flowpregel.plugins.langchain.requests import (
+    AsyncToolCallWrapper,
+    ToolCallRequest,
+    ToolCallWithContext,
+    ToolCallWrapper,
 )
+from flowpregel.plugins.langchain.tools import ToolNode, tools_condition
 from flowpregel.types import Command
 
 __all__ = [
     "AgentState",
+    "AsyncToolCallWrapper",
     "InjectedState",
     "InjectedStore",
     "MessagesState",
+    "ToolCallRequest",
+    "ToolCallWithContext",
+    "ToolCallWrapper",
     "ToolNode",
     "ToolRuntime",
     "add_messages",

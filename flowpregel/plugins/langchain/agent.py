@@ -23,13 +23,10 @@ from typing_extensions import TypedDict
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph import END, CompiledStateGraph, StateGraph
 from flowpregel.managed import RemainingSteps
+from flowpregel.plugins.langchain.injected import part_of
 from flowpregel.plugins.langchain.messages import add_langchain_messages
-from flowpregel.plugins.langchain.tools import (
-    ONE_CALL,
-    ToolNode,
-    part_of,
-    without_run_id,
-)
+from flowpregel.plugins.langchain.requests import ONE_CALL
+from flowpregel.plugins.langchain.tools import ToolNode, without_run_id
 from flowpregel.runtime import get_runtime
 from flowpregel.types import Send
 

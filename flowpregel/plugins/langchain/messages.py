@@ -11,29 +11,27 @@ write::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextvars import Context, ContextVar, copy_context
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextvars import Context, copy_context
 from functools import partial
-from itertools import chain
 from typing import Annotated, Any, Final, Literal
-from uuid import UUID, uuid4
 
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AnyMessage, BaseMessage
+from langchain_core.messages import AnyMessage, BaseMessage, ToolMessage
 from langchain_core.messages import utils as langchain
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
-from langchain_core.tracers.context import register_configure_hook
 
 # Python's own TypedDict is not used, because before Python 3.12 pydantic does not
 # accept it in a tool.
 from typing_extensions import TypedDict
 
-from flowpregel import carry
-from flowpregel.config import get_config
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph import add_messages, message_reducer, reduce_messages
 from flowpregel.plugins import EndedTask, ModelMessage
-from flowpregel.runtime import get_runtime, is_inside_run
+from flowpregel.plugins.langchain.model_listener import (
+    ModelListener,
+    listener,
+    with_id,
+)
+from flowpregel.plugins.langchain.tool_stream import ToolListener, tool_listener
 
 
 @message_reducer
@@ -127,124 +125,47 @@ MessagesState = ChatState
 """The name that programs written for LangGraph use for `ChatState`."""
 
 
-class ModelListener(BaseCallbackHandler):
-    """A callback that passes the output of chat models to the running task's stream."""
-
-    run_inline = True
-
-    def __init__(self) -> None:
-        self._open: dict[UUID, Any] = {}
-        """The stream's writer and the metadata of each call of a model, by the run id
-        that LangChain gives the call.
-        """
-
-    def __reduce__(self) -> Any:
-        return ModelListener, ()
-
-    def tap_output_iter(
-        self,
-        run_id: UUID,
-        output: Any,
-    ) -> Any:
-        """Return *output* unchanged. LangChain streams a model's output only to
-        callbacks that have this method.
-        """
-        return output
-
-    tap_output_aiter = tap_output_iter
-
-    def on_chat_model_start(
-        self,
-        *_: Any,
-        run_id: UUID,
-        **details: Any,
-    ) -> None:
-        """Listen to a model, unless it is tagged ``nostream``."""
-        model_tags = details.get("tags") or []
-        if "nostream" in model_tags or not is_inside_run():
-            return
-        config = get_config()
-        metadata = dict(details.get("metadata") or {})
-        metadata.update(config["metadata"])
-        tags = []
-        for tag in dict.fromkeys((*config.get("tags", ()), *model_tags)):
-            if not tag.startswith("seq:step"):
-                tags.append(tag)  # noqa: PERF401 - plainer than the comprehension
-        if tags:
-            metadata["tags"] = tags
-        self._open[run_id] = (get_runtime().stream_writer, metadata)
-
-    def on_llm_new_token(
-        self,
-        *_: Any,
-        run_id: UUID,
-        chunk: Any = None,
-        **__: Any,
-    ) -> None:
-        """Emit a part of the model's output."""
-        if isinstance(chunk, ChatGenerationChunk) and run_id in self._open:
-            emit, metadata = self._open[run_id]
-            emit(
-                ModelMessage(
-                    chunk.message,
-                    metadata,
-                    is_part=True,
-                )
-            )
-
-    def on_llm_end(
-        self,
-        response: LLMResult,
-        *,
-        run_id: UUID,
-        **_: Any,
-    ) -> None:
-        """Emit the model's whole output. The stream yields it only if its parts were
-        not streamed.
-        """
-        emit, metadata = self._open.pop(run_id, (None, {}))
-        if emit is None:
-            return
-        generations = chain.from_iterable(response.generations)
-        generation = next(generations, None)
-        if isinstance(generation, ChatGeneration):
-            emit(ModelMessage(_with_id(generation.message), metadata))
-
-    def on_llm_error(
-        self,
-        error: BaseException,
-        *,
-        run_id: UUID,
-        **_: Any,
-    ) -> None:
-        """Stop listening to a model whose call has failed."""
-        self._open.pop(run_id, None)
-
-
-listener: ContextVar[Any] = carry(ContextVar("listener", default=None))
-"""A context variable with the callback that LangChain adds to each call of a model in
-this context.
-"""
-register_configure_hook(listener, inheritable=True)
-
-
 class MessageStream:
     """The items of the stream mode ``messages``, from the messages that the tasks of
     one run emit and write.
 
     Args:
         metadata: The run's metadata.
+        modes: The modes that are read: ``messages``, ``tools`` or both.
+        as_events: Whether the output of models is shown as events of content blocks.
+            Then the answers of tools are left out.
     """
 
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        modes: Collection[str] = ("messages",),
+        *,
+        as_events: bool = False,
+    ) -> None:
         self._metadata = metadata
+        self._modes = modes
+        self._as_events = as_events
         self._seen: set[str | None] = set()
 
     def variables(self) -> Context:
-        """Return the current context variables, with a listener to models."""
+        """Return the current context variables, with listeners to models and tools."""
         context = copy_context()
-        context.run(listener.set, ModelListener())
+        if "messages" in self._modes:
+            context.run(listener.set, self._model_listener())
+        if "tools" in self._modes:
+            context.run(tool_listener.set, ToolListener())
         return context
+
+    def _model_listener(self) -> ModelListener:
+        if not self._as_events:
+            return ModelListener()
+        # Imported here because the first versions of langchain-core lack the events.
+        from flowpregel.plugins.langchain.model_events import (  # noqa: PLC0415
+            ModelEventListener,
+        )
+
+        return ModelEventListener()
 
     def items(
         self, event: ModelMessage | EndedTask
@@ -256,7 +177,7 @@ class MessageStream:
         """
         if isinstance(event, ModelMessage):
             if event.is_part:
-                self._seen.add(event.message.id)
+                self._seen.add(_id_of_part(event.message))
                 yield event.message, event.metadata
             elif self._add(event.message):
                 yield event.message, event.metadata
@@ -271,24 +192,28 @@ class MessageStream:
         for channel, value in task.writes:
             fields = _fields(value) if channel is None else [value]
             for message in _messages_in(fields):
-                if self._add(message):
+                if self._shows(message) and self._add(message):
                     yield message, metadata
+
+    def _shows(self, message: BaseMessage) -> bool:
+        """Return whether the stream shows messages of the kind of *message*."""
+        return not (self._as_events and isinstance(message, ToolMessage))
 
     def _add(self, message: BaseMessage) -> bool:
         """Record the id of *message*, and return whether the message is new."""
-        _with_id(message)
+        with_id(message)
         if message.id in self._seen:
             return False
         self._seen.add(message.id)
         return True
 
 
-def _with_id(message: BaseMessage) -> BaseMessage:
-    """Return *message*. If it has no id, give it a new one, so that the message in the
-    state has the same id.
-    """
-    message.id = message.id or str(uuid4())
-    return message
+def _id_of_part(part: Any) -> str | None:
+    """Return the id of the message that *part*, a chunk or an event, belongs to."""
+    message_id = getattr(part, "id", None)
+    if isinstance(part, Mapping):
+        message_id = part.get("message_id")
+    return message_id
 
 
 def _messages_in(fields: Iterable[Any]) -> Iterator[BaseMessage]:

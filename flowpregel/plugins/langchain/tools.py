@@ -1,115 +1,60 @@
-"""`ToolNode`, which calls the tools that a model requests, and passes parameters from
-the run to them.
-"""
+"""`ToolNode`, which calls the tools that a model requests."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import chain
-from typing import Any, Final, Generic, cast, get_args, get_origin, get_type_hints
+from dataclasses import fields, replace
+from typing import Any, ClassVar, cast, get_args, get_type_hints
 
 from langchain_core.messages import AIMessage, ToolCall, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import get_executor_for_config
-from langchain_core.tools import BaseTool, InjectedToolArg
+from langchain_core.tools import BaseTool
 from langchain_core.tools import tool as make_tool
-from langchain_core.tools.base import (
-    _DirectlyInjectedToolArg,
-    get_all_basemodel_annotations,
-)
 from pydantic import ValidationError
-from typing_extensions import TypeVar
 
 from flowpregel.config import get_config
 from flowpregel.errors import ConfigurationError, is_invalid_resume
 from flowpregel.graph import END
+from flowpregel.plugins.langchain.injected import (
+    MISSING,
+    ToolRuntime,
+    injected_value,
+    markers_of,
+    part_of,
+)
+from flowpregel.plugins.langchain.requests import (
+    ONE_CALL,
+    AsyncToolCallWrapper,
+    ToolCallRequest,
+    ToolCallWrapper,
+)
 from flowpregel.runtime import (
     Runtime,
     get_runtime,
     has_answers,
     is_inside_run,
     number_interrupts_apart,
+    read_state,
 )
 from flowpregel.types import Command, Send
 
-ContextT = TypeVar("ContextT", default=Any)
-StateT = TypeVar("StateT", default=Any)
 Handling = (
     bool | str | type[Exception] | tuple[type[Exception], ...] | Callable[[Any], str]
 )
-
-MISSING: Final = object()
-"""The marker for a value that the run does not have."""
-ONE_CALL: Final = "tool_call_with_context"
-"""The ``__type`` of a tool node's input that consists of one tool call and the state.
-"""
-
-
-class InjectedState(InjectedToolArg):
-    """A marker for a tool's parameter that gets the state.
-
-    Annotate the parameter with ``Annotated[dict, InjectedState]``.
-
-    Args:
-        field: The key of the state to pass; None: the whole state.
-
-    Example:
-        >>> from typing import Annotated
-        >>> from langchain_core.messages import AIMessage
-        >>> from flowpregel.plugins.langchain import ToolNode
-        >>> def count(messages: Annotated[list, InjectedState("messages")]) -> int:
-        ...     "Count the messages."
-        ...     return len(messages)
-        >>> call = {"name": "count", "args": {}, "id": "1"}
-        >>> state = {"messages": [AIMessage("", tool_calls=[call])]}
-        >>> ToolNode([count]).invoke(state)["messages"][0].content
-        '1'
-    """
-
-    def __init__(self, field: str | None = None) -> None:
-        self.field = field
-
-
-class InjectedStore(InjectedToolArg):
-    """A marker for a tool's parameter that gets the graph's long-term store.
-
-    Example:
-        >>> from typing import Annotated, Any
-        >>> from flowpregel.plugins.langchain import ToolNode
-        >>> def recall(key: str, store: Annotated[Any, InjectedStore()]) -> str:
-        ...     "Recall a note."
-        ...     return store.get(("notes",), key).value["text"]
-        >>> recall_tool = ToolNode([recall]).tools_by_name["recall"]
-        >>> list(recall_tool.tool_call_schema.model_fields)  # the model fills these
-        ['key']
-    """
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolRuntime(
-    Runtime[ContextT], _DirectlyInjectedToolArg, Generic[ContextT, StateT]
-):
-    """The runtime of a run for tools; parameters with this annotation get it."""
-
-    state: StateT
-    """The state of the graph, or the messages."""
-    config: RunnableConfig
-    """The config of the run."""
-    tool_call_id: str | None
-    """The id of the requested call."""
-    tools: list[BaseTool] = field(default_factory=list)
-    """The tools of the node."""
 
 
 class ToolNode(Runnable[Any, Any]):
     """A node that calls the tools that the last `AIMessage` requests, in parallel.
 
-    Its input is a state with messages, a list of messages, or a list of tool calls. It
-    returns the answers in the same form: a dict, or a list of `ToolMessage`. Tools may
-    return a `Command`, or a list of commands and messages; then the node returns those.
+    Its input is a state with messages, a list of messages, a list of tool calls, or a
+    `ToolCallWithContext`. It returns the answers in the same form: a dict, or a list of
+    `ToolMessage`. Tools may return a `Command`, or a list of commands and messages;
+    then the node returns those. A list of tool calls, as in ``Send("tools", [call])``,
+    has no state: in a graph of its own the node reads the state, as an edge to the node
+    would pass it.
 
     Args:
         tools: The tools, or functions to make tools of.
@@ -120,6 +65,13 @@ class ToolNode(Runnable[Any, Any]):
             text; a function: those that its parameter is annotated with, and the answer
             is its result. By default wrong arguments. Any other error fails the node.
         messages_key: The key of the state that holds the messages.
+        wrap_tool_call: A function that wraps each call: ``wrap(request, execute)``
+            returns the answer, and ``execute(request)`` calls the tool. It may change
+            the request (`ToolCallRequest.override`), call the tool several times, or
+            answer without it. An error of the function is handled like an error of a
+            tool.
+        awrap_tool_call: The async form, for async runs. Without it, they use
+            *wrap_tool_call*.
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -132,7 +84,10 @@ class ToolNode(Runnable[Any, Any]):
         '8'
     """
 
-    def __init__(
+    reads_state: ClassVar[bool] = True
+    """True because the node may read the whole state of the graph."""
+
+    def __init__(  # noqa: PLR0913 - LangGraph's signature
         self,
         tools: Sequence[BaseTool | Callable[..., Any]],
         *,
@@ -140,6 +95,8 @@ class ToolNode(Runnable[Any, Any]):
         tags: Sequence[str] | None = None,
         handle_tool_errors: Handling = ValidationError,
         messages_key: str = "messages",
+        wrap_tool_call: ToolCallWrapper | None = None,
+        awrap_tool_call: AsyncToolCallWrapper | None = None,
     ) -> None:
         self.name: str = name
         self.tools_by_name: dict[str, BaseTool] = {}
@@ -149,9 +106,11 @@ class ToolNode(Runnable[Any, Any]):
             if not isinstance(tool, BaseTool):
                 tool = make_tool(tool)
             self.tools_by_name[tool.name] = tool
-            self._markers[tool.name] = _markers_of(tool)
+            self._markers[tool.name] = markers_of(tool)
         self._handling = handle_tool_errors
         self._key = messages_key
+        self._wrap = wrap_tool_call
+        self._awrap = awrap_tool_call
 
     def invoke(
         self,
@@ -171,16 +130,10 @@ class ToolNode(Runnable[Any, Any]):
                 state or the run that does not exist.
             Exception: An error of a tool that is not handled.
         """
-        calls, runtimes = self._requests(input, config)
+        requests = self._requests(input, config)
         with get_executor_for_config(config) as pool:
             call_all = map if has_answers() else pool.map
-            answers = list(
-                call_all(
-                    self._call,
-                    calls,
-                    runtimes,
-                )
-            )
+            answers = list(call_all(self._call, requests))
         return self._output(answers, input)
 
     async def ainvoke(
@@ -190,8 +143,8 @@ class ToolNode(Runnable[Any, Any]):
         **_: Any,
     ) -> Any:
         """Call the tools as `invoke` does, on the running event loop."""
-        calls, runtimes = self._requests(input, config)
-        coroutines = map(self._acall, calls, runtimes)
+        requests = self._requests(input, config)
+        coroutines = map(self._acall, requests)
         answers: list[Any]
         if has_answers():
             answers = [await coroutine for coroutine in coroutines]
@@ -204,29 +157,43 @@ class ToolNode(Runnable[Any, Any]):
                 raise answer
         return self._output(answers, input)
 
-    def _call(
-        self,
-        call: ToolCall,
-        runtime: ToolRuntime[Any, Any],
-    ) -> list[Any]:
-        tool, tool_input = self._prepared(call, runtime)
+    def _call(self, request: ToolCallRequest) -> Any:
+        """Return the answer to a request, with the wrapper around the call."""
+        _number_interrupts()
+        if self._wrap is None:
+            return self._execute(request)
         try:
-            response = tool.invoke(tool_input, runtime.config)
-            return self._named(response, call)
+            return self._wrap(request, self._execute)
         except Exception as error:  # noqa: BLE001 - it is raised again, or an answer
-            return self._error_answer(error, call)
+            return self._wrapper_error_answer(error, request.tool_call)
 
-    async def _acall(
-        self,
-        call: ToolCall,
-        runtime: ToolRuntime[Any, Any],
-    ) -> list[Any]:
-        tool, tool_input = self._prepared(call, runtime)
+    async def _acall(self, request: ToolCallRequest) -> Any:
+        _number_interrupts()
         try:
-            response = await tool.ainvoke(tool_input, runtime.config)
-            return self._named(response, call)
+            if self._awrap is not None:
+                return await self._awrap(request, self._aexecute)
+            if self._wrap is not None:
+                return self._wrap(request, self._execute)
         except Exception as error:  # noqa: BLE001 - it is raised again, or an answer
-            return self._error_answer(error, call)
+            return self._wrapper_error_answer(error, request.tool_call)
+        return await self._aexecute(request)
+
+    def _execute(self, request: ToolCallRequest) -> Any:
+        """Call the tool of a request, and return its answer."""
+        tool, tool_input = self._prepared(request)
+        try:
+            response = tool.invoke(tool_input, request.runtime.config)
+            return self._named(response, request.tool_call)
+        except Exception as error:  # noqa: BLE001 - it is raised again, or an answer
+            return self._error_answer(error, request)
+
+    async def _aexecute(self, request: ToolCallRequest) -> Any:
+        tool, tool_input = self._prepared(request)
+        try:
+            response = await tool.ainvoke(tool_input, request.runtime.config)
+            return self._named(response, request.tool_call)
+        except Exception as error:  # noqa: BLE001 - it is raised again, or an answer
+            return self._error_answer(error, request)
 
     # ------------------------------------------------------------ the input of tools
 
@@ -234,8 +201,8 @@ class ToolNode(Runnable[Any, Any]):
         self,
         input: Any,
         config: RunnableConfig | None,
-    ) -> tuple[Sequence[ToolCall], list[ToolRuntime[Any, Any]]]:
-        """Return the calls that *input* requests, and a runtime for each."""
+    ) -> list[ToolCallRequest]:
+        """Return a request for each call that *input* requests."""
         calls, state = self._calls_and_state(input)
         runtime: Runtime[Any] = Runtime()
         run_config = cast(RunnableConfig, {})
@@ -249,14 +216,19 @@ class ToolNode(Runnable[Any, Any]):
             tool_call_id=None,
             tools=list(self.tools_by_name.values()),
         )
-        return calls, [replace(shared, tool_call_id=call["id"]) for call in calls]
+        requests = []
+        for call in calls:
+            tool = self.tools_by_name.get(call["name"])
+            call_runtime = replace(shared, tool_call_id=call["id"])
+            requests.append(ToolCallRequest(call, tool, state, call_runtime))
+        return requests
 
     def _calls_and_state(self, input: Any) -> tuple[Sequence[ToolCall], Any]:
         """Return the calls that *input* requests, and the state for their tools."""
         if isinstance(input, Mapping) and input.get("__type") == ONE_CALL:
             return [input["tool_call"]], input["state"]
         if _is_list_of_calls(input):
-            return input, {}
+            return input, read_state()
         messages = input
         if not isinstance(input, list):
             messages = part_of(
@@ -273,54 +245,39 @@ class ToolNode(Runnable[Any, Any]):
         )
 
     def _prepared(
-        self,
-        call: ToolCall,
-        runtime: ToolRuntime[Any, Any],
+        self, request: ToolCallRequest
     ) -> tuple[Runnable[Any, Any], dict[str, Any]]:
-        """Return the tool of *call*, and its input with parameters from the run."""
-        if not has_answers():
-            # If several calls interrupt, the first call's question is shown. Once it is
-            # answered, the calls run one after the other and find their answers in that
-            # order.
-            number_interrupts_apart()
-        markers = self._markers.get(call["name"], {})
+        """Return the tool of a request, and its input with parameters from the run."""
+        call = request.tool_call
+        markers = self._markers_in(request)
         # Arguments for injected parameters are dropped, because a model must not
         # replace a value of the run by one of its own.
         arguments = {
             key: value for key, value in call["args"].items() if key not in markers
         }
         for key, marker in markers.items():
-            value = self._injected(marker, runtime)
+            value = injected_value(
+                marker,
+                request.runtime,
+                self._key,
+            )
             # A missing value is not passed: the tool itself reports it, unless the
             # parameter has a default.
             if value is not MISSING:
                 arguments[key] = value
-        tool = self.tools_by_name.get(call["name"]) or RunnableLambda(self._unknown)
+        tool = request.tool or RunnableLambda(self._unknown)
         return tool, {**call, "args": arguments, "type": "tool_call"}
 
-    def _injected(
-        self,
-        marker: Any,
-        runtime: ToolRuntime[Any, Any],
-    ) -> Any:
-        """Return the run's value for a parameter with *marker*, or `MISSING`."""
-        if _is_a(marker, ToolRuntime):
-            return runtime
-        if _is_a(marker, InjectedStore):
-            return MISSING if runtime.store is None else runtime.store
-        if not _is_a(marker, InjectedState):
-            return MISSING
-        state = runtime.state
-        if isinstance(state, list):
-            state = {self._key: state}
-        field_name = getattr(marker, "field", None)
-        if field_name:
-            return part_of(
-                state,
-                field_name,
-                MISSING,
-            )
-        return state
+    def _markers_in(self, request: ToolCallRequest) -> Mapping[str, Any]:
+        """Return the markers of the tool of a request, which a wrapper may have
+        replaced.
+        """
+        tool = request.tool
+        if tool is None:
+            return {}
+        if self.tools_by_name.get(tool.name) is tool and tool.name in self._markers:
+            return self._markers[tool.name]
+        return markers_of(tool)
 
     def _unknown(self, call: ToolCall) -> ToolMessage:
         names = ", ".join(self.tools_by_name)
@@ -333,41 +290,72 @@ class ToolNode(Runnable[Any, Any]):
         self,
         response: Any,
         call: ToolCall,
-    ) -> list[Any]:
-        """Return the parts of *response*. In the answers to *call*, the name of the
-        tool is set.
+    ) -> Any:
+        """Return *response*. In the answers to *call* that commands write, the name of
+        the tool is set.
         """
-        parts = response if isinstance(response, list) else [response]
-        for part in parts:
-            update = part.update if isinstance(part, Command) else ()
-            if isinstance(update, Mapping):
-                update = update.get(self._key)
-            for message in update or ():
-                if getattr(message, "tool_call_id", None) == call["id"]:
-                    message.name = call["name"]
-        return parts
+        if isinstance(response, list):
+            return [self._named(part, call) for part in response]
+        if not isinstance(response, Command):
+            return response
+        update = response.update
+        if isinstance(update, list):
+            return replace(response, update=_with_name(update, call))
+        if isinstance(update, Mapping) and update.get(self._key):
+            messages = _with_name(update[self._key], call)
+            return replace(response, update={**update, self._key: messages})
+        return response
+
+    def _wrapper_error_answer(
+        self,
+        error: Exception,
+        call: ToolCall,
+    ) -> ToolMessage:
+        """Return the answer to the model about an *error* of the wrapper.
+
+        Raises:
+            Exception: The node does not handle the error.
+        """
+        # By default the node handles wrong arguments only, and those were handled in
+        # the call of the tool.
+        if self._handling is ValidationError or not self._handles(error):
+            raise error
+        return self._told(error, repr(error), call)
 
     def _error_answer(
         self,
         error: Exception,
-        call: ToolCall,
-    ) -> list[ToolMessage]:
+        request: ToolCallRequest,
+    ) -> ToolMessage:
         """Return the answer to the model about *error*.
 
         Raises:
             Exception: The node does not handle the error, or the error means that an
                 answer to a question of the tool has the wrong form.
         """
-        handling = self._handling
         text = repr(error)
-        is_handled = isinstance(error, _handled_types(handling))
-        if is_invalid_resume(error):
-            is_handled = False
+        is_handled = self._handles(error)
         if isinstance(error, ValidationError):
-            text = self._faults(error, call)
+            text = _faults(error, self._markers_in(request))
             is_handled = is_handled and text != ""
         if not is_handled:
             raise error
+        return self._told(error, text, request.tool_call)
+
+    def _handles(self, error: Exception) -> bool:
+        """Return whether the model gets an answer about *error*."""
+        if is_invalid_resume(error):
+            return False
+        return isinstance(error, _handled_types(self._handling))
+
+    def _told(
+        self,
+        error: Exception,
+        text: str,
+        call: ToolCall,
+    ) -> ToolMessage:
+        """Return the answer about a handled *error*, which *text* describes."""
+        handling = self._handling
         if isinstance(handling, str):
             text = handling
         elif callable(handling) and not isinstance(handling, type):
@@ -377,35 +365,19 @@ class ToolNode(Runnable[Any, Any]):
                 f"Tool {call['name']!r} failed: {text}. "
                 "Correct the mistake and try again."
             )
-        return [_error_message(call, text)]
-
-    def _faults(
-        self,
-        error: ValidationError,
-        call: ToolCall,
-    ) -> str:
-        """Return the faults in the arguments that the model passed. Faults in arguments
-        from the run are left out.
-        """
-        injected = self._markers[call["name"]]
-        faults = []
-        for fault in error.errors():
-            location = fault["loc"]
-            if location and location[0] in injected:
-                continue
-            path = ".".join(str(step) for step in location)
-            faults.append(f"{path}: {fault['msg']}")
-        return "; ".join(faults)
+        return _error_message(call, text)
 
     def _output(
         self,
-        answers: Sequence[list[Any]],
+        answers: Sequence[Any],
         input: Any,
     ) -> Any:
         """Return the output of the node. Messages are a bare list if *input* is a list
         of messages, or else a dict with the key of the messages.
         """
-        parts = list(chain.from_iterable(answers))
+        parts: list[Any] = []
+        for answer in answers:
+            parts += _parts_of_answer(answer)
         is_bare = isinstance(input, list) and not _is_list_of_calls(input)
         if not any(isinstance(part, Command) for part in parts):
             return parts if is_bare else {self._key: parts}
@@ -464,17 +436,6 @@ def tools_condition(
     return "tools" if getattr(messages[-1], "tool_calls", None) else END
 
 
-def part_of(
-    state: Any,
-    key: str,
-    default: Any = None,
-) -> Any:
-    """Return the value of *key* in *state*, a dict or an object."""
-    if isinstance(state, Mapping):
-        return state.get(key, default)
-    return getattr(state, key, default)
-
-
 def without_run_id(config: RunnableConfig) -> RunnableConfig:
     """Return *config* without ``run_id``, for nested calls, because LangChain accepts a
     run id for one call only.
@@ -511,43 +472,6 @@ def _error_message(
     )
 
 
-def _markers_of(tool: BaseTool) -> dict[str, Any]:
-    """Return the markers of the parameters that *tool* gets from the run, by name."""
-    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
-    annotations: dict[str, Any] = {}
-    if function is not None:
-        annotations = get_type_hints(function, include_extras=True)
-    annotations |= get_all_basemodel_annotations(tool.get_input_schema())
-    markers = {}
-    for name, annotation in annotations.items():
-        marker = _marker_in(annotation)
-        if marker is not None:
-            markers[name] = marker
-    return markers
-
-
-def _marker_in(annotation: Any) -> Any:
-    """Return the marker in an annotation, or in its arguments, if there is one."""
-    for part in (annotation, get_origin(annotation)):
-        if _is_a(part, InjectedToolArg) or _is_a(part, _DirectlyInjectedToolArg):
-            return part
-    for argument in get_args(annotation):
-        marker = _marker_in(argument)
-        if marker:
-            return marker
-    return None
-
-
-def _is_a(
-    marker: Any,
-    kind: type,
-) -> bool:
-    """Return whether *marker* is of the class *kind*, or is that class."""
-    if isinstance(marker, type):
-        return issubclass(marker, kind) or isinstance(marker, kind)
-    return isinstance(marker, kind)
-
-
 def _handled_types(handling: Any) -> tuple[type[Exception], ...]:
     """Return the types of errors that the model gets as answers."""
     if isinstance(handling, tuple):
@@ -562,3 +486,52 @@ def _handled_types(handling: Any) -> tuple[type[Exception], ...]:
         # The type of the first parameter decides which errors the function handles.
         return get_args(hint) or (hint,)
     return (Exception,) if handling else ()
+
+
+def _faults(
+    error: ValidationError,
+    injected: Mapping[str, Any],
+) -> str:
+    """Return the faults in the arguments that the model passed. Faults in the arguments
+    from the run, whose names are in *injected*, are left out.
+    """
+    faults = []
+    for fault in error.errors():
+        location = fault["loc"]
+        if location and location[0] in injected:
+            continue
+        path = ".".join(str(step) for step in location)
+        faults.append(f"{path}: {fault['msg']}")
+    return "; ".join(faults)
+
+
+def _parts_of_answer(answer: Any) -> Sequence[Any]:
+    """Return the messages and commands in the answer of a tool."""
+    return answer if isinstance(answer, list) else [answer]
+
+
+def _number_interrupts() -> None:
+    """Number the interrupts of a call from the first one, beside other calls.
+
+    If several calls interrupt, the first call's question is shown. Once it is answered,
+    the calls run one after the other and find their answers in that order.
+    """
+    if not has_answers():
+        number_interrupts_apart()
+
+
+def _with_name(
+    messages: Any,
+    call: ToolCall,
+) -> Any:
+    """Return *messages*, with copies of the answers to *call* that have the name of the
+    tool.
+    """
+    if not isinstance(messages, list):
+        return messages
+    named = []
+    for message in messages:
+        if getattr(message, "tool_call_id", None) == call["id"]:
+            message = message.model_copy(update={"name": call["name"]})
+        named.append(message)
+    return named

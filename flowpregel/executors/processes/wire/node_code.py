@@ -98,8 +98,9 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
             timeout=None,
             handler=None,
             executor=None,
-            mapper=None,
+            mapper=node.mapper if node.reads_state else None,
             metadata={},
+            trace_policy=None,
             tags=(),
             subgraph=None,
         )
