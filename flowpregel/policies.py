@@ -305,12 +305,12 @@ class CachePolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class TracePolicy:
-    """The input and the output of a node that callbacks get.
+    """The input and the output of a node that tracers record.
 
-    The policy only changes the values that handlers in ``config["callbacks"]`` get when
-    the node starts and ends, for example to leave out a long history of messages. It
-    hides no secrets: the handlers get the values of the run itself, and of models and
-    tools that the node calls, unchanged.
+    The policy only changes the values that LangChain's tracers in
+    ``config["callbacks"]`` get when the node starts and ends, for example to leave out
+    a long history of messages. It hides no secrets: tracers get the values of the run
+    itself, and of models and tools that the node calls, unchanged.
 
     Example:
         >>> from flowpregel.graph import StateGraph
@@ -322,17 +322,17 @@ class TracePolicy:
     """
 
     process_inputs: Callable[[Any], Any] | None = None
-    """A function that returns the value to show for the node's input, or None to show
-    the input.
+    """A function that returns the value to record for the node's input, or None to
+    record the input.
     """
     process_outputs: Callable[[Any], Any] | None = None
-    """A function that returns the value to show for the node's output, or None to show
-    the output.
+    """A function that returns the value to record for the node's output, or None to
+    record the output.
     """
 
 
 def omit_payload(value: Any) -> dict[str, Any]:
-    """Return an empty dict: a function for `TracePolicy` that shows no value.
+    """Return an empty dict: a function for `TracePolicy` that records no value.
 
     Args:
         value: The input or the output of a node.

@@ -193,7 +193,7 @@ class Node:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     trace_policy: TracePolicy | None = None
-    """The policy for the values that callbacks get, or None."""
+    """The policy for the values that tracers record, or None."""
 
     def __str__(self) -> str:
         return f"node {self.name!r}"

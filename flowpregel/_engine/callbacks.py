@@ -37,6 +37,7 @@ from flowpregel._core.stream_events import StreamEvents
 from flowpregel._core.tracing import observed_steps
 from flowpregel._loggers import run_log
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
+from flowpregel.policies import TracePolicy
 
 _CHAIN_METHODS: Final = ("on_chain_start", "on_chain_end", "on_chain_error")
 _REDACTED: Final = "<redacted>"
@@ -59,6 +60,18 @@ class Handlers:
                     function(*args, **kwargs)
             except Exception:  # noqa: BLE001 - a run does not depend on its handlers
                 run_log.exception("%s of a callback failed", method)
+
+    def with_values(self, value: Any, recorded: Any) -> Iterator[tuple[Handlers, Any]]:
+        """Yield the handlers with *value*, and LangChain's tracers, which record what
+        they get, with *recorded*.
+        """
+        if recorded is value:
+            yield self, value
+            return
+        tracers = [item for item in self.handlers if hasattr(item, "run_map")]
+        others = [item for item in self.handlers if not hasattr(item, "run_map")]
+        yield Handlers(others), value
+        yield Handlers(tracers), recorded
 
     def with_more(self, handlers: Sequence[Any]) -> Handlers:
         """Return these handlers, followed by those of *handlers* that are not among
@@ -225,7 +238,8 @@ class GraphCallbacks:
         parent_id = self._run_id
         if is_call and task.parent is not None:
             parent_id = self.id_of(task.parent)
-        attempt = _StartedAttempt(uuid4(), parent_id, tags)
+        policy = task.node.trace_policy or TracePolicy()
+        attempt = _StartedAttempt(uuid4(), parent_id, tags, policy)
         self._attempts[task.id] = attempt
         metadata = {
             **labels.metadata,
@@ -234,14 +248,17 @@ class GraphCallbacks:
         }
         if is_call or task.kind is Kind.HANDLER:
             metadata["langgraph_triggers"] = PUSHED
-        self.handlers.call(
-            "on_chain_start",
-            None,
-            _shown_input(task),
-            **attempt.identity,
-            metadata=metadata,
-            name=task.name,
-        )
+        task_input = _shown_input(task)
+        recorded = _processed(task_input, policy.process_inputs)
+        for handlers, value in self.handlers.with_values(task_input, recorded):
+            handlers.call(
+                "on_chain_start",
+                None,
+                value,
+                **attempt.identity,
+                metadata=metadata,
+                name=task.name,
+            )
 
     def _end(self, event: Ended) -> None:
         """Call the handlers for the end of an attempt."""
@@ -252,7 +269,9 @@ class GraphCallbacks:
         outcome = event.outcome
         if isinstance(outcome, Returned):
             output = self._outputs.update_of(outcome.writes)
-            self.handlers.call("on_chain_end", output, **identity)
+            recorded = _processed(output, attempt.policy.process_outputs)
+            for handlers, value in self.handlers.with_values(output, recorded):
+                handlers.call("on_chain_end", value, **identity)
         else:
             self.handlers.call("on_chain_error", _error_of(outcome), **identity)
 
@@ -290,6 +309,7 @@ class _StartedAttempt:
     run_id: UUID
     parent_id: UUID
     tags: tuple[str, ...]
+    policy: TracePolicy
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -302,6 +322,19 @@ def _arguments_of_run(
 ) -> dict[str, Any]:
     """Return the arguments by which a handler recognizes a run."""
     return {"run_id": run_id, "parent_run_id": parent_id, "tags": [*tags]}
+
+
+def _processed(value: Any, process: Callable[[Any], Any] | None) -> Any:
+    """Return the value that *process* shows for *value*, by a node's trace policy. If
+    *process* fails, the error is logged and the value is left out.
+    """
+    if process is None:
+        return value
+    try:
+        return process(value)
+    except Exception:  # noqa: BLE001 - a run does not depend on its handlers
+        run_log.exception("a function of a trace policy failed")
+        return {}
 
 
 def _shown_input(task: Task) -> Any:

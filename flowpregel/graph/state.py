@@ -102,7 +102,7 @@ class StateGraph(GraphSpec):
                 drawings; a dict adds labels. By default the nodes in the annotation
                 ``-> Command[Literal[...]]``.
             timeout: The maximum number of seconds for an attempt, or a policy.
-            trace_policy: The values that callbacks get for the input and the output of
+            trace_policy: The values that tracers record for the input and the output of
                 the node; by default the input and the output.
             executor: ``"processes"``, ``"threads"``, ``"inline"``, or an executor. None
                 means the executor of the graph.

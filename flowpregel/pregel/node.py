@@ -64,7 +64,7 @@ class PregelNode(RunnableMethods):
             and time limits.
         executor: The executor that runs the node; None means the graph's default.
         isolation: ``"fresh"`` gives each attempt a worker process of its own.
-        trace_policy: The values that callbacks get for the input and the output.
+        trace_policy: The values that tracers record for the input and the output.
     """
 
     channels: str | Sequence[str]

@@ -14,8 +14,9 @@ from uuid import UUID
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.tracers import BaseTracer
 
-from tests.parity.libraries import BOTH, Library
+from tests.parity.libraries import BOTH, CONFIG, Library
 
 LANGGRAPH, FLOWPREGEL = BOTH
 SHOWN = ("langgraph_node", "langgraph_step", "langgraph_triggers", "topic")
@@ -345,3 +346,53 @@ def test_a_handler_may_ignore_chains() -> None:
         app.invoke({"n": 1}, {"callbacks": [watcher]})
 
         assert [] == watcher.events
+
+
+class Recorder(BaseTracer):
+    """A tracer that keeps the runs it has recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root: Any = None
+
+    def _persist_run(self, run: Any) -> None:
+        self.root = run
+
+
+def test_a_trace_policy_changes_what_a_tracer_records_of_a_node() -> None:
+    """Of its input and output, not of the run's; other handlers get both unchanged."""
+    records = []
+    for library in BOTH:
+        policy = library.of("types.TracePolicy")(
+            process_inputs=library.of("types.omit_payload"),
+            process_outputs=lambda output: {"keys": sorted(output)},
+        )
+        builder = library.of("graph.StateGraph")(State)
+        builder.add_node(add, trace_policy=policy).add_edge("__start__", "add")
+        builder.add_node(double).add_edge("add", "double")
+        recorder, watcher = Recorder(), Watcher()
+        app = library.compile(builder, checkpointer=None)
+        app.invoke({"n": 1}, {"callbacks": [recorder, watcher]})
+        records.append(
+            [(run.name, run.inputs, run.outputs) for run in recorder.root.child_runs]
+        )
+        starts = [event for event in watcher.events if event[:2] == ("start", "add")]
+        assert [{"n": 1, "log": []}] == [start[3] for start in starts]
+
+    assert records[0] == records[1]
+    assert ("add", {}, {"keys": ["n"]}) in records[1]
+
+
+def test_a_trace_policy_that_fails_leaves_the_value_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And logs its error; the run continues."""
+    policy = FLOWPREGEL.of("types.TracePolicy")(process_inputs=fail)
+    builder = FLOWPREGEL.of("graph.StateGraph")(State)
+    builder.add_node(add, trace_policy=policy).add_edge("__start__", "add")
+    recorder = Recorder()
+
+    FLOWPREGEL.compile(builder).invoke({"n": 1}, {**CONFIG, "callbacks": [recorder]})
+
+    assert [{}] == [run.inputs for run in recorder.root.child_runs]
+    assert "a function of a trace policy failed" in caplog.text
