@@ -21,6 +21,7 @@ _PREGEL: Final = "flowpregel.pregel"
 _RUNNABLE: Final = "flowpregel.plugins.langgraph.names.runnable"
 _RUNTIME: Final = "flowpregel.plugins.langgraph.names.runtime"
 _SAVERS: Final = "flowpregel.plugins.langgraph.names.savers"
+_STORES: Final = "flowpregel.plugins.langgraph.names.stores"
 _TYPING: Final = "flowpregel.plugins.langgraph.names.typing"
 
 MODULES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -113,6 +114,13 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "langgraph.store.base": {
         "flowpregel.store.base": "*",
         "flowpregel.store.memory": "IndexConfig",
+        _STORES: (
+            "_ensure_refresh=refreshes _ensure_ttl=minutes_to_live "
+            "_validate_namespace=require_namespace "
+            "_validate_namespace_labels=require_labels "
+            "validate_op_namespace=require_namespaces "
+            "ensure_embeddings get_text_at_path tokenize_path"
+        ),
     },
     "langgraph.store.memory": {"flowpregel.store.memory": "InMemoryStore"},
     # Agents and tools, which need langchain-core.

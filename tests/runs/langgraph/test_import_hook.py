@@ -200,6 +200,49 @@ for kind in SqliteSaver, BaseCheckpointSaver, JsonPlusSerializer:
 """)
 
 
+STORING = """
+import sqlite3
+from typing import TypedDict
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.store.base import BaseStore
+from langgraph.store.sqlite import SqliteStore
+
+class State(TypedDict):
+    name: str
+
+def remember(state: State, *, store: BaseStore):
+    store.put(("names",), state["name"], {"length": len(state["name"])}, ttl=60)
+    [item] = store.search(("names",))
+    return {"name": f"{item.key} {item.value}"}
+
+store = SqliteStore(sqlite3.connect(":memory:", isolation_level=None,
+                                    check_same_thread=False), ttl={})
+store.setup()
+print(issubclass(SqliteStore, BaseStore), BaseStore.__module__)
+builder = StateGraph(State).add_node(remember).add_edge(START, "remember")
+print(builder.compile(store=store).invoke({"name": "ada"})["name"])
+print(store.get(("names",), "ada").value, store.list_namespaces())
+try:
+    store.put(("a.b",), "x", {})
+except ValueError as error:
+    print(type(error).__module__)
+"""
+
+
+@pytest.mark.parametrize("executor", ["inline", "processes"])
+def test_a_store_of_langgraphs_serves_a_graph_of_flowpregels(executor: str) -> None:
+    """It is a subclass of flowpregel's base class then."""
+    head = f"import os; os.environ['FLOWPREGEL_EXECUTOR'] = {executor!r}{INSTALL}"
+
+    assert [
+        "True flowpregel.store.base",
+        "ada {'length': 3}",
+        "{'length': 3} [('names',)]",
+        "flowpregel.errors",
+    ] == output_of_code(head + STORING)
+
+
 ASKING = """
 import sqlite3, sys, warnings
 from typing import TypedDict
