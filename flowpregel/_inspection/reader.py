@@ -47,8 +47,9 @@ from flowpregel._inspection.tasks import (
     TaskLocation,
     TaskRecords,
 )
-from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.layout import NamespaceRecord
+from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.coordinator.crash_report import cpu_of, memory_of
 from flowpregel.storage.locks import LockHolder
@@ -291,6 +292,7 @@ class StoreReader:
             questions=self._questions(newest) if row.status == "waiting" else (),
             reached_limit=newest.record.follows == LIMIT_REACHED,
             owner=owner,
+            position=QueuePosition.of({QUEUE: newest.metadata(QUEUE)}),
             activity=activity,
         )
         return describe_status(facts)
@@ -353,6 +355,7 @@ class StoreReader:
             newest.record.source,
             newest.record.follows,
             running=owner is not None,
+            is_enqueued=newest.metadata(QUEUE) is not None,
         )
         flow = newest.metadata(FLOW)
         if not isinstance(flow, str):

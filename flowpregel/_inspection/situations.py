@@ -10,15 +10,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._inspection.preview import PREVIEW, json_in_one_line
 from flowpregel._text import in_one_line
+from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.work import Status
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
 
 Situation: TypeAlias = Literal[
     "running",
+    "enqueued",
     "queued",
     "sleeping",
     "awaiting signal",
@@ -32,6 +35,7 @@ Situation: TypeAlias = Literal[
 ]
 """The situation of a run, which is more precise than its status.
 
+* *enqueued*: The run was enqueued, and has not begun.
 * *queued*: The run is running, but all calls wait for a worker.
 * *sleeping*, *awaiting signal*, *asking*, *paused*: The run waits for a time, a signal,
   an answer, or for a person at a breakpoint or after an edit.
@@ -67,6 +71,8 @@ class RunFacts:
     """True if the run has used up its supersteps."""
     owner: str = ""
     """The process that runs the run now, or that died; empty if there is none."""
+    position: QueuePosition | None = None
+    """The position of the run in the queue, if it was enqueued and has not begun."""
     activity: Mapping[str, Any] | None = None
     """The last activity of the run, as `StoreReader.live` returns it, or None."""
 
@@ -147,6 +153,8 @@ def describe_status(facts: RunFacts) -> StatusText:
             return _describe_failed(facts)
         case "stopped":
             return _describe_stopped(facts)
+        case "enqueued":
+            return _describe_enqueued(facts)
         case "done":
             return _describe_done(facts)
 
@@ -299,6 +307,24 @@ def _describe_stopped(facts: RunFacts) -> StatusText:
         sentence=f"{sentence}.",
         next_step="resume it",
         command=command,
+    )
+
+
+def _describe_enqueued(facts: RunFacts) -> StatusText:
+    """Return the description of a run that was enqueued and has not begun."""
+    position = facts.position or QueuePosition()
+    sentence = "Enqueued"
+    if position.priority:
+        sentence += f" with priority {position.priority}"
+    if position.not_before:
+        moment = datetime.fromtimestamp(position.not_before, UTC)
+        sentence += f", to begin after {moment.isoformat(timespec='seconds')}"
+    return StatusText(
+        situation="enqueued",
+        short="enqueued",
+        sentence=f"{sentence}; `flowpregel work` runs it.",
+        next_step="run what is enqueued",
+        command=("work", "--until-empty"),
     )
 
 

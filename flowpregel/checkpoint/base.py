@@ -95,6 +95,8 @@ FLOW = "flow"
 """The key in the metadata for the flow of a run: the flow's module and name."""
 FOLDER = "flow_folder"
 """The key in the metadata for the folder from which the flow's module is imported."""
+QUEUE = "queue"
+"""The key in the metadata for the position of an enqueued run that has not begun."""
 Strategy: TypeAlias = Literal["keep_latest", "delete"]
 """The checkpoints to delete: see `BaseCheckpointSaver.prune`."""
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from flowpregel._core.records import Address, Saved
-from flowpregel.checkpoint import arguments, maintenance, output
+from flowpregel.checkpoint import arguments, maintenance, output, signals
 from flowpregel.checkpoint.base import Leases
 from flowpregel.checkpoint.layout import NamespaceRecord, Tables, thread_name
 from flowpregel.checkpoint.leases import LeaseFiles, LiveState
@@ -345,6 +345,35 @@ class DurableSaver(RecordSaver):
             0
         """
         self._write(partial(pin, self._tables, address=address, pinned=pinned))
+
+    def has_signal(self, thread_id: str, name: str, receiver: str) -> bool:
+        """Return whether `receive_signal` would return a value to *receiver*.
+
+        Args:
+            thread_id: The thread of the run.
+            name: The name of the signal.
+            receiver: The id of the call that waits for the signal.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     saver.send_signal("1", "paid", 20)
+            ...     saver.has_signal("1", "paid", "call-1")
+            ...     saver.has_signal("1", "approved", "call-1")
+            True
+            False
+        """
+        signal = self._read(
+            partial(
+                signals.unreceived,
+                self._tables,
+                thread_id=thread_name(thread_id),
+                name=name,
+                receiver=receiver,
+            )
+        )
+        return signal is not None
 
     # -------------------------------------------------------- maintenance
 

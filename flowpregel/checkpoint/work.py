@@ -11,8 +11,11 @@ from typing import Any, Literal, TypeAlias
 from flowpregel._core import records
 from flowpregel._core.ids import AttemptRecord, CallKey
 from flowpregel._core.records import Address, Saved
+from flowpregel.checkpoint.base import QUEUE
 
-Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
+Status: TypeAlias = Literal[
+    "done", "running", "failed", "stopped", "waiting", "enqueued"
+]
 """The status of a thread.
 
 * *running*: A run holds the thread's lease.
@@ -20,6 +23,7 @@ Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
   breakpoint or an edit).
 * *failed*: A task raised an error, or the run has used up its supersteps.
 * *stopped*: Tasks are due, and no run holds the lease.
+* *enqueued*: The run was enqueued, and has not begun.
 * *done*: Nothing is due.
 """
 
@@ -133,11 +137,22 @@ def status_of(saved: Saved, *, running: bool) -> Status:
     """Return the status of the thread whose newest checkpoint is *saved*."""
     states = {work.state for work in work_of(saved)}
     newest = saved.checkpoint
-    return status_from(states, newest.source, newest.follows, running=running)
+    return status_from(
+        states,
+        newest.source,
+        newest.follows,
+        running=running,
+        is_enqueued=QUEUE in newest.metadata,
+    )
 
 
 def status_from(
-    states: Collection[str], source: str, follows: int, *, running: bool
+    states: Collection[str],
+    source: str,
+    follows: int,
+    *,
+    running: bool,
+    is_enqueued: bool = False,
 ) -> Status:
     """Return the status of a thread.
 
@@ -146,6 +161,7 @@ def status_from(
         source: The ``source`` of that checkpoint.
         follows: The ``follows`` of that checkpoint.
         running: True if a run holds the thread's lease.
+        is_enqueued: True if that checkpoint has a position in the queue.
     """
     if running:
         return "running"
@@ -159,6 +175,8 @@ def status_from(
         return "waiting"
     if follows == records.LIMIT_REACHED:
         return "failed"
+    if is_enqueued and source == "input":
+        return "enqueued"
     is_due = follows == records.TASKS_DUE or source == "input"
     return "stopped" if is_due else "done"
 

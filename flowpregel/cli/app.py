@@ -10,7 +10,15 @@ import click
 
 from flowpregel._entry_points import COMMANDS, load_plugin, plugin_hint, plugin_names
 from flowpregel._inspection.preview import FULL, to_json
-from flowpregel.cli import calls, docs, looking, maintenance, running, threads
+from flowpregel.cli import (
+    calls,
+    docs,
+    looking,
+    maintenance,
+    running,
+    threads,
+    working,
+)
 from flowpregel.cli.console import (
     Code,
     exit_code_of,
@@ -20,7 +28,7 @@ from flowpregel.cli.console import (
 )
 from flowpregel.errors import ConfigurationError, FlowPregelError
 
-_MODULES = (running, calls, threads, looking, maintenance, docs)
+_MODULES = (running, working, calls, threads, looking, maintenance, docs)
 """The modules with commands, in the order in which the help lists the commands."""
 
 

@@ -23,6 +23,7 @@ from flowpregel._text import in_one_line, printable
 from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, running, targets
+from flowpregel.cli.call_output import output_of_last_run
 from flowpregel.cli.console import Code, print_note
 from flowpregel.cli.options import FLOW_OPTION
 from flowpregel.errors import ConfigurationError, RunNotice
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from flowpregel._inspection.dry_replay import DryRun
     from flowpregel.checkpoint.arguments import StoredArguments
     from flowpregel.checkpoint.base import CallOutput
-    from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.pregel.pregel import Pregel
 
 _MOST_LISTED = 20
@@ -481,34 +481,3 @@ class _OutputPrinter:
             return True
         candidates = (output.task_id, output.name)
         return any(text.startswith(self._name) for text in candidates)
-
-
-def output_of_last_run(
-    saver: DurableSaver,
-    thread_id: str,
-    *,
-    wait: bool,
-) -> Iterator[CallOutput]:
-    """Yield the output of all calls of a thread's last run, including nested graphs.
-
-    Args:
-        saver: The open store.
-        thread_id: The id of the thread.
-        wait: True to accept a thread that has no checkpoints yet.
-
-    Raises:
-        ConfigurationError: There is no such thread, and *wait* is False.
-    """
-    # Imported here to keep `flowpregel --help` fast.
-    from flowpregel._inspection.run_tasks import last_run  # noqa: PLC0415
-
-    history = last_run(saver, Address(thread_id))
-    if not history:
-        if not wait:
-            targets.newest_checkpoint(saver, thread_id)
-        return
-    first_checkpoint = history[0].checkpoint
-    for address in saver.namespaces(thread_id):
-        for output in saver.kept_output(address):
-            if output.began >= first_checkpoint.at:
-                yield output

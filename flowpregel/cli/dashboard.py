@@ -28,7 +28,7 @@ from rich.console import Group
 from rich.live import Live
 
 from flowpregel.cli import console
-from flowpregel.cli.calls import output_of_last_run
+from flowpregel.cli.call_output import output_of_last_run
 from flowpregel.cli.console import Code, print_note, rich_console
 from flowpregel.cli.screens import (
     ScreenState,

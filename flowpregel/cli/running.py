@@ -6,7 +6,7 @@ These are: run, resume, answer, cancel, signal, wake, recover.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from flowpregel.cli.options import (
 )
 from flowpregel.cli.run_requests import RunRequest, run_flow
 from flowpregel.errors import ConfigurationError
-from flowpregel.runtime import SLEEPS_UNTIL, pauses
+from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
@@ -294,7 +294,7 @@ def _due_runs(saver: DurableSaver) -> Iterator[Saved]:
         saved = saver.load(Address(thread.thread_id))
         if saved is None:
             continue
-        if thread.status == "stopped" or _can_resume(saved):
+        if thread.status == "stopped" or can_resume(saver, saved):
             yield saved
 
 
@@ -339,24 +339,28 @@ def _abandoned_runs(store: str | None) -> list[Saved]:
     return runs
 
 
-def _can_resume(saved: Saved) -> bool:
+def can_resume(saver: DurableSaver, saved: Saved) -> bool:
     """Return whether a run waits for a time that has come or a signal that was sent."""
-    for work in work_of(saved):
-        for interrupt in work.interrupts:
-            if is_pause(interrupt.value) and _has_come(interrupt.value):
-                return True
+    pauses = [
+        (work.id, interrupt.value)
+        for work in work_of(saved)
+        for interrupt in work.interrupts
+        if is_pause(interrupt.value)
+    ]
+    for call_id, pause in pauses:
+        if SLEEPS_UNTIL in pause:
+            is_over = _has_come(str(pause[SLEEPS_UNTIL]))
+        else:
+            name = str(pause[AWAITS_SIGNAL])
+            is_over = saver.has_signal(saved.address.thread_id, name, call_id)
+        if is_over:
+            return True
     return False
 
 
-def _has_come(pause: Mapping[str, Any]) -> bool:
-    """Return whether the time of a pause has come.
-
-    A pause for a signal has no time, so True is returned.
-    """
-    wake_time = str(pause.get(SLEEPS_UNTIL, ""))
-    if not wake_time:
-        return True
-    return datetime.fromisoformat(wake_time).timestamp() <= time.time()
+def _has_come(moment: str) -> bool:
+    """Return whether a moment in ISO format has come."""
+    return datetime.fromisoformat(moment).timestamp() <= time.time()
 
 
 def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:

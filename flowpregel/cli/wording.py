@@ -12,6 +12,7 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 """The units of a relative time, each with its number of seconds."""
 SITUATION_STYLES: Final[Mapping[Situation, str]] = {
     "running": "cyan",
+    "enqueued": "cyan",
     "queued": "cyan",
     "sleeping": "blue",
     "awaiting signal": "yellow",

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import (
-    AsyncIterator,
     Callable,
     Coroutine,
-    Generator,
-    Iterator,
     Mapping,
     Sequence,
 )
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
-from queue import Empty, SimpleQueue
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -37,27 +29,27 @@ from typing import (
 )
 
 from flowpregel._core.commands import Command
-from flowpregel._entry_points import NOTEBOOKS, load_plugins
 from flowpregel._inspection.dry_replay import DryRun
-from flowpregel._interrupts import defer_interrupts, on_sigterm
+from flowpregel._interrupts import defer_interrupts
 from flowpregel._pickling.digest import definition_of
 from flowpregel._text import no_such_attribute, no_such_option
-from flowpregel._tracebacks import UsersFrames, users_line
+from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import OnConflict
-from flowpregel.context import current, nothing
-from flowpregel.errors import ConfigurationError, UnansweredError
+from flowpregel.context import current
+from flowpregel.errors import ConfigurationError
 from flowpregel.events import Durability
 from flowpregel.func import signatures as types
+from flowpregel.func.enqueue import POSITION_OPTIONS, position_from, store_enqueued
 from flowpregel.func.parameters import FlowParameters
+from flowpregel.func.run_handle import RunHandle, result_of
 from flowpregel.pregel.dry_replay import dry_replay
-from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.invocation import STOP_GRACE, check_choices
 from flowpregel.pregel.naming import RunIdentity, folder_of, imported_as
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
 
 if TYPE_CHECKING:
-    import asyncio
+    pass
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -101,8 +93,8 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "inputs]"
     ),
     "submit": "write {name}.start(...): it returns a handle at once",
-    "delay": "write {name}.start(...): it returns a handle at once",
-    "apply_async": "write {name}.start(...): it returns a handle at once",
+    "delay": "write {name}.enqueue(...), and run `flowpregel work`",
+    "apply_async": "write {name}.enqueue(...), and run `flowpregel work`",
     "remote": "write {name}.start(...): it returns a handle at once",
     "start_workflow": "write {name}.start(...): it returns a handle at once",
     "result": "write {name}.run(...), which returns the result",
@@ -391,7 +383,7 @@ class Flow(Pregel, Generic[P, R]):
                 run = self._new_run(args, kwargs)
                 for _ in run.items():
                     pass
-                return _result_of(run)
+                return result_of(run)
 
         return self._with_signature(run)
 
@@ -424,7 +416,7 @@ class Flow(Pregel, Generic[P, R]):
                 run = self._new_run(args, kwargs)
                 async for _ in run.aitems():
                     pass
-                return _result_of(run)
+                return result_of(run)
 
         return self._with_signature(arun)
 
@@ -457,6 +449,55 @@ class Flow(Pregel, Generic[P, R]):
             return RunHandle(self._new_run(args, kwargs, stream_mode=_EVENTS))
 
         return self._with_signature(start, return_annotation=RunHandle)
+
+    @property
+    def enqueue(self) -> RunMethod[P, str]:
+        """Record a run that begins later, and return its id.
+
+        A process of ``flowpregel work`` begins the run, and resumes it if that process
+        is killed. `run` with the same id begins it, too. If the store has a run with
+        this id, nothing is changed.
+
+        Args:
+            args, kwargs: The arguments of the function, and options of `run`: ``id``,
+                ``metadata`` and ``tags``. The other options are those of the process
+                that runs the run.
+            priority: A run with a greater number begins first; 0 by default.
+            not_before: The earliest time at which the run may begin: a datetime, or a
+                timedelta from now.
+
+        Raises:
+            TypeError: The function does not take these arguments.
+            ConfigurationError: The workflow has no checkpointer, or the value of an
+                option is not allowed.
+            InputMismatchError: The run with this id has other arguments.
+            FlowMismatchError: The id names a run of another workflow.
+
+        Example:
+            >>> from flowpregel import InMemorySaver
+            >>> from flowpregel.func import entrypoint
+            >>> @entrypoint(checkpointer=InMemorySaver())
+            ... def report(month: str) -> str:
+            ...     return f"report of {month}"
+            >>> report.enqueue("May", id="report-may", priority=5)
+            'report-may'
+            >>> report.run("May", id="report-may")
+            'report of May'
+        """
+
+        def enqueue(*args: Any, **kwargs: Any) -> Any:
+            if self.checkpointer is None:
+                raise _no_checkpointer(f"{self.name}.enqueue(...)")
+            position = {
+                name: kwargs.pop(name, default)
+                for name, default in POSITION_OPTIONS.items()
+                if name not in self.parameters.signature.parameters
+            }
+            run = self._new_run(args, kwargs, durability="sync", on_conflict="raise")
+            store_enqueued(run, position_from(**{**POSITION_OPTIONS, **position}))
+            return run.config.thread_id
+
+        return self._with_signature(enqueue, return_annotation=str)
 
     def answer(self, value: Any, *, id: str, **options: Unpack[AnswerOptions]) -> R:
         """Answer the question of a run, resume the run, and return its result.
@@ -493,7 +534,7 @@ class Flow(Pregel, Generic[P, R]):
             run = self._answered_run(value, id, options)
             for _ in run.items():
                 pass
-            result: R = _result_of(run)
+            result: R = result_of(run)
             return result
 
     async def aanswer(
@@ -511,7 +552,7 @@ class Flow(Pregel, Generic[P, R]):
             run = self._answered_run(value, id, options)
             async for _ in run.aitems():
                 pass
-            result: R = _result_of(run)
+            result: R = result_of(run)
             return result
 
     def _answered_run(
@@ -699,211 +740,11 @@ class Flow(Pregel, Generic[P, R]):
         return self.parameters.input_of(args, arguments)
 
 
-class RunHandle(Generic[R]):
-    """A handle of a started run.
-
-    Iterate over the handle to get the run's events as ``(stream mode, payload)``. Async
-    code awaits the handle to get the result, and iterates with ``async for``.
-
-    Args:
-        run: The run.
-
-    Example:
-        >>> from flowpregel.func import entrypoint
-        >>> from flowpregel.runtime import get_runtime
-        >>> @entrypoint()
-        ... def flow(number: int) -> int:
-        ...     get_runtime().stream_writer("half done")
-        ...     return 2 * number
-        >>> [payload for mode, payload in flow.start(4) if mode == "custom"]
-        ['half done']
-    """
-
-    def __init__(self, run: GraphRun) -> None:
-        self.id: str | None = run.config.thread_id
-        """The id of the run."""
-        self._run = run
-        run.form.started_at = users_line()
-        self._future: Future[R] = Future()
-        self._events: SimpleQueue[Any] = SimpleQueue()
-        self._on_event: Callable[[], object] = nothing
-        """The callback that wakes a coroutine waiting for an event, if there is one."""
-        threading.Thread(
-            target=self._work, name=f"flowpregel-{self.id}", daemon=True
-        ).start()
-
-    @property
-    def status(self) -> Literal["running", "waiting", "done", "failed"]:
-        """The status of the run. A ``waiting`` run has ended until `Flow.answer`
-        resumes it.
-        """
-        if not self._future.done():
-            return "running"
-        error = self._future.exception()
-        if isinstance(error, UnansweredError):
-            return "waiting"
-        return "done" if error is None else "failed"
-
-    def result(self, timeout: float | None = None) -> R:
-        """Wait until the run has ended, and return its result.
-
-        Args:
-            timeout: The maximum number of seconds to wait, or None for no limit.
-
-        Raises:
-            TimeoutError: The run has not ended by then.
-            Exception: The exception that `Flow.run` would raise.
-
-        Example:
-            >>> from flowpregel import InMemorySaver, entrypoint
-            >>> @entrypoint(checkpointer=InMemorySaver())
-            ... def double(number: int) -> int:
-            ...     return 2 * number
-            >>> double.start(4, id="1").result()
-            8
-        """
-        with UsersFrames(), on_sigterm(self._run.end):
-            return self._future.result(timeout)
-
-    def cancel(self) -> None:
-        """Ask the run to stop at once. Finished work is kept, and the run can be
-        resumed later.
-        """
-        self._run.cancel()
-
-    def end(self, reason: str = "it was asked to end") -> None:
-        """Ask the run to stop with the grace period, as ``stop_after`` does.
-
-        Args:
-            reason: The reason, for the message of `RunStopped`.
-
-        Example:
-            >>> from flowpregel import InMemorySaver, entrypoint, signal
-            >>> @entrypoint(checkpointer=InMemorySaver())
-            ... def order(number: int) -> str:
-            ...     return "sent" if signal("approved").result() else "refused"
-            >>> handle = order.start(7, id="order-7")
-            >>> handle.end("the machine shuts down")
-            >>> handle.result()
-            Traceback (most recent call last):
-            flowpregel.errors.RunStopped: ...
-        """
-        self._run.end(reason)
-
-    def add_done_callback(self, function: Callable[[RunHandle[R]], object]) -> None:
-        """Call *function* with this handle when the run has ended, on the OS thread of
-        the run; at once if the run has ended already.
-
-        Args:
-            function: A function of one argument. Its result is ignored.
-
-        Example:
-            >>> from flowpregel import InMemorySaver, entrypoint
-            >>> @entrypoint(checkpointer=InMemorySaver())
-            ... def double(number: int) -> int:
-            ...     return 2 * number
-            >>> handle = double.start(4, id="1")
-            >>> handle.result()
-            8
-            >>> handle.add_done_callback(lambda handle: print(handle.status))
-            done
-        """
-        self._future.add_done_callback(lambda _: function(self))
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """Yield each event of the run once, as it arrives, until the run has ended."""
-        while (event := self._events.get()) is not None:
-            yield event
-        self._events.put(None)
-
-    def __await__(self) -> Generator[Any, Any, R]:
-        """Return the result as `result` does, without blocking the event loop."""
-        return self._ended().__await__()
-
-    async def _ended(self) -> R:
-        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
-
-        # The future is shielded, because only `cancel` must stop the run, and not the
-        # cancellation of a waiting coroutine.
-        with UsersFrames(), on_sigterm(self._run.end):
-            return await asyncio.shield(asyncio.wrap_future(self._future))
-
-    async def __aiter__(self) -> AsyncIterator[tuple[str, Any]]:
-        """Yield the events as `__iter__` does, without blocking the event loop."""
-        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
-
-        loop = asyncio.get_running_loop()
-        while True:
-            came = asyncio.Event()
-            self._on_event = partial(_call_soon, loop, came.set)
-            try:
-                event = self._events.get_nowait()
-            except Empty:
-                await came.wait()
-                continue
-            if event is None:
-                self._events.put(None)
-                return
-            yield event
-
-    def _put(self, event: Any) -> None:
-        """Add an event, and wake the coroutine that waits for one."""
-        self._events.put(event)
-        self._on_event()
-
-    def _repr_html_(self) -> str | None:
-        """Return the current page of the run for a notebook, or None if the run is not
-        stored.
-        """
-        for report_html in load_plugins(NOTEBOOKS):
-            report: str | None = report_html(self._run.saver, self.id)
-            if report is not None:
-                return report
-        return None
-
-    def _work(self) -> None:
-        try:
-            for event in self._run.items():
-                self._put(event)
-            self._future.set_result(_result_of(self._run))
-        except BaseException as error:  # noqa: BLE001 - `result` raises it
-            self._future.set_exception(error)
-        finally:
-            self._put(None)
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    """Make an event loop call *callback*, unless the loop is closed."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(callback)
-
-
 def _no_checkpointer(call: str) -> ConfigurationError:
     return ConfigurationError(
         f"{call}: this workflow has no checkpointer; write "
         "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
     )
-
-
-def _result_of(run: GraphRun) -> Any:
-    """Return the result of a run.
-
-    Raises:
-        UnansweredError: The run waits for an answer.
-    """
-    result = run.engine.result
-    assert result is not None
-    if result.interrupts:
-        flow: Any = run.graph
-        error = UnansweredError(
-            str(run.config.thread_id),
-            result.interrupts,
-            flow.expression,
-            getattr(run.saver, "location", ""),
-        )
-        add_hint(run, error)
-        raise error
-    return result.values
 
 
 def run_identity_of(

@@ -28,13 +28,14 @@ from flowpregel.errors import ConfigurationError, TaskCancelled
 from flowpregel.func import mapping
 from flowpregel.func.default_store import default_store
 from flowpregel.func.entry import entrypoint
-from flowpregel.func.flow import Flow, RunHandle
+from flowpregel.func.flow import Flow
 from flowpregel.func.options import (
     DEFAULT_STORE,
     TaskKeywords,
     TaskOptions,
     checked_options,
 )
+from flowpregel.func.run_handle import RunHandle
 from flowpregel.func.tasks import TaskFunction
 from flowpregel.pregel.progress import is_notebook
 

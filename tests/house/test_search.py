@@ -64,6 +64,8 @@ SEARCHES = [
     ("human in the loop", "how-to/interrupt.md"),
     ("human in the loop", "tutorial/4-ask-a-person.md"),
     ("approval", "how-to/interrupt.md"),
+    ("job queue", "how-to/queue-runs.md"),
+    ("enqueue priority", "how-to/queue-runs.md"),
     ("nightly cron", CRON),
     ("prevent overlapping runs", CRON),
     ("run twice at once", "faq.md"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from flowpregel._inspection.situations import RunFacts, describe_status
+from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
 
 HOME = "process 7 on here"
@@ -40,6 +41,19 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "queued",
         "Waiting for a worker: 3 calls of process 7 on here cannot start yet.",
         "flowpregel watch r",
+    ),
+    "enqueued": (
+        {"status": "enqueued"},
+        "enqueued",
+        "Enqueued; `flowpregel work` runs it.",
+        "flowpregel work --until-empty",
+    ),
+    "enqueued, later": (
+        {"status": "enqueued", "position": QueuePosition(5, 60.0)},
+        "enqueued",
+        "Enqueued with priority 5, to begin after 1970-01-01T00:01:00+00:00; "
+        "`flowpregel work` runs it.",
+        "flowpregel work --until-empty",
     ),
     "sleeping": (
         {"status": "waiting", "questions": [question({SLEEPS_UNTIL: "2026-12-01"})]},

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click import Context
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.work import Status
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from tests.runs.cli_flows import FLOWS, steps
@@ -180,6 +182,6 @@ def test_the_manual_has_every_command_and_no_other() -> None:
         "utf-8"
     )
     rows = re.findall(r"^\| `([a-z]+)\b", page, re.MULTILINE)
-    statuses = {"running", "waiting", "failed", "stopped", "done"}
+    statuses = {*get_args(Status)}
 
     assert {*app.list_commands(Context(app))} == {*rows} - statuses

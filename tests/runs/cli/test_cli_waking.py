@@ -80,7 +80,8 @@ def test_what_is_wrong_with_a_run_does_not_keep_the_others_waiting(
         with pytest.raises(UnansweredError):
             flow.run(["go"], id="a")
         provided.pauses.reset(token)
-    invoke("signal", "b", "go", "1")
+    for thread in "ab":
+        invoke("signal", thread, "go", "1")
 
     woken = invoke("wake", "--quiet")
 

@@ -1,0 +1,290 @@
+"""The command ``work``, which runs what is enqueued in a store.
+
+::
+
+    store -- look() --> due runs, in order --> one OS thread for each of --jobs runs
+      ^                                              |
+      +------- leases, checkpoints, results ---------+--> ended runs, printed
+
+Several processes of the command may share a store. The lease of a thread decides which
+of them runs it; the others skip a thread that is leased. A run is taken again if its
+process was killed, because its thread is then due and has no owner.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from operator import itemgetter
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from flowpregel import errors
+from flowpregel._core.records import Address
+from flowpregel._interrupts import on_sigterm
+from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.queue import QueuePosition
+from flowpregel.cli import console, targets
+from flowpregel.cli.console import Code
+from flowpregel.cli.running import can_resume
+from flowpregel.runtime import pauses
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.durable import DurableSaver
+    from flowpregel.checkpoint.maintenance import ThreadInfo
+    from flowpregel.pregel.pregel import Pregel
+    from flowpregel.pregel.runner import GraphRun
+
+_PERIOD: Final = 1.0
+_IMPORTING: Final = threading.Lock()
+"""A lock that is held while a flow is imported, since importing changes `sys.path`."""
+
+
+@console.store_command("work")
+@click.option(
+    "--jobs",
+    type=console.COUNT,
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Run at most N runs at a time.",
+)
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help="End when no run is due; by default the command waits for more.",
+)
+@click.option(
+    "--flow",
+    "flows",
+    multiple=True,
+    metavar="MODULE:FLOW",
+    help="Take only runs of this flow; repeatable.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.05),
+    metavar="SECONDS",
+    default=_PERIOD,
+    show_default=True,
+    help="Look for new runs at this interval.",
+)
+def work_command(
+    jobs: int,
+    until_empty: bool,
+    flows: tuple[str, ...],
+    every: float,
+    store: str | None,
+) -> Code:
+    """Run what is enqueued, and resume what was stopped or killed.
+
+    `Flow.enqueue` records a run, and this command begins it: those with the greatest
+    priority first, and then in the order in which they were enqueued. Runs whose time
+    or signal has come are resumed, too. Several of these commands may share a store.
+    After SIGTERM no more runs begin, and the running ones have 20 seconds to end; the
+    next process resumes them.
+    """
+    location = targets.existing_store(store)
+    with targets.open_to_write(location) as saver:
+        worker = _QueueWorker(location, saver, flows)
+        return worker.work(jobs, every, until_empty=until_empty)
+
+
+class _Ended(NamedTuple):
+    """A run that has ended in this process, or the request to end this process."""
+
+    thread_id: str
+    status: str
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _QueueWorker:
+    """The runs of this process.
+
+    Args:
+        location: The path or URL of the store.
+        saver: The store, open for writing.
+        flows: The names of the flows whose runs are taken; empty for all.
+    """
+
+    location: str
+    saver: DurableSaver
+    flows: Collection[str]
+    _active: dict[str, GraphRun | None] = field(default_factory=dict)
+    """The runs that this process has taken, by thread. None before a run begins."""
+    _left: set[str] = field(default_factory=set)
+    """The threads that this process does not take again, because their runs have failed
+    or were cancelled here.
+    """
+    _ended: SimpleQueue[_Ended] = field(default_factory=SimpleQueue)
+    _reason: str = ""
+    """The reason why this process ends, or an empty text."""
+
+    def work(self, jobs: int, every: float, *, until_empty: bool) -> Code:
+        """Take runs until this process is asked to end, and return the exit code.
+
+        Args:
+            jobs: The number of runs at a time.
+            every: The seconds after which the store is read again.
+            until_empty: True to return when nothing is due.
+        """
+        code = Code.OK
+        due: list[ThreadInfo] = []
+        next_look = 0.0
+        with on_sigterm(self._end, dies=False):
+            try:
+                while not self._reason or self._active:
+                    now = time.monotonic()
+                    if not self._reason and (now >= next_look or not due):
+                        due = self._look()
+                        next_look = now + every
+                    if until_empty and not due and not self._active:
+                        break
+                    self._take(due, jobs)
+                    code = max(code, self._report(next_look))
+            except KeyboardInterrupt:
+                self._stop_all()
+                raise
+        return Code.AGAIN if self._reason else code
+
+    def _end(self, reason: str) -> bool:
+        """Take no more runs, and ask the running ones to end. A signal handler calls
+        this.
+        """
+        self._reason = reason
+        for run in [*self._active.values()]:
+            if run is not None:
+                run.end(reason)
+        self._ended.put(_Ended("", "asked to end"))
+        return True
+
+    def _stop_all(self) -> None:
+        """Stop the running runs at once, and wait for their ends."""
+        self._reason = "the command was interrupted"
+        for run in [*self._active.values()]:
+            if run is not None:
+                run.cancel()
+        while self._active:
+            self._active.pop(self._ended.get().thread_id, None)
+
+    # ------------------------------------------------ taking runs
+
+    def _look(self) -> list[ThreadInfo]:
+        """Return the threads whose runs are due, in the order in which they begin."""
+        due: list[tuple[int, int, ThreadInfo]] = []
+        with targets.open_to_read(self.location) as reader:
+            for thread in reader.threads():
+                is_ours = not self.flows or thread.metadata.get(FLOW) in self.flows
+                is_open = thread.thread_id not in {*self._active, *self._left}
+                if is_ours and is_open and _must_run(reader, thread):
+                    position = QueuePosition.of(thread.metadata) or QueuePosition()
+                    due.append((-position.priority, thread.created, thread))
+        return [thread for _, _, thread in sorted(due, key=itemgetter(0, 1))]
+
+    def _take(self, due: list[ThreadInfo], jobs: int) -> None:
+        """Begin the first runs of *due*, as many as there is room for."""
+        while due and len(self._active) < jobs and not self._reason:
+            thread_id = due.pop(0).thread_id
+            self._active[thread_id] = None
+            threading.Thread(
+                target=self._run, args=(thread_id,), name=f"flowpregel-{thread_id}"
+            ).start()
+
+    def _run(self, thread_id: str) -> None:
+        """Run or resume the run of a thread, and put its end into the queue."""
+        try:
+            ended = _Ended(thread_id, self._run_to_end(thread_id))
+        except errors.ThreadBusyError:
+            # Another process has taken the run first.
+            ended = _Ended(thread_id, "")
+        except (errors.TaskCancelled, KeyboardInterrupt) as error:
+            ended = _Ended(thread_id, "stopped", error)
+        except BaseException as error:  # noqa: BLE001 - the other runs go on
+            ended = _Ended(thread_id, "failed", error)
+        self._ended.put(ended)
+
+    def _run_to_end(self, thread_id: str) -> str:
+        """Run or resume the run of a thread, and return its status at the end, or an
+        empty text if another process has run it.
+        """
+        # Imported here to keep `flowpregel --help` fast.
+        from flowpregel.pregel.runner import GraphRun  # noqa: PLC0415
+
+        # The run ends where it must wait for a time or a signal, and does not hold a
+        # job while it waits.
+        pauses.set(True)
+        flow = self._flow_of(thread_id)
+        if flow is None:
+            return ""
+        options = {"thread_id": thread_id, "on_conflict": "raise"}
+        run = GraphRun(flow.copy({"checkpointer": self.saver}), None, None, options)
+        run.resume = flow.once
+        self._active[thread_id] = run
+        if self._reason:
+            run.end(self._reason)
+        for _ in run.items():
+            pass
+        result = run.engine.result
+        return "waiting" if result is not None and result.interrupts else "done"
+
+    def _flow_of(self, thread_id: str) -> Pregel | None:
+        """Import the flow of a thread's run, or return None if another process has run
+        it.
+
+        Raises:
+            ConfigurationError: The run recorded no flow, or the flow cannot be
+                imported.
+        """
+        with targets.open_to_read(self.location) as reader:
+            thread = reader.thread(thread_id)
+            if thread is None or not _must_run(reader, thread):
+                return None
+            saved = targets.newest_checkpoint(reader, thread_id)
+        with _IMPORTING:
+            return targets.recorded_flow(saved)
+
+    # ------------------------------------------------ ends of runs
+
+    def _report(self, until: float) -> Code:
+        """Wait for the end of a run, print it, and return the exit code for it.
+
+        Args:
+            until: The monotonic time at which to return in any case.
+        """
+        try:
+            ended = self._ended.get(timeout=max(0.0, until - time.monotonic()))
+        except Empty:
+            return Code.OK
+        self._active.pop(ended.thread_id, None)
+        if not ended.status or not ended.thread_id:
+            return Code.OK
+        record: dict[str, Any] = {"thread_id": ended.thread_id, "status": ended.status}
+        line = f"{ended.status}: {ended.thread_id}"
+        if ended.error is not None and ended.status == "failed":
+            text = f"{type(ended.error).__name__}: {ended.error}"
+            record["error"] = text
+            line += f": {text}"
+        console.print_result(record, line)
+        if ended.status in ("failed", "stopped") and not self._reason:
+            self._left.add(ended.thread_id)
+        return Code.FAILED if ended.status == "failed" else Code.OK
+
+
+def _must_run(reader: DurableSaver, thread: ThreadInfo) -> bool:
+    """Return whether a thread has a run that must begin, or be resumed, now."""
+    match thread.status:
+        case "enqueued":
+            position = QueuePosition.of(thread.metadata) or QueuePosition()
+            return position.not_before <= time.time()
+        case "stopped":
+            return True
+        case "waiting":
+            saved = reader.load(Address(thread.thread_id))
+            return saved is not None and can_resume(reader, saved)
+        case _:
+            return False

@@ -1,0 +1,63 @@
+"""Runs that are recorded now and begin later, in a process of ``flowpregel work``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Final
+
+from flowpregel._interrupts import defer_interrupts
+from flowpregel._tracebacks import UsersFrames
+from flowpregel.checkpoint.base import QUEUE
+from flowpregel.checkpoint.queue import QueuePosition
+from flowpregel.errors import ConfigurationError, GraphDrained, ThreadBusyError
+from flowpregel.pregel.runner import GraphRun
+
+POSITION_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
+    {"priority": 0, "not_before": None}
+)
+"""The options of `Flow.enqueue` that `Flow.run` does not have, with their defaults."""
+
+
+def position_from(priority: Any, not_before: Any) -> QueuePosition:
+    """Return the position in the queue that the options of `Flow.enqueue` describe.
+
+    Raises:
+        ConfigurationError: The value of an option is not allowed.
+    """
+    if not isinstance(priority, int):
+        raise ConfigurationError(
+            f"priority={priority!r}: use a whole number; a greater one begins first"
+        )
+    match not_before:
+        case None:
+            moment = 0.0
+        case datetime():
+            moment = not_before.timestamp()
+        case timedelta():
+            moment = time.time() + not_before.total_seconds()
+        case _:
+            raise ConfigurationError(
+                f"not_before={not_before!r}: use a datetime, or a timedelta from now"
+            )
+    return QueuePosition(priority, moment)
+
+
+def store_enqueued(run: GraphRun, position: QueuePosition) -> None:
+    """Store the input of *run* with its *position*, and do not begin the run.
+
+    If the thread has a run with the same input already, nothing is stored.
+    """
+    # The run ends at the first barrier, which comes after the commit of the input.
+    run.options = replace(run.options, drain=lambda: "it was enqueued")
+    # The handlers of the run's start and end are called when the run begins.
+    metadata = {**run.config.metadata, QUEUE: tuple(position)}
+    run.config = replace(run.config, callbacks=(), metadata=metadata)
+    # A busy thread has a run that has begun.
+    with UsersFrames(), suppress(GraphDrained, ThreadBusyError), defer_interrupts():
+        for _ in run.items():
+            pass
