@@ -12,12 +12,12 @@ still arrive.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Final
 
-from flowpregel._loggers import store_log
 from flowpregel.checkpoint.base import Address, Fences, Lease, OnConflict
 from flowpregel.checkpoint.durable import (
     DurableSaver,
@@ -44,6 +44,7 @@ _PAUSE = 0.1
 """Seconds between two tries to get a lease that another run owns."""
 _WATCHED_SECONDS = 5.0
 """Seconds for which one call of `PostgresLeases.watch` watches a run."""
+_log: Final = logging.getLogger("flowpregel.store")
 
 
 class PostgresTables(Tables):
@@ -114,7 +115,7 @@ class PostgresLeases(LeaseTable):
                 if was_anothers:
                     fences(address, lease.fence)
                 if was_anothers and takeover:
-                    store_log.warning(
+                    _log.warning(
                         "thread %r is taken over from its last owner", address.thread_id
                     )
                 is_only_writer = True
