@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from flowpregel.errors import ConfigurationError
@@ -411,21 +412,28 @@ class LangChainWatcher:
         sys.meta_path.remove(self)
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
-            _call_after_import(spec.loader, _register)
+            call_after_import(spec.loader, _register)
         return spec
 
 
-def _call_after_import(loader: Any, function: Callable[[Any], Any]) -> None:
-    """Have *loader* call *function* with the module that it has executed."""
-    execute = loader.exec_module
+def call_after_import(loader: Any, function: Callable[[Any], Any]) -> None:
+    """Have *loader* call *function* with the module of `Runnable`, once the loader has
+    executed the module.
+
+    A loader that cannot be changed is left alone: LangChain is imported all the same.
+    """
+    execute: Any = getattr(loader, "exec_module", None)
 
     def execute_and_call(module: Any) -> None:
         execute(module)
         # Modules of one archive share their loader.
         if module.__name__ == _MODULE:
+            loader.exec_module = execute
             function(module)
 
-    loader.exec_module = execute_and_call
+    if execute is not None:
+        with suppress(AttributeError):
+            loader.exec_module = execute_and_call
 
 
 if not _register(sys.modules.get(_MODULE)):

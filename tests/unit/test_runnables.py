@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from flowpregel import entrypoint
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.runnables import RunnableMethods
+from flowpregel.pregel.runnables import RunnableMethods, call_after_import
 
 GRAPH = """
 import sys
@@ -103,3 +104,45 @@ def test_a_name_gets_its_suffix_in_its_own_style(name: str, expected: str) -> No
     """As LangChain writes names of schemas."""
     assert expected == double.get_name("input", name=name)
     assert "RunnableMethods" == RunnableMethods().get_name()
+
+
+class SharedLoader:
+    """A loader of several modules, as that of an archive is."""
+
+    def __init__(self) -> None:
+        self.executed: list[str] = []
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Note the module."""
+        self.executed.append(module.__name__)
+
+
+def test_only_the_module_of_runnable_is_reported_and_only_once() -> None:
+    """A loader may load others before and after it."""
+    loader = SharedLoader()
+    modules: list[ModuleType] = []
+    call_after_import(loader, modules.append)
+    names = ["a", "langchain_core.runnables.base", "langchain_core.runnables.base"]
+
+    for name in names:
+        loader.exec_module(ModuleType(name))
+
+    assert names == loader.executed
+    assert ["langchain_core.runnables.base"] == [module.__name__ for module in modules]
+
+
+class FixedLoader:
+    """A loader that cannot be changed."""
+
+    __slots__ = ()
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("loader", [FixedLoader(), object()])
+def test_a_loader_that_cannot_be_changed_is_left_alone(loader: Any) -> None:
+    """The import must not fail because of it."""
+    call_after_import(loader, print)
+
+    assert not hasattr(loader, "__dict__")
