@@ -45,7 +45,7 @@ from flowpregel.graph.spec import (
 )
 from flowpregel.graph.writes import TRIGGER, BranchWriter, NodeWriter, check_input
 from flowpregel.pregel.definition import END, START
-from flowpregel.pregel.drawing import Edge
+from flowpregel.pregel.graph_picture import Edge
 from flowpregel.pregel.node import TAG_HIDDEN, PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
 

@@ -38,7 +38,7 @@ from flowpregel.pregel.node import (
 from flowpregel.pregel.result_caches import cache_of_saver
 
 if TYPE_CHECKING:
-    from flowpregel.pregel.drawing import Edge
+    from flowpregel.pregel.graph_picture import Edge
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
 START: Final = "__start__"

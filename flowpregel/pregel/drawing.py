@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.graph_picture import graph_svg
+from flowpregel.pregel.graph_picture import Edge, graph_svg
 
 Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 Charset: TypeAlias = Literal["unicode", "ascii"]
@@ -47,20 +47,6 @@ _MERMAID_ESCAPES = {
     ord("\n"): "<br/>",
 }
 _DOT_ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A directed edge from one node to another."""
-
-    source: str
-    target: str
-    data: str | None = None
-    """The label: the channel, or the answer of the source for which the run takes this
-    edge.
-    """
-    conditional: bool = False
-    """True if the source decides each time whether the run takes this edge."""
 
 
 @dataclass(frozen=True, slots=True)

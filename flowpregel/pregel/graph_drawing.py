@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from flowpregel._core.program import names
 from flowpregel.pregel.definition import END, START, GraphDefinition
-from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+from flowpregel.pregel.drawing import Graph, NodeShape
+from flowpregel.pregel.graph_picture import Edge
 
 _MOST_NAMES = 5
 """The number of nodes that the `repr` of a graph names."""

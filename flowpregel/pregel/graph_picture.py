@@ -17,14 +17,12 @@ a dark page.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from flowpregel._text import in_one_line
-
-if TYPE_CHECKING:
-    from flowpregel.pregel.drawing import Edge
 
 _Slot: TypeAlias = str | tuple[int, int]
 """A position in a layer: the id of a node, or the index of an edge that passes the
@@ -44,6 +42,20 @@ _ARROW: Final = (
     'markerHeight="8" orient="auto-start-reverse">'
     '<path d="M0 0L8 4L0 8z" fill="currentColor"/></marker></defs>'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A directed edge from one node to another."""
+
+    source: str
+    target: str
+    data: str | None = None
+    """The label: the channel, or the answer of the source for which the run takes this
+    edge.
+    """
+    conditional: bool = False
+    """True if the source decides each time whether the run takes this edge."""
 
 
 class Box(NamedTuple):

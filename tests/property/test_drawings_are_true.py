@@ -7,7 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+from flowpregel.pregel.drawing import Graph, NodeShape
+from flowpregel.pregel.graph_picture import Edge
 
 LINE = re.compile(
     r"  [├└+][─┄.-](?: (?P<label>\w+) (?P<line>[─┄.-]))?> (?P<target>\w+)"

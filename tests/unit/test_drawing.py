@@ -10,8 +10,9 @@ from flowpregel.channels import LastValue
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel import NodeBuilder, Pregel
 from flowpregel.pregel.definition import END, START
-from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+from flowpregel.pregel.drawing import Graph, NodeShape
 from flowpregel.pregel.graph_drawing import graph_of
+from flowpregel.pregel.graph_picture import Edge
 
 KINDS: dict[str, Any] = {START: "start", END: "end"}
 

@@ -6,7 +6,8 @@ import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
-from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+from flowpregel.pregel.drawing import Graph, NodeShape
+from flowpregel.pregel.graph_picture import Edge
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -25,7 +25,8 @@ from flowpregel._inspection.run_table import RunDrawing, TaskRecord
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.func import entrypoint, task
-from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+from flowpregel.pregel.drawing import Graph, NodeShape
+from flowpregel.pregel.graph_picture import Edge
 from flowpregel.pregel.progress import ProgressView
 from flowpregel.storage.codec import PythonCodec
 from flowpregel.storage.lmdb.store import open_store
