@@ -21,6 +21,7 @@ from flowpregel.plugins.page.pages import notebook_report, run_report
 from tests.page.browser import CHROMIUM, PICTURES, Tab, keep_picture, open_run
 from tests.page.serving import Served, served
 from tests.page.stores import HOSTILE, census, hostile_store, long_store, plain_store
+from tests.runs import queue_flows
 
 pytestmark = [
     pytest.mark.slow,
@@ -70,6 +71,22 @@ def test_the_list_shows_each_run_and_the_secret_is_gone_from_the_address(
     assert ["divides"] == tab.run(
         "[...document.querySelectorAll('tbody a')].map(a => a.text)"
     )
+
+
+def test_the_list_shows_what_is_enqueued(tab: Tab, tmp_path: Path) -> None:
+    """With a filter of its own, and nothing to resume yet."""
+    with LMDBSaver(tmp_path) as saver:
+        flow = queue_flows.note.copy({"checkpointer": saver})
+        flow.enqueue("file", "line", id="tonight")
+
+    with served(str(tmp_path)) as server:
+        tab.open(server.address)
+        tab.until("document.querySelector('tbody .badge')")
+        badge = tab.run("document.querySelector('tbody .badge').textContent")
+        chips = tab.run("document.querySelector('.chips').innerText")
+
+    assert "enqueued" in badge
+    assert "enqueued" in chips
 
 
 def test_a_failed_call_is_shown_with_its_arguments_and_traceback(

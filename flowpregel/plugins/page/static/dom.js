@@ -160,6 +160,7 @@ for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, r
 const LABELS = {
   done: ["✓", "done"], failed: ["✕", "failed"], running: ["▶", "running"], waiting: ["?", "asks"],
   stopped: ["■", "stopped"], unfinished: ["◌", "unfinished"], queued: ["…", "queued"],
+  enqueued: ["…", "enqueued"],
 };
 
 export function labelOf(state) {

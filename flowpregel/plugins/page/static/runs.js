@@ -7,7 +7,7 @@ import { chosenStates, currentPlace, note } from "./place.js";
 import { ConnectionLost, load } from "./source.js";
 import { follow } from "./stream.js";
 
-const STATES = ["running", "waiting", "failed", "stopped", "done"];
+const STATES = ["running", "waiting", "failed", "stopped", "enqueued", "done"];
 
 export function showRuns() {
   let runs = null;
