@@ -15,6 +15,7 @@ except ImportError as _error:
     ) from _error
 
 from flowpregel.plugins.langchain.agent import AgentState, create_react_agent
+from flowpregel.plugins.langchain.create import create_agent
 from flowpregel.plugins.langchain.injected import (
     InjectedState,
     InjectedStore,
@@ -46,6 +47,7 @@ __all__ = [
     "ToolNode",
     "ToolRuntime",
     "add_messages",
+    "create_agent",
     "create_react_agent",
     "reduce_messages",
     "tools_condition",
