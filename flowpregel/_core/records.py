@@ -483,6 +483,10 @@ class DeltaHistory:
     """The writes of each superstep since the snapshot, as one tuple for each superstep,
     oldest first.
     """
+    is_stored: bool = True
+    """True if the writes are stored as deltas of the channel. Otherwise they were found
+    elsewhere, and the next checkpoint must store the whole value.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -649,6 +653,10 @@ class Saved:
     """True if it is the newest checkpoint of the thread and namespace."""
     newest_id: str | None = field(default=None, compare=False)
     """The id of the newest checkpoint, which the ids of later ones must exceed."""
+    newest_versions: tuple[Version, ...] = field(default=(), compare=False)
+    """The greatest version of the thread, which later versions must exceed. It is empty
+    if the versions of different branches differ anyway.
+    """
     ran: tuple[TaskAttempt, ...] = ()
     """The attempts of the tasks that have writes on the checkpoint, in the same
     order.

@@ -6,6 +6,7 @@ can be stopped at any ``yield``, and tests can feed it by hand.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -17,6 +18,7 @@ from flowpregel._core.recorded_calls import count_unreplayed
 from flowpregel._core.records import LIMIT_REACHED, NOTHING_DUE, PAUSED, TASKS_DUE, Task
 from flowpregel._core.run import Result, Run
 from flowpregel._core.start import start
+from flowpregel._core.stream_events import checkpoint_config
 from flowpregel._core.superstep import Superstep
 from flowpregel.errors import (
     GraphDrained,
@@ -218,20 +220,22 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
     if tasks is None:
         tasks = plan(run.program, run.state, run.state.updated, run.step_context())
     cursor = run.cursor
-    thread_id = address.thread_id
-    parent = cursor.parent_id and checkpoint_config(
-        thread_id, address.namespace, cursor.parent_id
-    )
+    parents = run.options.metadata.get("parents", {})
+    parent_config = None
+    if cursor.parent_id is not None:
+        parent = replace(address, checkpoint_id=cursor.parent_id)
+        parent_config = checkpoint_config(parent, parents)
+    present = replace(address, checkpoint_id=cursor.checkpoint_id)
     step = cursor.step - 1
     entries = [
         run.stream_events.task_entry(
-            task, run.replay.pending.get(task.id, ()), thread_id
+            task, run.replay.pending.get(task.id, ()), address.thread_id
         )
         for task in tasks
     ]
     payload = {
-        "config": checkpoint_config(thread_id, address.namespace, cursor.checkpoint_id),
-        "parent_config": parent,
+        "config": checkpoint_config(present, parents),
+        "parent_config": parent_config,
         "values": run.state.read(run.program.stream_channels),
         "metadata": {
             "source": cursor.source,
@@ -245,18 +249,3 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
     yield from run.stream_events.wrapped(
         "checkpoints", "checkpoint", payload, step, run.now
     )
-
-
-def checkpoint_config(
-    thread_id: str,
-    namespace: str,
-    checkpoint_id: str | None,
-) -> dict[str, Any]:
-    """Return the config that addresses a checkpoint."""
-    return {
-        "configurable": {
-            "thread_id": thread_id,
-            "checkpoint_ns": namespace,
-            "checkpoint_id": checkpoint_id,
-        }
-    }

@@ -27,7 +27,7 @@ channels that may change, and shares the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from flowpregel._core.program import Keys, Program
@@ -148,7 +148,8 @@ def load_state(program: Program, saved: Saved) -> RunState:
     if program.migrate is not None:
         values = program.migrate(dict(values))
     versions = dict(checkpoint.channel_versions)
-    newest: Version | None = max(cast("Any", versions.values()), default=None)
+    known = (*versions.values(), *saved.newest_versions)
+    newest: Version | None = max(cast("Any", known), default=None)
     state = RunState({}, versions, dict(checkpoint.versions_seen), newest)
     for name, declared in program.channels.items():
         history = None if name in values else saved.deltas.get(name)
@@ -172,6 +173,9 @@ def _replay(
 
     The channel may have another type now than when the writes were made.
     """
+    if not history.is_stored:
+        unsaved = state.unsaved or Update(0)
+        state.unsaved = replace(unsaved, changed=[*unsaved.changed, channel.key])
     if isinstance(channel, DeltaChannel):
         channel.replay(history.writes)
         state.updates_since_snapshot[channel.key] = len(history.writes)

@@ -18,7 +18,7 @@ from flowpregel._core.effects import (
     ended_task,
 )
 from flowpregel._core.program import Keys, names
-from flowpregel._core.records import Arguments, Node, Task, Write
+from flowpregel._core.records import Address, Arguments, Node, Task, Write
 
 
 class StreamEvents:
@@ -294,3 +294,27 @@ def interrupts_of(pending: Iterable[Write], *, live: bool) -> tuple[Interrupt, .
         elif live and channel not in records.CONTROL_WRITES:
             return ()
     return interrupts
+
+
+def checkpoint_config(
+    address: Address,
+    parents: Mapping[str, str | None],
+) -> dict[str, Any]:
+    """Return the config that addresses a checkpoint.
+
+    Args:
+        address: The address of the checkpoint.
+        parents: The checkpoints of the outer graphs, by namespace. The mapping is empty
+            if they are unknown.
+    """
+    configurable: dict[str, Any] = {
+        "thread_id": address.thread_id,
+        "checkpoint_ns": address.namespace,
+        "checkpoint_id": address.checkpoint_id,
+    }
+    if parents:
+        configurable["checkpoint_map"] = {
+            **parents,
+            address.namespace: address.checkpoint_id,
+        }
+    return {"configurable": configurable}

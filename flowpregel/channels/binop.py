@@ -12,6 +12,7 @@ from flowpregel.channels.folding import (
     hooks_of,
     identity_of,
     only_replacement,
+    without_snapshot,
 )
 from flowpregel.errors import ConfigurationError
 
@@ -94,7 +95,7 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that contains a shallow copy of *saved*."""
         return super().from_checkpoint(
-            self._start() if saved is MISSING else detached(saved)
+            self._start() if saved is MISSING else detached(without_snapshot(saved))
         )
 
     def copy(self) -> Self:

@@ -14,6 +14,7 @@ from flowpregel.channels.folding import (
     hooks_of,
     identity_of,
     only_replacement,
+    without_snapshot,
 )
 from flowpregel.errors import ConfigurationError
 
@@ -171,7 +172,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         *saved* is `MISSING`.
         """
         return super().from_checkpoint(
-            self.typ() if saved is MISSING else detached(saved)
+            self.typ() if saved is MISSING else detached(without_snapshot(saved))
         )
 
     def copy(self) -> Self:

@@ -202,3 +202,14 @@ def hooks_of(reducer: Callable[..., Any]) -> ReducerHooks:
     if is_wrapper or not isinstance(hooks, ReducerHooks):
         return _NO_HOOKS
     return hooks
+
+
+def without_snapshot(saved: Any) -> Any:
+    """Return the value in a snapshot of a DeltaChannel that LangGraph stored, or
+    *saved* itself if it is no such snapshot.
+    """
+    kind = type(saved)
+    # The class is recognized by its name, because LangGraph need not be installed.
+    if kind.__name__ == "_DeltaSnapshot" and kind.__module__.startswith("langgraph."):
+        return saved.value
+    return saved

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import GenericAlias
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from flowpregel._core.ids import AttemptRecord
@@ -34,11 +35,16 @@ from flowpregel._core.records import (
 from flowpregel._pickling.process_bound import ProcessBound
 from flowpregel.checkpoint.langgraph_methods import (
     CheckpointTuple,
+    DeltaChannelHistory,
     LangGraphMethods,
     async_form,
+    has_langgraphs_methods,
 )
 from flowpregel.checkpoint.output import CallOutput
-from flowpregel.checkpoint.parents import node_results_by_parents
+from flowpregel.checkpoint.parents import (
+    greatest_version,
+    node_results_by_parents,
+)
 
 __all__ = [
     "ASKED",
@@ -54,6 +60,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointTuple",
     "Delta",
+    "DeltaChannelHistory",
     "Fences",
     "Lease",
     "OnConflict",
@@ -62,6 +69,7 @@ __all__ = [
     "Strategy",
     "TaskWrites",
     "Version",
+    "greatest_version",
     "node_results_by_parents",
     "split_writes_and_attempts",
 ]
@@ -154,7 +162,17 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
     A subclass implements `load`, `history`, `commit`, `namespaces` and
     `delete_thread`, and as many of the optional methods as it can. Any OS thread may
-    call them.
+    call them. A saver that was written for LangGraph implements `get_tuple`, `list`,
+    `put` and `put_writes` instead, or their async forms.
+
+    Args:
+        serde: The serializer of a saver that was written for LangGraph: an object with
+            the methods ``dumps_typed`` and ``loads_typed``.
+    """
+
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
+    """Support for annotations such as ``BaseCheckpointSaver[int]``, as in LangGraph's
+    programs.
     """
 
     keeps_deltas: ClassVar[bool] = True
@@ -172,8 +190,22 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     """True if a commit is cheaper than passing the batch to a writer's OS thread."""
     owns_versions: ClassVar[bool] = False
     """True if `get_next_version` provides the versions of channels, instead of the
-    engine.
+    engine. A subclass that overrides the method sets it.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.get_next_version is not LangGraphMethods.get_next_version:
+            cls.owns_versions = True
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        # A saver that was written for LangGraph has none of the abstract methods.
+        if cls.__abstractmethods__ and has_langgraphs_methods(cls):
+            cls.__abstractmethods__ = frozenset[str]()
+        return super().__new__(cls)
+
+    def __init__(self, *, serde: Any = None) -> None:
+        self.serde = serde
 
     @property
     def is_on_its_loop(self) -> bool:

@@ -37,10 +37,19 @@ from flowpregel._core.records import (
     TaskWrites,
     Version,
 )
+from flowpregel.checkpoint.delta_history import (
+    COUNTERS,
+    DeltaChannelHistory,
+    in_langgraphs_form,
+    walk_back,
+    with_langgraphs_deltas,
+)
 from flowpregel.errors import ConfigurationError
 
 __all__ = [
+    "COUNTERS",
     "CheckpointTuple",
+    "DeltaChannelHistory",
     "LangGraphMethods",
     "address_of",
     "async_form",
@@ -50,6 +59,7 @@ __all__ = [
     "is_overridden",
     "langgraph_config",
     "metadata_of",
+    "with_langgraphs_deltas",
 ]
 
 FORMAT = 4
@@ -248,6 +258,50 @@ class LangGraphMethods:
         task = TaskWrites(address.checkpoint_id, task_id, task_path, pairs)
         self.commit([Batch(Address(address.thread_id, address.namespace), (task,))])
 
+    def get_delta_channel_history(
+        self,
+        *,
+        config: Shape,
+        channels: Sequence[str],
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return, for each of *channels*, the writes from which the value at a
+        checkpoint is rebuilt.
+
+        The writes of other branches and the pending writes on the checkpoint are not
+        included.
+
+        Args:
+            config: Names the checkpoint.
+            channels: The names of the channels.
+
+        Example:
+            >>> from typing import Annotated, TypedDict
+            >>> from flowpregel import InMemorySaver
+            >>> from flowpregel.channels import DeltaChannel
+            >>> from flowpregel.graph import START, StateGraph
+            >>> def extend(log: list, writes: list) -> list:
+            ...     return [*log, *(item for write in writes for item in write)]
+            >>> channel = Annotated[list, DeltaChannel(extend)]
+            >>> State = TypedDict("State", {"log": channel})
+            >>> graph = StateGraph(State).add_node("add", lambda _: {"log": ["b"]})
+            >>> saver = InMemorySaver()
+            >>> app = graph.add_edge(START, "add").compile(saver, executor="inline")
+            >>> app.invoke({"log": ["a"]}, thread_id="1")
+            {'log': ['a', 'b']}
+            >>> config = {"configurable": {"thread_id": "1"}}
+            >>> history = saver.get_delta_channel_history(
+            ...     config=config, channels=["log"]
+            ... )
+            >>> [value for _, _, value in history["log"]["writes"]]
+            [['a'], ['b']]
+        """
+        saved = self.load(address_of(config)) if channels else None
+        histories = walk_back(self.load, saved, channels)
+        result = {}
+        for name, history in histories.items():
+            result[name] = in_langgraphs_form(name, history)
+        return result
+
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
         """Return a version after *current* that no other branch has.
 
@@ -285,6 +339,11 @@ class LangGraphMethods:
     async def aput_writes(self, *args: Any, **kwargs: Any) -> Any:
         """`put_writes`, without blocking the event loop."""
         return await self._off_loop(self.put_writes, *args, **kwargs)
+
+    @async_form(get_delta_channel_history)
+    async def aget_delta_channel_history(self, *args: Any, **kwargs: Any) -> Any:
+        """`get_delta_channel_history`, without blocking the event loop."""
+        return await self._off_loop(self.get_delta_channel_history, *args, **kwargs)
 
     async def alist(
         self, config: Any, **options: Any
@@ -329,20 +388,33 @@ class LangGraphMethods:
             )
 
 
-_METHODS = (
-    "get_tuple",
-    "list",
-    "put",
-    "put_writes",
-    "aget_tuple",
-    "alist",
-    "aput",
-    "aput_writes",
-)
+_REQUIRED = ("get_tuple", "list", "put", "put_writes")
+
+
+def _is_defined(
+    owner: type,
+    method: str,
+) -> bool:
+    """Return whether the class *owner* overrides a method of `LangGraphMethods`, or the
+    async form of the method.
+    """
+    for name in (method, f"a{method}"):
+        present = getattr(owner, name, None)
+        original = getattr(LangGraphMethods, name, None)
+        if present is not original:
+            return True
+    return False
+
+
+def has_langgraphs_methods(owner: type) -> bool:
+    """Return whether the class *owner* has the methods of a saver that was written for
+    LangGraph.
+    """
+    return all(_is_defined(owner, method) for method in _REQUIRED)
 
 
 def is_overridden(saver: LangGraphMethods) -> bool:
-    """Return whether the class of *saver* overrides a method of `LangGraphMethods`.
+    """Return whether *saver* overrides a method of `LangGraphMethods` that runs call.
 
     Example:
         >>> from flowpregel import InMemorySaver
@@ -353,10 +425,13 @@ def is_overridden(saver: LangGraphMethods) -> bool:
         >>> is_overridden(InMemorySaver()), is_overridden(Loud())
         (False, True)
     """
-    return any(
-        getattr(type(saver), name) is not getattr(LangGraphMethods, name)
-        for name in _METHODS
-    )
+    attributes = getattr(saver, "__dict__", {})
+    for method in _REQUIRED:
+        if method in attributes or f"a{method}" in attributes:
+            return True
+        if _is_defined(type(saver), method):
+            return True
+    return False
 
 
 def _tuple_of(saved: Saved) -> CheckpointTuple:

@@ -1,13 +1,14 @@
-"""The attempts of the nodes that led to a checkpoint, found by loading its parents.
+"""Facts about a thread that are found by loading earlier checkpoints.
 
-This module is for savers that cannot read the attempts from records of their own.
+This module is for savers that cannot read these facts from records of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
+from typing import Any
 
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import (
@@ -17,7 +18,42 @@ from flowpregel._core.records import (
     Checkpoint,
     MadeBy,
     Saved,
+    Version,
 )
+
+
+def greatest_version(newest_first: Iterable[Saved]) -> tuple[Version, ...]:
+    """Return the greatest version of any channel in a thread's namespace, in a tuple,
+    which is empty if there is none.
+
+    A new version must be greater, because a saver may only count its versions, and a
+    version of another branch stands for another value there.
+
+    Args:
+        newest_first: The checkpoints. They are read up to the first that is not a copy
+            of an earlier one, as only copies have no new versions.
+
+    Example:
+        >>> from flowpregel import InMemorySaver, entrypoint
+        >>> from flowpregel.checkpoint.base import Address
+        >>> saver = InMemorySaver()
+        >>> @entrypoint(checkpointer=saver)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double.run(4, id="1")
+        8
+        >>> newest, oldest = saver.history(Address("1"))
+        >>> greatest_version([newest, oldest]) > greatest_version([oldest])
+        True
+    """
+    greatest: tuple[Any, ...] = ()
+    for saved in newest_first:
+        versions: Any = saved.checkpoint.channel_versions.values()
+        known = sorted((*greatest, *versions))
+        greatest = tuple(known[-1:])
+        if saved.checkpoint.source != "fork":
+            break
+    return greatest
 
 
 def node_results_by_parents(
@@ -32,6 +68,7 @@ def node_results_by_parents(
 
     Example:
         >>> from flowpregel import InMemorySaver, entrypoint
+        >>> from flowpregel.checkpoint.base import Address
         >>> from flowpregel.checkpoint.base import Address
         >>> saver = InMemorySaver()
         >>> @entrypoint(checkpointer=saver)

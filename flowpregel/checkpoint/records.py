@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
@@ -40,6 +40,7 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
 )
+from flowpregel.checkpoint.delta_history import COUNTERS, with_langgraphs_deltas
 from flowpregel.checkpoint.insertion import put_checkpoint
 from flowpregel.checkpoint.labels import METADATA, ValueLabel, WriteLabel
 from flowpregel.checkpoint.layout import (
@@ -48,6 +49,7 @@ from flowpregel.checkpoint.layout import (
     WritesRecord,
     thread_name,
 )
+from flowpregel.checkpoint.parents import greatest_version
 from flowpregel.checkpoint.reader import Reader
 from flowpregel.checkpoint.retention import (
     Retention,
@@ -110,6 +112,20 @@ class RecordSaver(BaseCheckpointSaver):
     ) -> Saved | None:
         find = partial(self._reader.find, address=address, before=before)
         copied = self._read(partial(find, lazy_results=lazy_results))
+        if copied is None:
+            return None
+        saved = self._reader.decoded(copied)
+        if self.owns_versions:
+            everything = Address(address.thread_id, address.namespace)
+            version = greatest_version(self.outline(everything))
+            saved = replace(saved, newest_versions=version)
+        if COUNTERS in saved.checkpoint.metadata:
+            saved = with_langgraphs_deltas(self._loaded, saved)
+        return saved
+
+    def _loaded(self, address: Address) -> Saved | None:
+        """Return the checkpoint at *address* in its stored form."""
+        copied = self._read(partial(self._reader.find, address=address))
         return None if copied is None else self._reader.decoded(copied)
 
     def history(
@@ -120,7 +136,9 @@ class RecordSaver(BaseCheckpointSaver):
         before: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Saved]:
-        return held_steps(self._reader.history(address, filter, before, limit))
+        history = self._reader.history(address, filter, before, limit)
+        complete = partial(with_langgraphs_deltas, self._loaded)
+        return held_steps(map(complete, history))
 
     def outline(self, address: Address) -> Iterator[Saved]:
         """Yield the same checkpoints as `history`, without the channel values."""

@@ -83,7 +83,7 @@ class CompiledStateGraph(Pregel):
     def __init__(self, *, builder: GraphSpec, **pregel: Any) -> None:
         self.builder = builder
         lowering = _Lowering(builder)
-        output_schema = builder.schemas[builder.output_schema]
+        output_schema = builder.declarations[builder.output_schema]
         super().__init__(
             nodes=lowering.nodes,
             channels={**lowering.channels, **builder.managed},
@@ -174,8 +174,8 @@ class _Lowering:
     # ------------------------------------------------------------ nodes
 
     def _start(self) -> PregelNode:
-        schema = self.builder.schemas[self.builder.input_schema]
-        state_schema = self.builder.schemas[self.builder.state_schema]
+        schema = self.builder.declarations[self.builder.input_schema]
+        state_schema = self.builder.declarations[self.builder.state_schema]
         keys = dict.fromkeys(schema.channels)
         writers: list[Any] = [NodeWriter(START, keys, tuple(self._edges[START]))]
         keys_checked: tuple[str, ...] = ()
@@ -246,7 +246,7 @@ def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
             )
         specs[_DEFAULT_HANDLER] = NodeSpec(
             bound=defaults["error_handler"],
-            schema=builder.schemas[builder.state_schema],
+            schema=builder.declarations[builder.state_schema],
             is_handler=True,
         )
         defaults["error_handler"] = _DEFAULT_HANDLER

@@ -16,7 +16,7 @@ from types import GenericAlias, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from flowpregel._code.values import target_of_partial
-from flowpregel._core.commands import Command
+from flowpregel._core.commands import Command, call_target_of, name_of
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
@@ -250,6 +250,62 @@ class NodeSpec(PregelNode):
     is_handler: bool = False
     """True if the node handles errors of other nodes."""
 
+    @property
+    def runnable(self) -> Any:
+        """The action of the node, with ``invoke`` and ``ainvoke``.
+
+        It is the action itself if that has these methods, as a compiled graph has.
+        Otherwise it is a `NodeRunnable`.
+        """
+        if hasattr(self.bound, "invoke"):
+            return self.bound
+        return NodeRunnable(self)
+
+    @property
+    def input_schema(self) -> Any:
+        """The class, or plain type, of the state that the node gets."""
+        return self.schema.typ
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRunnable:
+    """The function of a node, in the form that programs written for LangGraph use.
+
+    Args:
+        node: The node.
+
+    Example:
+        >>> from flowpregel.graph import StateGraph
+        >>> graph = StateGraph(dict).add_node("load", lambda state: {"size": 2})
+        >>> graph.nodes["load"].runnable.invoke({})
+        {'size': 2}
+    """
+
+    node: NodeSpec
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return name_of(self.node.bound)
+
+    @property
+    def func(self) -> Callable[..., Any] | None:
+        """The function, or None if it is async."""
+        return call_target_of(self.node.bound).func
+
+    @property
+    def afunc(self) -> Callable[..., Any] | None:
+        """The async function, or None if the function is not async."""
+        return call_target_of(self.node.bound).coroutine
+
+    def invoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
+        """Return the output of the node, as `PregelNode.invoke` does."""
+        return self.node.invoke(input, config)
+
+    async def ainvoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
+        """`invoke`, with the async form of the function."""
+        return await self.node.ainvoke(input, config)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BranchSpec:
@@ -289,7 +345,8 @@ class GraphSpec:
         """The edges that wait for several nodes, as (starts, end)."""
         self.branches: dict[str, dict[str, BranchSpec]] = {}
         """The conditional edges by the node that they leave, and by name."""
-        self.schemas: dict[Any, Schema] = {}
+        self.declarations: dict[Any, Schema] = {}
+        """The parsed form of each schema, by its class or plain type."""
         self.channels: dict[str, BaseChannel[Any, Any]] = {}
         self.managed: dict[str, type[ManagedValue[Any]]] = {}
         self.context_schema = context_schema
@@ -306,6 +363,14 @@ class GraphSpec:
         self._add_schema(self.input_schema, "input")
         self._add_schema(self.output_schema, "output")
 
+    @property
+    def schemas(self) -> dict[Any, dict[str, Any]]:
+        """The channels and managed values that each schema declares, by key."""
+        return {
+            typ: {**schema.channels, **schema.managed}
+            for typ, schema in self.declarations.items()
+        }
+
     def _add_schema(self, typ: Any, role: str = "") -> Schema:
         """Add the channels of *typ*, and return its schema.
 
@@ -318,8 +383,8 @@ class GraphSpec:
             ConfigurationError: Another schema declares a key differently, or the schema
                 of an input or output has a managed value.
         """
-        if typ in self.schemas:
-            return self.schemas[typ]
+        if typ in self.declarations:
+            return self.declarations[typ]
         schema = schema_of(typ)
         if role and schema.managed:
             raise ConfigurationError(
@@ -338,7 +403,7 @@ class GraphSpec:
                 raise ConfigurationError(
                     f"Managed value {key!r} already exists with a different type"
                 )
-        self.schemas[typ] = schema
+        self.declarations[typ] = schema
         return schema
 
     def validate(self, interrupt: Sequence[str] | None = None) -> Self:

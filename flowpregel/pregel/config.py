@@ -85,30 +85,6 @@ class ParsedConfig:
         return Address(self.thread_id, self.namespace, self.checkpoint_id)
 
 
-def config_for(
-    address: Address,
-    parents: Mapping[str, str],
-) -> dict[str, Any]:
-    """Return the config that addresses a checkpoint.
-
-    Args:
-        address: The location of the checkpoint.
-        parents: The checkpoints of the outer graphs, by namespace. The mapping is empty
-            if they are unknown.
-    """
-    configurable: dict[str, Any] = {
-        "thread_id": address.thread_id,
-        "checkpoint_ns": address.namespace,
-        "checkpoint_id": address.checkpoint_id,
-    }
-    if parents:
-        configurable["checkpoint_map"] = {
-            **parents,
-            address.namespace: address.checkpoint_id,
-        }
-    return {"configurable": configurable}
-
-
 def merged(
     *configs: Config | None,
     **settings: Any,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids, records
@@ -21,6 +22,7 @@ from flowpregel._core.program import Options, Program
 from flowpregel._core.records import (
     INPUT,
     INTERRUPT,
+    RUN_TASK_ID,
     TASKS,
     Node,
     Saved,
@@ -76,6 +78,8 @@ def edited(
     """
     first = updates[0]
     _check_single(updates)
+    if saved is not None and not (saved.is_latest or _drops_tasks(first)):
+        saved = _without_commands(saved)
     run, opened = _run_at(program, options, saved)
     source = _SOURCES.get(first.as_node or "", "update")
     if first.as_node == COPY:
@@ -92,6 +96,15 @@ def edited(
 def _drops_tasks(update: StateUpdate) -> bool:
     """Return whether an update drops the tasks that are due."""
     return update.as_node == END and update.values is None
+
+
+def _without_commands(saved: Saved) -> Saved:
+    """Return an old checkpoint without the pending writes of commands.
+
+    A later checkpoint contains them, and an edit of *saved* begins another branch.
+    """
+    writes = [write for write in saved.writes if write.task_id != RUN_TASK_ID]
+    return replace(saved, writes=tuple(writes))
 
 
 def _check_single(updates: Sequence[StateUpdate]) -> None:
@@ -159,7 +172,10 @@ def _run_at(
     run.cursor.step = saved.checkpoint.step
     # The writes of a Command were only pending. The edit's checkpoint is the first one
     # that contains them, so they are marked as not saved.
-    run.state.unsaved = opened.applied
+    if opened.applied is not None:
+        earlier = run.state.unsaved
+        applied = opened.applied
+        run.state.unsaved = applied if earlier is None else earlier.then(applied)
     return run, opened
 
 

@@ -127,6 +127,12 @@ class PregelNode(RunnableMethods):
         return None
 
     @property
+    def subgraphs(self) -> list[Any]:
+        """The graph that `subgraph` returns, in a list; empty if there is none."""
+        graph = self.subgraph
+        return [] if graph is None else [graph]
+
+    @property
     def written(self) -> list[str]:
         """The channels that the writers write to, if they declare them."""
         return [

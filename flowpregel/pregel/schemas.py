@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
+from keyword import iskeyword
 from typing import Any, TypedDict
 
 from flowpregel.pregel.definition import GraphDefinition
@@ -68,18 +69,26 @@ class GraphSchemas:
 
     def _input(self) -> Any:
         keys = self.definition.input_channels
-        return self.input_type or self._typed_dict(keys, "UpdateType")
+        return self.input_type or self._record_of(keys, "UpdateType")
 
     def _output(self) -> Any:
         keys = self.definition.output_channels
-        return self.output_type or self._typed_dict(keys, "ValueType")
+        return self.output_type or self._record_of(keys, "ValueType")
 
-    def _typed_dict(
+    def _record_of(
         self,
         keys: Sequence[str],
         attribute: str,
     ) -> Any:
-        """Return a `TypedDict` class with an optional key for each of the channels."""
+        """Return a class with a field for each of the channels, which is None by
+        default.
+
+        The class is a dataclass, or a `TypedDict` if a channel's name is not one of a
+        field.
+        """
         channels = self.definition.channels
         types = {key: getattr(channels[key], attribute) for key in keys}
-        return TypedDict("Values", types, total=False)  # type: ignore[operator]
+        if not all(key.isidentifier() and not iskeyword(key) for key in keys):
+            return TypedDict("Values", types, total=False)  # type: ignore[operator]
+        fields = [(key, typ, field(default=None)) for key, typ in types.items()]
+        return make_dataclass("Values", fields)

@@ -20,14 +20,18 @@ from flowpregel._core.records import (
     Task,
     Write,
 )
-from flowpregel._core.stream_events import StreamEvents, finished_writes, interrupts_of
+from flowpregel._core.stream_events import (
+    StreamEvents,
+    checkpoint_config,
+    finished_writes,
+    interrupts_of,
+)
 from flowpregel._inspection.open_checkpoint import OpenCheckpoint, open_checkpoint
 from flowpregel._pickling import copies
 from flowpregel._pickling.copies import ReplayedWrites
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import read
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.pregel.config import config_for
 from flowpregel.pregel.definition import GraphDefinition
 
 
@@ -141,11 +145,11 @@ def snapshot_of(
     parent_config = None
     if checkpoint.parent_id:
         parent = replace(saved.address, checkpoint_id=checkpoint.parent_id)
-        parent_config = config_for(parent, parents)
+        parent_config = checkpoint_config(parent, parents)
     return StateSnapshot(
         values=read(opened.state.channels, program.stream_channels),
         next=tuple(task.name for task in opened.tasks if not task.attempt.writes),
-        config=config_for(address, parents),
+        config=checkpoint_config(address, parents),
         metadata=metadata,
         created_at=ids.timestamp(checkpoint.at),
         parent_config=parent_config,

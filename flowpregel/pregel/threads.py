@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowpregel._core.program import Options
 from flowpregel._core.records import Saved
+from flowpregel._core.stream_events import checkpoint_config
 from flowpregel._engine.inbox import now
 from flowpregel._interrupts import defer_interrupts
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel import snapshot
-from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
+from flowpregel.pregel.config import Config, ParsedConfig, parse
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.edits import COPY, StateUpdate, copy_updates, edited
 from flowpregel.pregel.graph_drawing import GraphDrawing
@@ -175,7 +176,7 @@ class GraphThreads:
                     copied = saver.load(address)
                     assert copied is not None
                     pending.extendleft(copy_updates(program, copied, first.values))
-        return config_for(address, thread.config.checkpoint_map)
+        return checkpoint_config(address, thread.config.checkpoint_map)
 
     @defer_interrupts()
     def last_run(

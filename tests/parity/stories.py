@@ -242,9 +242,11 @@ class Teller:
         )
 
     def _holds_command(self, config: Any) -> bool:
-        """Return whether what a `Command` wrote is still pending on a checkpoint."""
-        saved = saved_of(self.app, config)
-        return saved is not None and any(
+        """Return whether what a `Command` wrote is pending on the newest checkpoint."""
+        saved, newest = saved_of(self.app, config), saved_of(self.app, self.config)
+        if saved is None or saved.config != newest.config:
+            return False
+        return any(
             task_id == RUN_TASK_ID and channel != "__resume__"
             for task_id, channel, _ in saved.pending_writes or ()
         )

@@ -104,6 +104,111 @@ def test_a_saver_that_fails_fails_the_run(library: Library, base: Any) -> None:
         asking(library, Broken()).invoke({"x": 0}, CONFIG, durability="sync")
 
 
+@pytest.mark.parametrize(
+    "method", ["get_tuple", "put", "put_writes", "get_next_version"]
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_error_of_an_overridden_method_fails_the_run(
+    library: Library, base: Any, method: str, is_async: bool
+) -> None:
+    """Whichever of them a run calls."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(f"no {method}")
+
+    app = asking(library, type("Broken", (base,), {method: fail})())
+
+    def run() -> None:
+        if is_async:
+            asyncio.run(app.ainvoke({"x": 0}, CONFIG, durability="sync"))
+        else:
+            app.invoke({"x": 0}, CONFIG, durability="sync")
+
+    with pytest.raises(OSError, match=f"no {method}"):
+        run()
+
+
+@pytest.mark.parametrize("method", ["get_tuple", "put", "put_writes"])
+def test_a_method_that_a_program_sets_on_a_saver_is_called(
+    library: Library, base: Any, method: str
+) -> None:
+    """As test doubles do."""
+    saver = base()
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(f"no {method}")
+
+    setattr(saver, method, fail)
+
+    with pytest.raises(OSError, match=f"no {method}"):
+        asking(library, saver).invoke({"x": 0}, CONFIG, durability="sync")
+
+
+def test_versions_of_a_saver_are_those_of_its_method(
+    library: Library, base: Any
+) -> None:
+    """Here they count."""
+
+    class Counting(base):
+        def get_next_version(self, current: Any, channel: Any) -> Any:
+            return (current or 0) + 1
+
+    saver = Counting()
+    asking(library, saver).invoke({"x": 0}, CONFIG)
+
+    versions = saver.get_tuple(CONFIG).checkpoint["channel_versions"]
+    assert {3} == {versions["x"]} == {max(versions.values())}
+
+
+@pytest.mark.parametrize("prefix", ["", "a"], ids=["sync", "async"])
+def test_a_saver_may_be_derived_from_the_base_class(
+    library: Library, prefix: str
+) -> None:
+    """With LangGraph's methods, or with their async forms alone."""
+    inner = library.of("checkpoint.memory.InMemorySaver")()
+    called = []
+
+    class Own(library.of("checkpoint.base.BaseCheckpointSaver")[int]):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(serde=getattr(inner, "serde", None))
+
+    def delegate(name: str) -> Any:
+        method = getattr(inner, f"{prefix}{name}")
+
+        def call(self: Any, *args: Any, **keywords: Any) -> Any:
+            called.append(name)
+            return method(*args, **keywords)
+
+        return call
+
+    names = ("get_tuple", "list", "put", "put_writes", "get_next_version")
+    for name in names:
+        alone = name if name == "get_next_version" else f"{prefix}{name}"
+        if name == "get_next_version":
+            setattr(Own, alone, lambda _, *args: inner.get_next_version(*args))
+        else:
+            setattr(Own, alone, delegate(name))
+    command = library.of("types.Command")(resume=5)
+
+    async def story() -> Any:
+        app = asking(library, Own())
+        await app.ainvoke({"x": 0}, CONFIG)
+        result = await app.ainvoke(command, CONFIG)
+        return result, [each async for each in app.aget_state_history(CONFIG)]
+
+    if prefix:
+        result, states = asyncio.run(story())
+    else:
+        app = asking(library, Own())
+        app.invoke({"x": 0}, CONFIG)
+        result = app.invoke(command, CONFIG)
+        states = [*app.get_state_history(CONFIG)]
+
+    assert {"x": 5} == result
+    assert [5, 1, 0, None] == [state.values.get("x") for state in states]
+    assert {"get_tuple", "list", "put", "put_writes"} <= {*called}
+
+
 def test_a_saver_can_be_looked_into(library: Library) -> None:
     """By `get_tuple` and `list`, and by their async forms."""
     saver = library.of("checkpoint.memory.InMemorySaver")()

@@ -6,9 +6,17 @@ This module imports LangGraph only when one of LangGraph's savers is used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -24,11 +32,16 @@ from flowpregel.checkpoint.base import (
     Saved,
     TaskWrites,
     Version,
+    greatest_version,
     node_results_by_parents,
     split_writes_and_attempts,
 )
 from flowpregel.checkpoint.durable import EncodedBatch, encode_batch
-from flowpregel.checkpoint.langgraph_methods import is_overridden
+from flowpregel.checkpoint.langgraph_methods import (
+    COUNTERS,
+    is_overridden,
+    with_langgraphs_deltas,
+)
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.types import Interrupt, Overwrite, Send, TimeoutPolicy
 
@@ -141,16 +154,42 @@ class ForeignSaver(BaseCheckpointSaver):
         name: str,
         *args: Any,
     ) -> Any:
-        """Call a method of the saver in its sync or async form. If both exist, the form
-        that the most derived class defines is called.
+        """Call a method of the saver in its sync or async form, and return the
+        result.
         """
-        for owner in type(self.saver).__mro__:
-            if name in vars(owner):
-                break
-            if f"a{name}" in vars(owner):
-                coroutine = getattr(self.saver, f"a{name}")(*args)
-                return _wait_for(coroutine, self._loop)
+        if self._is_async(name):
+            coroutine = getattr(self.saver, f"a{name}")(*args)
+            return _wait_for(coroutine, self._loop)
         return getattr(self.saver, name)(*args)
+
+    def _is_async(self, name: str) -> bool:
+        """Return whether the async form of a method is called.
+
+        If both forms exist, the form that the most derived class defines is called.
+        """
+        namespaces: list[Any] = [getattr(self.saver, "__dict__", {})]
+        namespaces.extend(map(vars, type(self.saver).__mro__))
+        for attributes in namespaces:
+            if name in attributes:
+                return False
+            if f"a{name}" in attributes:
+                return True
+        return False
+
+    def _list(
+        self,
+        config: Any,
+        **options: Any,
+    ) -> list[Any]:
+        """Return LangGraph's tuples of the checkpoints that *config* names."""
+        items: list[Any]
+        if self._is_async("list"):
+            items = _wait_for(_all_of(self.saver.alist(config, **options)), self._loop)
+            return items
+        # The iterator is read to its end at once. Until then a saver may hold a lock
+        # that its other methods need, and the iterator of an async saver can only be
+        # closed on an event loop.
+        return list(self.saver.list(config, **options))
 
     def lease(
         self,
@@ -188,10 +227,35 @@ class ForeignSaver(BaseCheckpointSaver):
         item = self._call("get_tuple", shapes.langgraph_config(address))
         if item is None:
             return None
-        newest_id = item.checkpoint["id"]
+        newest = item
         if address.checkpoint_id is not None:
-            newest_id = self._newest_id(address)
-        return _saved_of(item, newest_id)
+            newest = self._newest(address)
+        saved = _saved_of(item, newest.checkpoint["id"])
+        version = greatest_version(self._newest_first(newest))
+        saved = replace(saved, newest_versions=version)
+        return with_langgraphs_deltas(self._stored, saved)
+
+    def _newest_first(self, item: Any) -> Iterator[Saved]:
+        """Yield the checkpoint *item* and the checkpoints before it, when needed.
+
+        Args:
+            item: LangGraph's tuple of the newest checkpoint.
+        """
+        while True:
+            saved = _saved_of(item, None)
+            yield saved
+            address = saved.address
+            thread = Address(address.thread_id, address.namespace)
+            config = shapes.langgraph_config(thread)
+            items = self._list(config, before=shapes.langgraph_config(address), limit=1)
+            if not items:
+                return
+            item = items[0]
+
+    def _stored(self, address: Address) -> Saved | None:
+        """Return the checkpoint at *address* in its stored form."""
+        item = self._call("get_tuple", shapes.langgraph_config(address))
+        return None if item is None else _saved_of(item, None)
 
     def history(
         self,
@@ -201,21 +265,17 @@ class ForeignSaver(BaseCheckpointSaver):
         before: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Saved]:
-        newest_id = self._newest_id(address)
-        if newest_id is None:
+        newest = self._newest(address)
+        if newest is None:
             return
+        newest_id = newest.checkpoint["id"]
         options: dict[str, Any] = {"filter": None, "before": None, "limit": limit}
         if filter is not None:
             options["filter"] = dict(filter)
         if before is not None:
             options["before"] = shapes.langgraph_config(address, before)
-        items = self.saver.list(shapes.langgraph_config(address), **options)
-        if self._loop is not None:
-            # The iterator of an async saver is read to its end at once. If it were left
-            # half way, it would be closed where there is no event loop.
-            items = list(items)
-        for item in items:
-            yield _saved_of(item, newest_id)
+        for item in self._list(shapes.langgraph_config(address), **options):
+            yield with_langgraphs_deltas(self._stored, _saved_of(item, newest_id))
 
     def prepare(self, batch: Batch) -> Batch:
         if isinstance(batch, EncodedBatch):
@@ -269,13 +329,13 @@ class ForeignSaver(BaseCheckpointSaver):
         if thread_id is not None:
             config = {"configurable": {"thread_id": thread_id}}
         addresses = set()
-        for item in self.saver.list(config):
+        for item in self._list(config):
             address = shapes.address_of(item.config)
             addresses.add(Address(address.thread_id, address.namespace))
         yield from addresses
 
     def delete_thread(self, thread_id: str) -> None:
-        self.saver.delete_thread(thread_id)
+        self._call("delete_thread", thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         self.saver.delete_for_runs(run_ids)
@@ -320,10 +380,10 @@ class ForeignSaver(BaseCheckpointSaver):
                 f"{description} cannot be stored by {self.saver!r}: {error}"
             ) from error
 
-    def _newest_id(self, address: Address) -> str | None:
+    def _newest(self, address: Address) -> Any:
+        """Return LangGraph's tuple of the newest checkpoint, or None."""
         newest = Address(address.thread_id, address.namespace)
-        item = self._call("get_tuple", shapes.langgraph_config(newest))
-        return None if item is None else item.checkpoint["id"]
+        return self._call("get_tuple", shapes.langgraph_config(newest))
 
     def _put(
         self,
@@ -331,30 +391,55 @@ class ForeignSaver(BaseCheckpointSaver):
         checkpoint: Checkpoint,
     ) -> None:
         parent = shapes.langgraph_config(address, checkpoint.parent_id)
+        metadata = shapes.metadata_of(checkpoint)
         values = dict(checkpoint.values)
-        # The saver may store the values of all channels in one piece, so unchanged
-        # values are read from the parent.
-        unchanged = checkpoint.channel_versions.keys() - set(checkpoint.changed)
+        versions = checkpoint.channel_versions
+        unchanged = versions.keys() - set(checkpoint.changed)
+        item = None
         if unchanged and checkpoint.parent_id is not None:
             item = self._call("get_tuple", parent)
-            earlier = {} if item is None else item.checkpoint["channel_values"]
+        if item is not None:
+            # The saver may store the values of all channels in one piece, so unchanged
+            # values are read from the parent.
+            earlier = item.checkpoint["channel_values"]
             for name in unchanged & earlier.keys():
                 values[name] = earlier[name]
+            counters = _valid_counters(item, versions)
+            if counters:
+                metadata[COUNTERS] = counters
         shape = shapes.dict_of(checkpoint)
         shape["channel_values"] = {
             name: self._convert(value) for name, value in values.items()
-        }
-        metadata = shapes.metadata_of(checkpoint)
-        versions = {
-            name: checkpoint.channel_versions[name] for name in checkpoint.changed
         }
         self._call(
             "put",
             parent,
             shape,
             metadata,
-            versions,
+            {name: versions[name] for name in checkpoint.changed},
         )
+
+
+def _valid_counters(
+    parent: Any,
+    versions: Mapping[str, Version],
+) -> dict[str, Any]:
+    """Return those of LangGraph's counters in a parent that are valid for its child.
+
+    A channel that has the same version in both may have no value in either, and the
+    counters mark such a channel.
+
+    Args:
+        parent: LangGraph's tuple of the parent.
+        versions: The versions of the child's channels.
+    """
+    earlier = parent.checkpoint["channel_versions"]
+    counters = (parent.metadata or {}).get(COUNTERS) or {}
+    return {
+        name: counts
+        for name, counts in counters.items()
+        if name in versions and versions[name] == earlier.get(name)
+    }
 
 
 def _saved_of(
@@ -409,6 +494,11 @@ def _wait_for(
     if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_running():
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
     return asyncio.run(coroutine)
+
+
+async def _all_of(items: AsyncIterator[Any]) -> list[Any]:
+    """Return all of *items*."""
+    return [item async for item in items]
 
 
 def _unchanged(value: Any) -> Any:
