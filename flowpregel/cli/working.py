@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from flowpregel.pregel.runner import GraphRun
 
 _PERIOD: Final = 1.0
+_LOOKS_IN: Final = 10.0
+"""The least interval between two looks at the store, in durations of a look. A look
+reads each thread, so it takes a second for ten thousand threads.
+"""
 _IMPORTING: Final = threading.Lock()
 """A lock that is held while a flow is imported, since importing changes `sys.path`."""
 
@@ -142,7 +146,8 @@ class _QueueWorker:
                     now = time.monotonic()
                     if not self._reason and (now >= next_look or not due):
                         due = self._look()
-                        next_look = now + every
+                        seconds = time.monotonic() - now
+                        next_look = now + max(every, _LOOKS_IN * seconds)
                     if until_empty and not due and not self._active:
                         break
                     self._take(due, jobs)
