@@ -59,7 +59,7 @@ class ToolNode(Runnable[Any, Any]):
     Args:
         tools: The tools, or functions to make tools of.
         name: The name of the node.
-        tags: Without effect; LangGraph's programs pass it.
+        tags: Stored without effect; LangGraph's programs pass it.
         handle_tool_errors: The errors that the model gets as an answer: a type or a
             tuple of types; True: all; False: none; a text: all, and the answer is the
             text; a function: those that its parameter is annotated with, and the answer
@@ -98,7 +98,10 @@ class ToolNode(Runnable[Any, Any]):
         wrap_tool_call: ToolCallWrapper | None = None,
         awrap_tool_call: AsyncToolCallWrapper | None = None,
     ) -> None:
+        # Packages read the options of a node by LangGraph's names of the attributes, to
+        # make another node with more tools.
         self.name: str = name
+        self.tags: Sequence[str] | None = tags
         self.tools_by_name: dict[str, BaseTool] = {}
         self._markers: dict[str, dict[str, Any]] = {}
         for candidate in tools:
@@ -107,8 +110,8 @@ class ToolNode(Runnable[Any, Any]):
                 tool = make_tool(tool)
             self.tools_by_name[tool.name] = tool
             self._markers[tool.name] = markers_of(tool)
-        self._handling = handle_tool_errors
-        self._key = messages_key
+        self._handle_tool_errors = handle_tool_errors
+        self._messages_key = messages_key
         self._wrap = wrap_tool_call
         self._awrap = awrap_tool_call
 
@@ -233,7 +236,7 @@ class ToolNode(Runnable[Any, Any]):
         if not isinstance(input, list):
             messages = part_of(
                 input,
-                self._key,
+                self._messages_key,
                 (),
             )
         for message in reversed(messages):
@@ -241,7 +244,7 @@ class ToolNode(Runnable[Any, Any]):
                 return message.tool_calls, input
         raise ConfigurationError(
             "ToolNode calls what an AIMessage asks for, "
-            f"and found none in {self._key!r}"
+            f"and found none in {self._messages_key!r}"
         )
 
     def _prepared(
@@ -259,7 +262,7 @@ class ToolNode(Runnable[Any, Any]):
             value = injected_value(
                 marker,
                 request.runtime,
-                self._key,
+                self._messages_key,
             )
             # A missing value is not passed: the tool itself reports it, unless the
             # parameter has a default.
@@ -301,9 +304,9 @@ class ToolNode(Runnable[Any, Any]):
         update = response.update
         if isinstance(update, list):
             return replace(response, update=_with_name(update, call))
-        if isinstance(update, Mapping) and update.get(self._key):
-            messages = _with_name(update[self._key], call)
-            return replace(response, update={**update, self._key: messages})
+        if isinstance(update, Mapping) and update.get(self._messages_key):
+            messages = _with_name(update[self._messages_key], call)
+            return replace(response, update={**update, self._messages_key: messages})
         return response
 
     def _wrapper_error_answer(
@@ -318,7 +321,7 @@ class ToolNode(Runnable[Any, Any]):
         """
         # By default the node handles wrong arguments only, and those were handled in
         # the call of the tool.
-        if self._handling is ValidationError or not self._handles(error):
+        if self._handle_tool_errors is ValidationError or not self._handles(error):
             raise error
         return self._told(error, repr(error), call)
 
@@ -346,7 +349,7 @@ class ToolNode(Runnable[Any, Any]):
         """Return whether the model gets an answer about *error*."""
         if is_invalid_resume(error):
             return False
-        return isinstance(error, _handled_types(self._handling))
+        return isinstance(error, _handled_types(self._handle_tool_errors))
 
     def _told(
         self,
@@ -355,7 +358,7 @@ class ToolNode(Runnable[Any, Any]):
         call: ToolCall,
     ) -> ToolMessage:
         """Return the answer about a handled *error*, which *text* describes."""
-        handling = self._handling
+        handling = self._handle_tool_errors
         if isinstance(handling, str):
             text = handling
         elif callable(handling) and not isinstance(handling, type):
@@ -380,7 +383,7 @@ class ToolNode(Runnable[Any, Any]):
             parts += _parts_of_answer(answer)
         is_bare = isinstance(input, list) and not _is_list_of_calls(input)
         if not any(isinstance(part, Command) for part in parts):
-            return parts if is_bare else {self._key: parts}
+            return parts if is_bare else {self._messages_key: parts}
         return self._output_with_commands(parts, is_bare)
 
     def _output_with_commands(
@@ -399,7 +402,7 @@ class ToolNode(Runnable[Any, Any]):
             elif isinstance(part, Command):
                 output.append(part)
             else:
-                output.append([part] if is_bare else {self._key: [part]})
+                output.append([part] if is_bare else {self._messages_key: [part]})
         if sends:
             # Only one command can leave the graph, so the commands that only send are
             # merged.

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
@@ -204,34 +205,43 @@ def langmem_summary() -> Any:
 
 
 def langchain() -> Any:
-    """An agent of LangChain's, with middleware around its model."""
-    from langchain.agents import create_agent
+    """An agent of LangChain's, with middleware before its model."""
+    from langchain.agents import AgentState, create_agent
     from langchain.agents.middleware import before_model
 
-    seen = []
+    class State(AgentState):
+        lengths: Annotated[list[int], operator.add]
 
-    @before_model
-    def count(state: Any, runtime: Any) -> None:
-        seen.append(len(state["messages"]))
+    @before_model(state_schema=State)
+    def count(state: Any, runtime: Any) -> Any:
+        return {"lengths": [len(state["messages"])]}
 
     model = ScriptedModel(script=[asks(call("double", "d1", number=4))])
     app = create_agent(model, [double], middleware=[count], system_prompt="Help.")
-    return [of_messages(app.invoke(HELLO)), seen]
+    output = app.invoke(HELLO)
+    return [of_messages(output), output["lengths"]]
 
 
 def deepagents() -> Any:
-    """An agent that writes and reads its own files."""
+    """An agent that uses a tool, and asks another agent."""
     from deepagents import create_deep_agent
 
+    helper = {
+        "name": "helper",
+        "description": "Helps.",
+        "system_prompt": "Help.",
+        "model": ScriptedModel(script=[AIMessage("I have helped.")]),
+        "tools": [half],
+    }
     model = ScriptedModel(
         script=[
-            asks(call("write_file", "w1", file_path="/a.txt", content="hello")),
-            asks(call("read_file", "r1", file_path="/a.txt")),
+            asks(call("double", "d1", number=4)),
+            asks(call("task", "t1", description="Help me", subagent_type="helper")),
             AIMessage("Done."),
         ]
     )
-    output = create_deep_agent(model=model, tools=[double]).invoke(HELLO)
-    return [of_messages(output), sorted(output), sorted(output["files"])]
+    app = create_deep_agent(model=model, tools=[double], subagents=[helper])
+    return of_messages(app.invoke(HELLO))
 
 
 PROGRAMS: dict[str, Callable[[], Any]] = {
