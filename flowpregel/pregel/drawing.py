@@ -59,6 +59,8 @@ class NodeShape:
     """The kind: an ordinary node, or the start or end marker of a graph."""
     subgraph: Graph | None = None
     """The nested graph, if the node is a graph that the drawing shows."""
+    data: Any = field(default=None, repr=False, compare=False)
+    """The function, object or graph that the node calls, or None for a marker."""
 
 
 class Part(NamedTuple):
@@ -76,6 +78,14 @@ class Part(NamedTuple):
     def is_marker(self) -> bool:
         """True for the start and the end of a graph."""
         return self.node is not None and self.node.kind != "node"
+
+
+def _fields_for_json(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a graph, a node or an edge; of a node without its data."""
+    fields = dict(items)
+    if "subgraph" in fields:
+        del fields["data"]
+    return fields
 
 
 @dataclass(frozen=True)
@@ -246,8 +256,21 @@ class Graph:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of the graph, as values for ``json.dumps``."""
-        return asdict(self)
+        """Return the fields of the graph, as values for ``json.dumps``.
+
+        The objects that the nodes call are left out.
+        """
+        return asdict(self._without_data(), dict_factory=_fields_for_json)
+
+    def _without_data(self) -> Graph:
+        """Return the graph without the objects that the nodes call."""
+        nodes = {}
+        for id_, node in self.nodes.items():
+            inner = None
+            if node.subgraph is not None:
+                inner = node.subgraph._without_data()  # noqa: SLF001 - of this class
+            nodes[id_] = replace(node, subgraph=inner, data=None)
+        return replace(self, nodes=nodes)
 
     def outline(self) -> dict[str, Any]:
         """Return the ids of the nodes, and the two ends of each edge."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from flowpregel._core.program import names
 from flowpregel.pregel.definition import END, START, GraphDefinition
@@ -37,7 +39,8 @@ class GraphDrawing:
         else:
             nodes = definition.nodes
             edges = _edges_of(definition)
-        return graph_of(nodes, edges, self._nested(xray))
+        actions = {name: node.bound for name, node in definition.nodes.items()}
+        return graph_of(nodes, edges, self._nested(xray), actions)
 
     def summary(self) -> str:
         """Return the name of the graph, its first nodes and its store, for a `repr`."""
@@ -74,6 +77,7 @@ def graph_of(
     nodes: Iterable[str],
     edges: list[Edge],
     nested: Mapping[str, Graph],
+    actions: Mapping[str, Any] = MappingProxyType({}),
 ) -> Graph:
     """Return the graph of *nodes* and *edges*.
 
@@ -83,12 +87,14 @@ def graph_of(
         nodes: The names of the nodes.
         edges: The edges between the nodes, `START` and `END`.
         nested: The drawings of the nested graphs to show, by node name.
+        actions: The functions, objects and graphs that the nodes call, by node name.
     """
     shapes: dict[str, NodeShape] = {}
     if any(edge.source == START for edge in edges):
         shapes[START] = NodeShape(START, "start")
     for name in nodes:
-        shapes[name] = NodeShape(name, "node", nested.get(name))
+        action = actions.get(name)
+        shapes[name] = NodeShape(name, "node", nested.get(name), action)
     if any(edge.target == END for edge in edges):
         shapes[END] = NodeShape(END, "end")
     return Graph(shapes, edges)

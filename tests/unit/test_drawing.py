@@ -8,6 +8,7 @@ import pytest
 
 from flowpregel.channels import LastValue
 from flowpregel.errors import ConfigurationError
+from flowpregel.graph import StateGraph
 from flowpregel.pregel import NodeBuilder, Pregel
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.drawing import Graph, NodeShape
@@ -288,3 +289,21 @@ class TestProgram:
         inner = graph(("x", "y"))
 
         assert graph_of(["one"], [], {"one": inner}).nodes["one"].subgraph is inner
+
+
+def test_a_node_of_a_drawing_has_what_the_node_calls() -> None:
+    """As in LangGraph. It is left out of JSON, which cannot hold it."""
+
+    def act(state: dict[str, int]) -> dict[str, int]:
+        return state
+
+    inner = StateGraph(dict).add_node("act", act).add_edge(START, "act").compile()
+    outer = StateGraph(dict).add_node("inner", inner).add_edge(START, "inner").compile()
+
+    drawing = outer.get_graph(xray=True)
+
+    assert inner is drawing.nodes["inner"].data
+    assert act is drawing.nodes["inner"].subgraph.nodes["act"].data
+    assert None is drawing.nodes[START].data
+    fields = json.loads(json.dumps(drawing.to_json()))
+    assert {"name", "kind", "subgraph"} == fields["nodes"]["inner"].keys()
