@@ -541,6 +541,21 @@ def nested_streams(run: Any) -> Any:
     return shown
 
 
+def events(run: Any) -> Any:
+    """Read a run by LangGraph's reader: values, messages, tools and the output."""
+    shown = {}
+    for projection in ("values", "messages", "tool_calls", "lifecycle"):
+        agent = create_agent(
+            model(asks(call("describe", "1", word="w")), LAST), [describe], name="ann"
+        )
+        builder = StateGraph(MessagesState).add_node("agent", agent)
+        app = builder.add_edge(START, "agent").compile()
+        shown[projection] = run.events(agent, HELLO, projection)
+        if projection != "tool_calls":  # a graph has a transformer for them if it asks
+            shown[f"{projection} of a graph"] = run.events(app, HELLO, projection)
+    return shown
+
+
 # ---------------------------------------------------------------- several agents
 
 
@@ -609,6 +624,7 @@ PROGRAMS = (
     stops,
     streams,
     nested_streams,
+    events,
     agent_as_tool,
     agents_in_a_graph,
 )

@@ -69,6 +69,48 @@ class Runner:
             for item in items
         ]
 
+    def events(self, agent: Any, given: Any, projection: str) -> Any:
+        """Return the items of a projection of *agent*'s events, and the output."""
+
+        async def read() -> list[Any]:
+            reader = await agent.astream_events(given, version="v3")
+            items = [
+                await _content_later(item) async for item in getattr(reader, projection)
+            ]
+            return [items, shown(await reader.output())]
+
+        if self._is_async:
+            return asyncio.run(read())
+        reader = agent.stream_events(given, version="v3")
+        items = [_content_of(item) for item in getattr(reader, projection)]
+        return [items, shown(reader.output)]
+
+
+def _content_of(item: Any) -> Any:
+    """Return what an item of a projection shows."""
+    if hasattr(item, "tool_name"):
+        deltas = list(item.output_deltas)
+        return [item.tool_name, item.input, deltas, shown(item.output), item.error]
+    if hasattr(item, "text"):
+        return ["".join(item.text), item.node]
+    return _without_ids(item)
+
+
+async def _content_later(item: Any) -> Any:
+    if hasattr(item, "tool_name"):
+        deltas = [delta async for delta in item.output_deltas]
+        return [item.tool_name, item.input, deltas, shown(item.output), item.error]
+    if hasattr(item, "text"):
+        return ["".join([part async for part in item.text]), item.node]
+    return _without_ids(item)
+
+
+def _without_ids(item: Any) -> Any:
+    """Return a state, or the event and the nodes of a payload of a lifecycle."""
+    if "namespace" not in item:
+        return shown(item)
+    return [item["event"], [part.split(":")[0] for part in item["namespace"]]]
+
 
 def _shown_item(mode: str, data: Any) -> Any:
     """Return the payload of an item, shown. Of a message, the node stands for its
