@@ -6,14 +6,17 @@ graphs are drawn as boxes with their own start and end.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from flowpregel._text import printable
+from flowpregel._text import no_such_option, printable
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.graph_picture import Edge, graph_svg
+from flowpregel.pregel.png import png_of
 
 Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 Charset: TypeAlias = Literal["unicode", "ascii"]
@@ -47,6 +50,21 @@ _MERMAID_ESCAPES = {
     ord("\n"): "<br/>",
 }
 _DOT_ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
+_LANGCHAINS_OPTIONS = frozenset(
+    {
+        "base_url",
+        "curve_style",
+        "draw_method",
+        "frontmatter_config",
+        "max_retries",
+        "node_colors",
+        "padding",
+        "proxies",
+        "retry_delay",
+        "wrap_label_n_words",
+    }
+)
+"""The options of LangChain's ``draw_mermaid_png`` that have no effect here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +261,55 @@ class Graph:
             {id_ for id_, node in leaves.items() if node.kind != "node"},
             list(self.all_edges()),
         )
+
+    def draw_png(
+        self,
+        output_file_path: str | os.PathLike[str] | None = None,
+        *,
+        background_color: str = "white",
+    ) -> bytes:
+        """Return the picture of `draw_svg` as PNG.
+
+        The package ``resvg-py`` or ``cairosvg`` converts the picture. Neither Graphviz,
+        nor a browser, nor a service in the internet is used.
+
+        Args:
+            output_file_path: The path of a file to which the picture is written, too.
+            background_color: The color behind the graph.
+
+        Raises:
+            ConfigurationError: Neither package is installed.
+        """
+        data = png_of(self.draw_svg(), background_color)
+        if output_file_path is not None:
+            Path(output_file_path).write_bytes(data)
+        return data
+
+    def draw_mermaid_png(
+        self,
+        *,
+        output_file_path: str | os.PathLike[str] | None = None,
+        background_color: str = "white",
+        **layout: Any,
+    ) -> bytes:
+        """Return the picture of `draw_png`.
+
+        The method has this name because LangGraph's programs call it.
+
+        Args:
+            output_file_path, background_color: As `draw_png` takes them.
+            layout: The other options of LangChain's method, such as ``draw_method`` and
+                ``max_retries``, which have no effect.
+
+        Raises:
+            ConfigurationError: The package that `draw_png` needs is not installed.
+            TypeError: LangChain's method has no such option.
+        """
+        for name in layout:
+            if name not in _LANGCHAINS_OPTIONS:
+                known = ("output_file_path", "background_color")
+                raise TypeError(no_such_option("draw_mermaid_png", name, known))
+        return self.draw_png(output_file_path, background_color=background_color)
 
     def _repr_mimebundle_(
         self,

@@ -1,7 +1,10 @@
 """Drawings: what they show, in each of their forms."""
 
 import json
+import sys
+from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -307,3 +310,65 @@ def test_a_node_of_a_drawing_has_what_the_node_calls() -> None:
     assert None is drawing.nodes[START].data
     fields = json.loads(json.dumps(drawing.to_json()))
     assert {"name", "kind", "subgraph"} == fields["nodes"]["inner"].keys()
+
+
+class TestPNG:
+    """Pictures, converted by one of two packages."""
+
+    def test_the_picture_is_converted_by_resvg(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        calls: list[Any] = []
+
+        def convert(**options: Any) -> list[int]:
+            calls.append(options)
+            return [1, 2]
+
+        monkeypatch.setitem(
+            sys.modules, "resvg_py", SimpleNamespace(svg_to_bytes=convert)
+        )
+        drawn = graph(("a", "b"))
+
+        assert b"\1\2" == drawn.draw_png(background_color="red")
+        svg = drawn.draw_svg()
+        assert [{"svg_string": svg, "background": "red", "zoom": 2}] == calls
+
+    def test_without_resvg_cairosvg_converts_it(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        calls: list[Any] = []
+
+        def convert(data: bytes, **options: Any) -> bytes:
+            calls.append((data, options))
+            return b"png"
+
+        monkeypatch.setitem(sys.modules, "resvg_py", None)
+        monkeypatch.setitem(sys.modules, "cairosvg", SimpleNamespace(svg2png=convert))
+        drawn = graph(("a", "b"))
+        path = tmp_path / "graph.png"
+
+        assert b"png" == drawn.draw_mermaid_png(output_file_path=path, max_retries=5)
+        assert b"png" == path.read_bytes()
+        options = {"background_color": "white", "scale": 2}
+        assert [(drawn.draw_svg().encode(), options)] == calls
+
+    def test_without_either_the_error_names_them(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("resvg_py", "cairosvg"):
+            monkeypatch.setitem(sys.modules, name, None)
+
+        with pytest.raises(ConfigurationError, match="pip install resvg-py"):
+            graph(("a", "b")).draw_png()
+
+    def test_an_option_that_langchain_lacks_is_refused(self) -> None:
+        with pytest.raises(TypeError, match="no option 'max_retry'"):
+            graph(("a", "b")).draw_mermaid_png(max_retry=5)
+
+    def test_resvg_makes_a_png(self) -> None:
+        pytest.importorskip("resvg_py", reason="resvg-py is not installed")
+
+        data = graph((START, "a"), ("a", "b", "x"), ("b", END)).draw_png()
+
+        assert data.startswith(b"\x89PNG\r\n")
+        assert 500 < len(data)
