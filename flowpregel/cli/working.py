@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _PERIOD: Final = 1.0
 _LOOKS_IN: Final = 10.0
-"""The least interval between two looks at the store, in durations of a look. A look
-reads each thread, so it takes a second for ten thousand threads.
+"""The least interval between two readings of the queue, in durations of one. It
+reads each thread, which takes a second for ten thousand threads.
 """
 _IMPORTING: Final = threading.Lock()
 """A lock that is held while a flow is imported, since importing changes `sys.path`."""

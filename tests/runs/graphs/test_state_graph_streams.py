@@ -263,9 +263,9 @@ def test_version_2_of_invoke_returns_value_and_questions_apart(
 def test_an_unknown_mode_is_refused(drive: Drive) -> None:
     """The message lists the modes."""
     with pytest.raises(
-        ConfigurationError, match="'tools' is unknown; the modes are: values"
+        ConfigurationError, match="'tool' is unknown; the modes are: values"
     ):
-        drive.stream(line(), {"items": []}, stream_mode="tools")
+        drive.stream(line(), {"items": []}, stream_mode="tool")
 
 
 def test_a_reader_that_stops_early_ends_the_run(
