@@ -244,7 +244,7 @@ class Teller:
     def _holds_command(self, config: Any) -> bool:
         """Return whether what a `Command` wrote is pending on the newest checkpoint."""
         saved, newest = saved_of(self.app, config), saved_of(self.app, self.config)
-        if saved is None or saved.config != newest.config:
+        if saved is None or saved.checkpoint["id"] != newest.checkpoint["id"]:
             return False
         return any(
             task_id == RUN_TASK_ID and channel != "__resume__"
