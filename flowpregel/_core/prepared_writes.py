@@ -8,18 +8,18 @@ write, the stream and each later read of the thread would have different ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowpregel._core.records import Write
-from flowpregel.channels.base import BaseChannel
+from flowpregel.channels.base import BaseChannel, PrepareWrite
 
 
 def preparations_of(
     channels: Mapping[str, BaseChannel[Any, Any]],
-) -> dict[str, Callable[[Any, str], Any]]:
+) -> dict[str, PrepareWrite]:
     """Return the functions with which *channels* prepare writes, by channel."""
-    preparations: dict[str, Callable[[Any, str], Any]] = {}
+    preparations: dict[str, PrepareWrite] = {}
     for name, channel in channels.items():
         prepare = channel.prepares_with
         if prepare is not None:
@@ -28,7 +28,7 @@ def preparations_of(
 
 
 def prepared_writes(
-    preparations: Mapping[str, Callable[[Any, str], Any]],
+    preparations: Mapping[str, PrepareWrite],
     author: str,
     writes: Sequence[Write],
 ) -> Sequence[Write]:

@@ -13,7 +13,7 @@ from flowpregel._core.prepared_writes import preparations_of
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel._core.unreadable import UnreadablePolicy
 from flowpregel.channels import DeltaChannel
-from flowpregel.channels.base import BaseChannel
+from flowpregel.channels.base import BaseChannel, PrepareWrite
 from flowpregel.managed import managed_value
 
 Keys: TypeAlias = str | tuple[str, ...]
@@ -55,7 +55,7 @@ class Program:
     """
     reducers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """The functions that fold the writes to channels, by channel."""
-    preparations: Mapping[str, Callable[[Any, str], Any]] = field(default_factory=dict)
+    preparations: Mapping[str, PrepareWrite] = field(default_factory=dict)
     """The functions that prepare the writes to channels, by channel."""
     untracked: frozenset[str] = frozenset()
     """The channels that are in no checkpoint, and whose values are removed from a

@@ -8,12 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from enum import Enum
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
 from flowpregel.errors import EmptyChannelError, InvalidUpdateError
 
 Value = TypeVar("Value")
 Update = TypeVar("Update")
+PrepareWrite: TypeAlias = Callable[[Any, str], Any]
+"""A function that returns a write in the form in which it is stored and shown. It takes
+the write and a text that no other write has.
+"""
 
 
 class Missing(Enum):
@@ -48,9 +52,9 @@ class BaseChannel(Generic[Value, Update], ABC):
     is_tracked: ClassVar[bool] = True
     """True if checkpoints store the value, and a `Send` may contain it."""
 
-    prepares_with: Callable[[Any, str], Any] | None = None
+    prepares_with: PrepareWrite | None = None
     """The function that prepares each write before the write is stored, if there is
-    one. It takes the write and a text that no other write has.
+    one.
     """
 
     @property

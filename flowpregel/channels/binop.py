@@ -51,7 +51,9 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
             )
         super().__init__(concrete(typ))
         self.operator = operator
-        self.prepares_with = hooks_of(operator).prepare
+        self.prepares_with: Callable[[Any, str], Any] | None = hooks_of(
+            operator
+        ).prepare
         self.value = self._start()
 
     @property

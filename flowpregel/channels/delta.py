@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Self, TypeVar
 
-from flowpregel.channels.base import MISSING, HoldingChannel, Missing
+from flowpregel.channels.base import MISSING, HoldingChannel, Missing, PrepareWrite
 from flowpregel.channels.folding import (
     Fold,
     concrete,
@@ -78,7 +78,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
             )
         super().__init__(list if typ is None else concrete(typ))
         self.reducer = reducer
-        self.prepares_with = hooks_of(reducer).prepare
+        self.prepares_with: PrepareWrite | None = hooks_of(reducer).prepare
         self.snapshot_frequency = snapshot_frequency
         self.fold = None
 

@@ -22,7 +22,7 @@ from typing import (
     get_origin,
 )
 
-from flowpregel.channels.base import MISSING
+from flowpregel.channels.base import MISSING, PrepareWrite
 from flowpregel.errors import InvalidUpdateError
 
 Value = TypeVar("Value")
@@ -153,10 +153,8 @@ class Fold(Protocol):
 class ReducerHooks:
     """The functions that a reducer offers to its channel, each of them optional."""
 
-    prepare: Callable[[Any, str], Any] | None = None
-    """A function that returns a write in the form in which it is stored and shown. It
-    takes the write and a text that no other write has.
-    """
+    prepare: PrepareWrite | None = None
+    """The function of `BaseChannel.prepares_with`."""
     fold: Callable[[Any], Fold] | None = None
     """A function that returns the `Fold` of a value. It takes the reducer's keywords
     too.

@@ -201,7 +201,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     def __new__(cls, *_: Any, **__: Any) -> Self:
         # A saver that was written for LangGraph has none of the abstract methods.
         if cls.__abstractmethods__ and has_langgraphs_methods(cls):
-            cls.__abstractmethods__ = frozenset[str]()
+            _allow_instances(cls)
         return super().__new__(cls)
 
     def __init__(self, *, serde: Any = None) -> None:
@@ -565,3 +565,8 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
     def _not_offered(self, method: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} does not offer {method}")
+
+
+def _allow_instances(owner: Any) -> None:
+    """Let the class *owner* be instantiated, although it has abstract methods."""
+    owner.__abstractmethods__ = frozenset[str]()

@@ -39,11 +39,11 @@ class CallCounts:
         """The total duration of the calls that are done, by name."""
         self.open_calls: dict[str, CallRow] = {}
         """The calls that have records but have not succeeded, by id."""
-        self.started = 0
+        self.started: int = 0
         """The time at which the run began or resumed, in wall-clock nanoseconds, or 0
         if it is unknown.
         """
-        self.mark = 0
+        self.mark: int = 0
         """The mark after the last change; 0 to read all calls again."""
         self.bodies: set[str] = set()
         """The names of the tasks that made calls, which are not calls themselves."""

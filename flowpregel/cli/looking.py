@@ -5,7 +5,7 @@ graph.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -37,14 +37,14 @@ def _limits(
     return FULL if is_full else PREVIEW
 
 
-limit_option = click.option(
+limit_option: Callable[[Any], Any] = click.option(
     "--limit",
     type=console.COUNT,
     metavar="N",
     default=20,
     help="Show at most the newest N (20).",
 )
-full_option = click.option(
+full_option: Callable[[Any], Any] = click.option(
     "--full",
     "limits",
     is_flag=True,

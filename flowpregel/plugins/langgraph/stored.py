@@ -19,7 +19,7 @@ def _named_as_in_langgraph(base: type) -> Any:
     return type(base.__name__, (base,), {"__module__": "langgraph.types"})
 
 
-Interrupt = _named_as_in_langgraph(types.Interrupt)
-Overwrite = _named_as_in_langgraph(types.Overwrite)
-Send = _named_as_in_langgraph(types.Send)
-TimeoutPolicy = _named_as_in_langgraph(types.TimeoutPolicy)
+Interrupt: Any = _named_as_in_langgraph(types.Interrupt)
+Overwrite: Any = _named_as_in_langgraph(types.Overwrite)
+Send: Any = _named_as_in_langgraph(types.Send)
+TimeoutPolicy: Any = _named_as_in_langgraph(types.TimeoutPolicy)

@@ -68,7 +68,7 @@ class RunnableCallable(Runnable[Any, Any]):
         if function is None:
             raise ConfigurationError("give RunnableCallable a function")
         own_name = getattr(function, "__name__", None)
-        self.name = name or (None if own_name == "<lambda>" else own_name)
+        self.name: str | None = name or (None if own_name == "<lambda>" else own_name)
         self.func = func
         self.afunc = afunc
         self.tags = tags
