@@ -237,7 +237,8 @@ def _describe_waiting(facts: RunFacts) -> StatusText:
 
 def is_pause(value: Any) -> bool:
     """Return whether the value of an interrupt describes a wait for a time or a signal,
-    and is not a question."""
+    and is not a question.
+    """
     if not isinstance(value, Mapping):
         return False
     return SLEEPS_UNTIL in value or AWAITS_SIGNAL in value

@@ -69,7 +69,6 @@ def node_results_by_parents(
     Example:
         >>> from flowpregel import InMemorySaver, entrypoint
         >>> from flowpregel.checkpoint.base import Address
-        >>> from flowpregel.checkpoint.base import Address
         >>> saver = InMemorySaver()
         >>> @entrypoint(checkpointer=saver)
         ... def double(number: int) -> int:

@@ -671,6 +671,19 @@ class Flow(Pregel, Generic[P, R]):
             raise _no_checkpointer(f"{self.name}.signal({id!r})")
         self.saver.send_signal(id, name, value)
 
+    def map(self, *inputs: Any) -> Any:
+        """Return a Runnable that runs each item of a list, as `Pregel.map` does.
+
+        Args:
+            inputs: Must be empty.
+
+        Raises:
+            AttributeError: There are inputs, for which `batch` is the method.
+        """
+        if inputs:
+            raise AttributeError(no_such_attribute(self, "workflow", "map", _INSTEAD))
+        return super().map()
+
     def __call__(self, *_: Never, **__: Never) -> NoReturn:  # type: ignore[override]
         """Raise an error, because a workflow is run by `run`, `arun` or `start`."""
         raise TypeError(
