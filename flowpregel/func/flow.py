@@ -679,6 +679,14 @@ class Flow(Pregel, Generic[P, R]):
 
         Raises:
             AttributeError: There are inputs, for which `batch` is the method.
+
+        Example:
+            >>> from flowpregel.func import entrypoint
+            >>> @entrypoint()
+            ... def double(number: int) -> int:
+            ...     return 2 * number
+            >>> double.map().invoke([1, 2])
+            [2, 4]
         """
         if inputs:
             raise AttributeError(no_such_attribute(self, "workflow", "map", _INSTEAD))
