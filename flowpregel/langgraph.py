@@ -42,6 +42,8 @@ def run_hooked_program(arguments: Sequence[str]) -> None:
             sys.argv[:] = [module, *rest]
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         case [program, *rest] if not program.startswith("-"):
+            if not os.path.exists(program):
+                raise SystemExit(f"there is no program {program}")
             install()
             sys.argv[:] = [program, *rest]
             if not sys.flags.safe_path:

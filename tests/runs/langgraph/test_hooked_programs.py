@@ -54,6 +54,13 @@ def test_the_exit_code_of_a_program_is_its_own(folder: Path) -> None:
     assert (1, "no luck\n") == (done.returncode, done.stderr)
 
 
+def test_a_program_that_does_not_exist_is_told_in_a_line(folder: Path) -> None:
+    """Without our traceback."""
+    done = run_python(*HOOK, "progam.py", cwd=folder)
+
+    assert (1, "there is no program progam.py\n") == (done.returncode, done.stderr)
+
+
 @pytest.mark.parametrize("arguments", [(), ("-m",), ("-x", "program.py")])
 def test_without_a_program_the_command_says_how_to_call_it(
     arguments: tuple[str, ...],
