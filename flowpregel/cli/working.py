@@ -128,6 +128,12 @@ class _QueueWorker:
     _ended: SimpleQueue[_Ended] = field(default_factory=SimpleQueue)
     _reason: str = ""
     """The reason why this process ends, or an empty text."""
+    _due: list[ThreadInfo] = field(default_factory=list)
+    """The threads whose runs were due at the last look, in the order in which they
+    begin, without those that this process has taken.
+    """
+    _next_look: float = 0.0
+    """The monotonic time of the next look."""
 
     def work(self, jobs: int, every: float, *, until_empty: bool) -> Code:
         """Take runs until this process is asked to end, and return the exit code.
@@ -138,20 +144,14 @@ class _QueueWorker:
             until_empty: True to return when nothing is due.
         """
         code = Code.OK
-        due: list[ThreadInfo] = []
-        next_look = 0.0
         with on_sigterm(self._end, dies=False):
             try:
                 while not self._reason or self._active:
-                    now = time.monotonic()
-                    if not self._reason and (now >= next_look or not due):
-                        due = self._look()
-                        seconds = time.monotonic() - now
-                        next_look = now + max(every, _LOOKS_IN * seconds)
-                    if until_empty and not due and not self._active:
+                    self._look(every)
+                    if until_empty and not self._due and not self._active:
                         break
-                    self._take(due, jobs)
-                    code = max(code, self._report(next_look))
+                    self._take(jobs)
+                    code = max(code, self._report(every))
             except KeyboardInterrupt:
                 self._stop_all()
                 raise
@@ -179,7 +179,21 @@ class _QueueWorker:
 
     # ------------------------------------------------ taking runs
 
-    def _look(self) -> list[ThreadInfo]:
+    def _look(self, every: float) -> None:
+        """Read the due runs, if it is time, or if this process has nothing to do.
+
+        Args:
+            every: The seconds between two looks.
+        """
+        now = time.monotonic()
+        is_idle = not self._due and not self._active
+        if self._reason or (now < self._next_look and not is_idle):
+            return
+        self._due = self._due_threads()
+        seconds = time.monotonic() - now
+        self._next_look = now + max(every, _LOOKS_IN * seconds)
+
+    def _due_threads(self) -> list[ThreadInfo]:
         """Return the threads whose runs are due, in the order in which they begin."""
         due: list[tuple[int, int, ThreadInfo]] = []
         with targets.open_to_read(self.location) as reader:
@@ -191,10 +205,10 @@ class _QueueWorker:
                     due.append((-position.priority, thread.created, thread))
         return [thread for _, _, thread in sorted(due, key=itemgetter(0, 1))]
 
-    def _take(self, due: list[ThreadInfo], jobs: int) -> None:
-        """Begin the first runs of *due*, as many as there is room for."""
-        while due and len(self._active) < jobs and not self._reason:
-            thread_id = due.pop(0).thread_id
+    def _take(self, jobs: int) -> None:
+        """Begin the first due runs, as many as there is room for."""
+        while self._due and len(self._active) < jobs and not self._reason:
+            thread_id = self._due.pop(0).thread_id
             self._active[thread_id] = None
             threading.Thread(
                 target=self._run, args=(thread_id,), name=f"flowpregel-{thread_id}"
@@ -255,14 +269,18 @@ class _QueueWorker:
 
     # ------------------------------------------------ ends of runs
 
-    def _report(self, until: float) -> Code:
-        """Wait for the end of a run, print it, and return the exit code for it.
+    def _report(self, every: float) -> Code:
+        """Wait for the end of a run, print it, and return the exit code for it. If no
+        run ends before the next look, return then.
 
         Args:
-            until: The monotonic time at which to return in any case.
+            every: The seconds to wait if there is no next look.
         """
+        seconds = max(0.0, self._next_look - time.monotonic())
+        if self._reason:
+            seconds = every
         try:
-            ended = self._ended.get(timeout=max(0.0, until - time.monotonic()))
+            ended = self._ended.get(timeout=seconds)
         except Empty:
             return Code.OK
         self._active.pop(ended.thread_id, None)
