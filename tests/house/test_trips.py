@@ -51,6 +51,8 @@ def test_a_trip_is_short(
     # What another test has imported, or a plugin of pytest's, travels to workers: not
     # on this trip.
     monkeypatch.setattr("flowpregel.carried._OBSERVED", frozenset[str]())
+    # Nor are the values that the code of another test has used.
+    monkeypatch.setattr("flowpregel._core.run.UNSEEN", {})
     # The plugin checks the arguments of calls in tests; a program does not.
     monkeypatch.setenv("FLOWPREGEL_CHECK_MUTATIONS", "0")
     # A busy machine adds functions that wait: the shortest of three is the trip.
