@@ -17,6 +17,7 @@ from flowpregel._core.questions import NOTHING_KNOWN, AskedQuestions
 from flowpregel._core.records import Interrupted, Task, Write
 from flowpregel._pickling.copies import private_copy
 from flowpregel.carried import headers_in, trace_headers
+from flowpregel.channels.base import PrepareWrite
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 
 PROGRESS_EVERY: Final = 0.05
@@ -200,9 +201,7 @@ class Scope:
                 values[name] = step.channels[name].get()
         return values
 
-    def _prepared_updates(
-        self, name: str, prepare: Callable[[Any, str], Any]
-    ) -> list[Any]:
+    def _prepared_updates(self, name: str, prepare: PrepareWrite) -> list[Any]:
         """Return the writes to a channel so far, as the run prepares them when the task
         has ended.
 

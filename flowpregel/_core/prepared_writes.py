@@ -9,22 +9,9 @@ write, the stream and each later read of the thread would have different ids.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from flowpregel._core.records import Write
-from flowpregel.channels.base import BaseChannel, PrepareWrite
-
-
-def preparations_of(
-    channels: Mapping[str, BaseChannel[Any, Any]],
-) -> dict[str, PrepareWrite]:
-    """Return the functions with which *channels* prepare writes, by channel."""
-    preparations: dict[str, PrepareWrite] = {}
-    for name, channel in channels.items():
-        prepare = channel.prepares_with
-        if prepare is not None:
-            preparations[name] = prepare
-    return preparations
+from flowpregel.channels.base import PrepareWrite
 
 
 def prepared_writes(

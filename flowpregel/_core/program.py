@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.ids import next_version
-from flowpregel._core.prepared_writes import preparations_of
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel._core.unreadable import UnreadablePolicy
 from flowpregel.channels import DeltaChannel
@@ -99,22 +98,25 @@ def compile_program(
         ticking=frozenset(_names_where(channels, attrgetter("reacts_to_silence"))),
         finishing=_names_where(channels, _finishes),
         deltas=deltas,
-        reducers=_reducers_of(channels),
-        preparations=preparations_of(channels),
+        reducers=_functions_of(channels, attrgetter("folds_with")),
+        preparations=_functions_of(channels, attrgetter("prepares_with")),
         untracked=frozenset(_names_where(channels, _is_untracked)),
     )
 
 
-def _reducers_of(
+def _functions_of(
     channels: Mapping[str, BaseChannel[Any, Any]],
+    function_of: Callable[[BaseChannel[Any, Any]], Callable[..., Any] | None],
 ) -> dict[str, Callable[..., Any]]:
-    """Return the functions that fold the writes to channels, by channel."""
-    reducers: dict[str, Callable[..., Any]] = {}
+    """Return the function that *function_of* finds in each channel that has one, by
+    channel.
+    """
+    functions: dict[str, Callable[..., Any]] = {}
     for name, channel in channels.items():
-        reducer = channel.folds_with
-        if reducer is not None:
-            reducers[name] = reducer
-    return reducers
+        function = function_of(channel)
+        if function is not None:
+            functions[name] = function
+    return functions
 
 
 def _names_where(
