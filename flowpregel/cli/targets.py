@@ -206,12 +206,19 @@ def recorded_flow(saved: Saved) -> Pregel:
     Raises:
         ConfigurationError: The run recorded no flow, or the flow cannot be imported.
     """
-    metadata = saved.checkpoint.metadata
+    return flow_in_metadata(saved.address.thread_id, saved.checkpoint.metadata)
+
+
+def flow_in_metadata(thread_id: str, metadata: Mapping[str, Any]) -> Pregel:
+    """Import the flow that the metadata of a thread's checkpoint name.
+
+    Raises:
+        ConfigurationError: They name no flow, or the flow cannot be imported.
+    """
     name = metadata.get(FLOW)
     if not isinstance(name, str):
         raise ConfigurationError(
-            f"thread {saved.address.thread_id!r} does not record its flow: pass "
-            "--flow MODULE:FLOW"
+            f"thread {thread_id!r} does not record its flow: pass --flow MODULE:FLOW"
         )
     folder = str(metadata.get(FOLDER, ""))
     return load_flow(name, folder)

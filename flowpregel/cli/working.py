@@ -92,9 +92,9 @@ def work_command(
     After SIGTERM no more runs begin, and the running ones have 20 seconds to end; the
     next process resumes them.
     """
-    location = targets.existing_store(store)
-    with targets.open_to_write(location) as saver:
-        worker = _QueueWorker(location, saver, flows)
+    # A process that has opened a store for reading only cannot open it for writing.
+    with targets.open_to_write(store) as saver, targets.open_to_read(store) as reader:
+        worker = _QueueWorker(reader, saver, flows)
         return worker.work(jobs, every, until_empty=until_empty)
 
 
@@ -111,12 +111,12 @@ class _QueueWorker:
     """The runs of this process.
 
     Args:
-        location: The path or URL of the store.
-        saver: The store, open for writing.
+        reader: The store, open to read it without the classes of the user's values.
+        saver: The store, open for the runs.
         flows: The names of the flows whose runs are taken; empty for all.
     """
 
-    location: str
+    reader: DurableSaver
     saver: DurableSaver
     flows: Collection[str]
     _active: dict[str, GraphRun | None] = field(default_factory=dict)
@@ -196,13 +196,13 @@ class _QueueWorker:
     def _due_threads(self) -> list[ThreadInfo]:
         """Return the threads whose runs are due, in the order in which they begin."""
         due: list[tuple[int, int, ThreadInfo]] = []
-        with targets.open_to_read(self.location) as reader:
-            for thread in reader.threads():
-                is_ours = not self.flows or thread.metadata.get(FLOW) in self.flows
-                is_open = thread.thread_id not in {*self._active, *self._left}
-                if is_ours and is_open and _must_run(reader, thread):
-                    position = QueuePosition.of(thread.metadata) or QueuePosition()
-                    due.append((-position.priority, thread.created, thread))
+        excluded = {*self._active, *self._left}
+        for thread in self.reader.threads():
+            is_ours = not self.flows or thread.metadata.get(FLOW) in self.flows
+            is_open = thread.thread_id not in excluded
+            if is_ours and is_open and _must_run(self.reader, thread):
+                position = QueuePosition.of(thread.metadata) or QueuePosition()
+                due.append((-position.priority, thread.created, thread))
         return [thread for _, _, thread in sorted(due, key=itemgetter(0, 1))]
 
     def _take(self, jobs: int) -> None:
@@ -259,13 +259,11 @@ class _QueueWorker:
             ConfigurationError: The run recorded no flow, or the flow cannot be
                 imported.
         """
-        with targets.open_to_read(self.location) as reader:
-            thread = reader.thread(thread_id)
-            if thread is None or not _must_run(reader, thread):
-                return None
-            saved = targets.newest_checkpoint(reader, thread_id)
+        thread = self.reader.thread(thread_id)
+        if thread is None or not _must_run(self.reader, thread):
+            return None
         with _IMPORTING:
-            return targets.recorded_flow(saved)
+            return targets.flow_in_metadata(thread_id, thread.metadata)
 
     # ------------------------------------------------ ends of runs
 
