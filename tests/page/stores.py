@@ -148,10 +148,21 @@ def census(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the census of what is in ``folder/source``, and kill it and all that it
     started.
     """
-    command = [sys.executable, str(ROOT / "examples" / "census.py"), "source"]
+    program = str(ROOT / "examples" / "census.py")
+    with running_python(program, "source", cwd=folder) as process:
+        yield process
+
+
+@contextmanager
+def running_python(
+    *words: str, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``python`` with this repository on its path, and kill it and all that it
+    started.
+    """
     with subprocess.Popen(
-        command,
-        cwd=folder,
+        [sys.executable, *words],
+        cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         start_new_session=True,
         stdout=subprocess.DEVNULL,
@@ -174,15 +185,5 @@ def steady(folder: Path) -> Iterator[str]:
     LMDBSaver(store).close()
     flow = f"{Path(__file__).with_name('live_flow.py')}:steady"
     words = ["run", flow, "--id=steady", f"--input={json.dumps(str(folder))}"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "flowpregel.cli", *words, f"--store={store}", "--quiet"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        try:
-            yield store
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    with running_python("-m", "flowpregel.cli", *words, f"--store={store}", "--quiet"):
+        yield store

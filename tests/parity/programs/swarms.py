@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.messages import AIMessage
 
 from tests.parity.langchain import ScriptedModel, asks, call, shown
-from tests.parity.programs import print_line
+from tests.parity.programs import print_outcomes
 
 warnings.simplefilter("ignore")  # LangGraph's own agent is deprecated
 
@@ -148,9 +148,4 @@ PROGRAMS: list[Callable[[], Any]] = [
 ]
 
 if __name__ == "__main__":
-    for number, program in enumerate(PROGRAMS):
-        try:
-            outcome = program()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
-            outcome = {"error": repr(error)}
-        print_line([number, program.__name__, outcome])
+    print_outcomes(PROGRAMS)
