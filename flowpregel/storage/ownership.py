@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 
 from flowpregel.errors import StoreForeignError
 from flowpregel.storage.errors import translate_os_errors
@@ -19,7 +20,8 @@ def refuse_foreign_files(paths: Iterable[str]) -> None:
     their own pages.
 
     Args:
-        paths: The files and folders of the store.
+        paths: The files and folders of the store. Those that do not exist are passed
+            over.
 
     Raises:
         StoreForeignError: One of *paths* belongs to another user, or other users can
@@ -31,8 +33,9 @@ def refuse_foreign_files(paths: Iterable[str]) -> None:
         ...     refuse_foreign_files([folder])
     """
     for path in paths:
-        with translate_os_errors(path):
-            status = os.lstat(path)
+        status = _status_of(path)
+        if status is None:
+            continue
         if stat.S_ISLNK(status.st_mode):
             # A symbolic link needs no check here, because it is refused when it is
             # opened.
@@ -52,3 +55,14 @@ def refuse_foreign_files(paths: Iterable[str]) -> None:
             "to it, pass StoreOptions(trust=True), or `flowpregel ... --trust`, or "
             f"set {TRUST_VARIABLE}=1"
         )
+
+
+def _status_of(path: str) -> os.stat_result | None:
+    """Return the status of the file at *path*, None if it does not exist.
+
+    Another process may delete a file at any time: SQLite deletes the log of a database
+    when the last connection to it is closed.
+    """
+    with translate_os_errors(path), suppress(FileNotFoundError):
+        return os.lstat(path)
+    return None

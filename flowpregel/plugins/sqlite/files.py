@@ -93,7 +93,7 @@ def refuse_others_files(path: str) -> None:
     log = path + WAL_SUFFIX
     if os.path.islink(log):
         raise StoreError(f"{log} is a symbolic link, which a store must not contain")
-    refuse_foreign_files([file for file in (path, log) if os.path.exists(file)])
+    refuse_foreign_files((path, log))
 
 
 def write_lock(path: str) -> FileLock:

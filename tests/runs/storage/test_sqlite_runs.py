@@ -350,6 +350,32 @@ def test_a_file_that_others_may_write_is_refused(path: Path, suffix: str) -> Non
             assert 0 == newest(trusted)
 
 
+def test_a_log_that_another_process_deletes_meanwhile_is_not_missed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite deletes the log when another process closes the database: here, between
+    two looks at it.
+    """
+    with SQLiteSaver(path) as saver:
+        commit(saver, 0)
+    log = Path(f"{path}-wal")
+    log.touch(0o600)
+    look_up = os.lstat
+    looks = []
+
+    def delete_at_the_second(file: Any, **options: Any) -> os.stat_result:
+        if os.fspath(file) == str(log):
+            looks.append(file)
+            if len(looks) == 2:
+                log.unlink()
+        return look_up(file, **options)
+
+    monkeypatch.setattr(os, "lstat", delete_at_the_second)
+    with SQLiteSaver(path) as saver:
+        assert 0 == saver.load(Address("t")).checkpoint.step
+    assert len(looks) >= 2
+
+
 def test_a_store_under_another_key_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
