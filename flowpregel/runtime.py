@@ -223,7 +223,9 @@ class AttemptFiles:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, because ``Runtime[str]()`` fails for a frozen dataclass with slots in
+# Python 3.11.
+@dataclass(frozen=True, kw_only=True)
 class Runtime(Generic[ContextT]):
     """The services of a run for its tasks, passed to a parameter named ``runtime``.
 
