@@ -1,0 +1,371 @@
+"""The calls of a run in memory, so that a page of them costs little.
+
+::
+
+    StoreReader.calls ── CallChanges ──► update ──┐
+    StoreReader.live ─── running ──► set_running ─┤
+                                                  ▼
+        CallTable: number   0     1     2    ...   a call keeps its number
+                   id       "9c"  "02"  "f1" ...   one sequence for each field
+                   seconds  0.1   0.3   0.2  ...
+        log:       0 1 2 1 1 7 ...                 the numbers of changed calls
+                                                  │
+        selection: the calls that match a query, ◄┘ updated from the log
+                   in order
+            page:  a part of the selection
+
+An index reads each call once, and again only if it changes. A selection, too, is
+updated by the calls that changed. An index uses some 500 bytes for a call.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from flowpregel._inspection.call_order import CallOrder
+from flowpregel._inspection.call_query import (
+    STATES,
+    CallQuery,
+    Term,
+    parse_terms,
+)
+from flowpregel._inspection.call_table import GONE, CallTable
+from flowpregel._inspection.tasks import CallChanges, CallRow
+
+Selector = Callable[[int], Any]
+"""A function of the number of a call."""
+_MOST_SELECTIONS: Final = 4
+"""The number of selections that are updated instead of made again."""
+_MOST_LOGGED: Final = 200_000
+"""The length of the log at which its first half is dropped."""
+_INPUT: Final = "__start__"
+
+
+class CallPage(NamedTuple):
+    """The calls on a page, and their number on all pages."""
+
+    epoch: int
+    """The number of the index, which changes if calls get other numbers."""
+    version: int
+    """The number of changes of the index."""
+    total: int
+    """The number of calls that match the query."""
+    numbers: tuple[int, ...]
+    """The numbers of the calls on the page, in order."""
+    rows: dict[int, CallRow]
+    """The calls on the page by number, without those that the caller has."""
+    is_behind: bool
+    """True if some calls have not been read yet."""
+
+
+class _Selection:
+    """The calls that match a query, in order, at a version of the index."""
+
+    def __init__(self, order: CallOrder) -> None:
+        self.order = order
+        self.numbers = array("q")
+        self.version = -1
+        self.field_count = 0
+        """The number of the calls' own fields, which decide what a term means."""
+
+    def part(self, offset: int, count: int) -> list[int]:
+        """Return the numbers of at most *count* calls, without the first *offset*."""
+        return self.order.part(self.numbers, offset, count)
+
+
+class CallIndex:
+    """The calls of a run in memory.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from flowpregel import entrypoint, task
+        >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+        >>> from flowpregel.watching import CallQuery, StoreReader
+        >>> @task(executor="inline")
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+        ...     @entrypoint(checkpointer=saver)
+        ...     def total(numbers: list[int]) -> int:
+        ...         return sum(future.result() for future in double.map(numbers))
+        ...     total.run([1, 2, 3], id="1")
+        ...     reader = StoreReader(saver)
+        ...     index = CallIndex()
+        ...     for changes in reader.changes("1", index.mark):
+        ...         index.update(changes)
+        ...     page = index.page(CallQuery(text="call:double(2", count=10))
+        ...     print(page.total, [row.text for row in page.rows.values()])
+        ...     print(len(index.select(CallQuery(states={"done"}))))
+        ...     index.set_running([])  # the calls of ``StoreReader.live``
+        ...     print(index.counts)
+        ...     reader.close()
+        12
+        1 ['double(2)']
+        4
+        Counter({'done': 4})
+    """
+
+    def __init__(self) -> None:
+        self.mark = 0
+        """The mark of the last changes."""
+        self.is_behind = True
+        """True if some calls have not been read yet."""
+        self._reset(0)
+
+    def _reset(self, epoch: int) -> None:
+        """Forget all calls."""
+        self.epoch = epoch
+        """The number of the index, which changes if calls get other numbers."""
+        self.table = CallTable()
+        """The rows of the calls."""
+        self.counts: Counter[str] = Counter()
+        """The number of calls in each state."""
+        self._changed_at = array("q")
+        """The version at which each call changed last."""
+        self._log = array("q")
+        self._log_begin = 0
+        self._running: dict[int, str] = {}
+        """The recorded state of each running call."""
+        self._selections: dict[CallQuery, _Selection] = {}
+
+    @property
+    def version(self) -> int:
+        """The number of changes so far."""
+        return self._log_begin + len(self._log)
+
+    # ------------------------------------------------------------ changes
+
+    def update(self, changes: CallChanges) -> None:
+        """Store the calls that changed.
+
+        Args:
+            changes: The answer of `StoreReader.calls` for the mark of this index.
+        """
+        if changes.is_whole:
+            self._reset(changes.mark)
+        self.mark = changes.mark
+        self.is_behind = changes.is_more
+        for row in changes.rows:
+            number = self.table.number_of(row.id)
+            if number in self._running:
+                if row.state == "done":
+                    del self._running[number]
+                else:
+                    self._running[number] = row.state
+                    row = _with_state(row, "running")
+            self._put(row)
+        if len(self._log) > _MOST_LOGGED:
+            dropped = len(self._log) // 2
+            del self._log[:dropped]
+            self._log_begin += dropped
+
+    def set_running(self, tasks: Iterable[Mapping[str, Any]]) -> None:
+        """Store which calls are running now.
+
+        Args:
+            tasks: The ``running`` tasks of `StoreReader.live`.
+        """
+        tasks = [task for task in tasks if task["name"] != _INPUT]
+        paths = {task["id"]: task["path"] for task in tasks}
+        numbers: set[int] = set()
+        for task in tasks:
+            number = self._mark_running(task, paths)
+            numbers.add(number)
+        for number in self._running.keys() - numbers:
+            recorded_state = self._running.pop(number)
+            self._set_state(number, recorded_state)
+
+    def _mark_running(
+        self,
+        task: Mapping[str, Any],
+        paths: Mapping[str, str],
+    ) -> int:
+        """Store that a call is running, and return its number."""
+        call_id = task["id"]
+        number = self.table.number_of(call_id)
+        if number is None:
+            row = _running_row(task, paths)
+            number = self._put(row)
+            self._running[number] = GONE
+            return number
+        state = self.table.state(number)
+        if number not in self._running and state != "done":
+            self._running[number] = state
+            self._set_state(number, "running")
+        return number
+
+    def _put(self, row: CallRow) -> int:
+        """Store a call, and return its number."""
+        known_number = self.table.number_of(row.id)
+        if known_number is not None:
+            self._uncount(known_number)
+        number = self.table.put(row)
+        if known_number is None:
+            self._changed_at.append(0)
+        self._count(number)
+        return number
+
+    def _set_state(self, number: int, state: str) -> None:
+        self._uncount(number)
+        self.table.set_state(number, state)
+        self._count(number)
+
+    def _count(self, number: int) -> None:
+        """Add a call to the counts and to the log."""
+        state = self.table.state(number)
+        if state != GONE:
+            self.counts[state] += 1
+        self._log.append(number)
+        self._changed_at[number] = self.version
+
+    def _uncount(self, number: int) -> None:
+        state = self.table.state(number)
+        if state != GONE:
+            self.counts[state] -= 1
+
+    # ------------------------------------------------------------ queries
+
+    def page(
+        self,
+        query: CallQuery,
+        *,
+        since: int = 0,
+        known: Iterable[int] = (),
+    ) -> CallPage:
+        """Return the calls on a page.
+
+        Args:
+            query: The query.
+            since: The version of the caller's rows.
+            known: The numbers of the calls whose rows the caller has.
+        """
+        selection = self._selection(query)
+        numbers = selection.part(query.offset, query.count)
+        known = set(known)
+        rows: dict[int, CallRow] = {}
+        for number in numbers:
+            changed_at = self._changed_at[number]
+            if number not in known or changed_at > since:
+                rows[number] = self.table.row(number)
+        return CallPage(
+            epoch=self.epoch,
+            version=self.version,
+            total=len(selection.numbers),
+            numbers=tuple(numbers),
+            rows=rows,
+            is_behind=self.is_behind,
+        )
+
+    def select(self, query: CallQuery) -> Sequence[int]:
+        """Return the numbers of all calls that match a query, in order.
+
+        Args:
+            query: The query. Its page has no effect.
+        """
+        selection = self._selection(query)
+        return selection.part(0, len(selection.numbers))
+
+    def _selection(self, query: CallQuery) -> _Selection:
+        """Return the selection of a query, updated."""
+        states = frozenset(query.states)
+        key = CallQuery(
+            text=query.text,
+            states=states,
+            task=query.task,
+            order=query.order,
+        )
+        selection = self._selections.pop(key, None)
+        if selection is None:
+            order = CallOrder(self.table, query.order)
+            selection = _Selection(order)
+        self._selections[key] = selection
+        while len(self._selections) > _MOST_SELECTIONS:
+            oldest = next(iter(self._selections))
+            del self._selections[oldest]
+        if selection.version != self.version:
+            self._update_selection(selection, key)
+        return selection
+
+    def _update_selection(self, selection: _Selection, query: CallQuery) -> None:
+        """Update a selection by the calls that changed since its version."""
+        unchanged: list[int] = []
+        changed: Collection[int] = range(len(self.table))
+        field_count = len(self.table.fields)
+        is_valid = selection.field_count == field_count
+        if is_valid and selection.version >= self._log_begin:
+            begin = selection.version - self._log_begin
+            changed = set(self._log[begin:])
+            unchanged = [
+                number for number in selection.numbers if number not in changed
+            ]
+        for condition in self._conditions(query):
+            matches = filter(condition, changed)
+            changed = list(matches)
+        numbers = selection.order.merge(
+            unchanged,
+            list(changed),
+        )
+        selection.numbers = array("q", numbers)
+        selection.version = self.version
+        selection.field_count = field_count
+
+    def _conditions(self, query: CallQuery) -> list[Selector]:
+        """Return functions that are true for the calls that match a query."""
+        urgency = self.table.urgency
+        states = query.states or STATES
+        codes = {STATES.index(state) for state in states}
+        conditions: list[Selector] = [lambda number: urgency[number] in codes]
+        if query.task:
+            task_term = Term(
+                value=query.task.lower(),
+                field="task",
+                comparison="=",
+            )
+            conditions.append(self._condition(task_term))
+        terms = parse_terms(query.text, self.table.fields)
+        conditions += map(self._condition, terms)
+        return conditions
+
+    def _condition(self, term: Term) -> Selector:
+        """Return a function that is true for the calls that match a term."""
+        value_of = self.table.value_of(term.field)
+        return lambda number: term.matches(value_of(number))
+
+
+def _with_state(row: CallRow, state: Any) -> CallRow:
+    return row._replace(state=state)
+
+
+def _running_row(task: Mapping[str, Any], paths: Mapping[str, str]) -> CallRow:
+    """Return the row of a running call that has no records yet.
+
+    Args:
+        task: The task, as `StoreReader.live` returns it.
+        paths: The paths of the running tasks by id.
+    """
+    state: Any = "running"
+    return CallRow(
+        id=task["id"],
+        name=task["name"],
+        text=task["text"],
+        state=state,
+        step=-1,
+        checkpoint_id="",
+        namespace="",
+        path=task["path"],
+        caller=paths.get(task["caller"], ""),
+        error="",
+        questions=0,
+        planned=task["planned"],
+        began=task["began"],
+        seconds=0.0,
+        attempts=task["attempt"],
+        executor="",
+        host="",
+        pid=task["pid"],
+        cpu=0.0,
+        peak=0,
+    )

@@ -1,0 +1,150 @@
+"""The order of a run's calls, kept while calls change.
+
+The numbers of the calls are stored in ascending order of their keys. A descending order
+is the same list, read from its end. The key of a call is the value of a field, then the
+time at which the call began, so that the newest of equal calls comes first in both
+directions, then its number.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from flowpregel._inspection.call_query import URGENCY, FieldValue
+from flowpregel._inspection.call_table import CallTable
+
+SortValue: TypeAlias = tuple[int, float, str]
+"""A value that can be compared with all others."""
+_NUMERIC: Final = (
+    "began",
+    "took",
+    "cpu",
+    "memory",
+    "worker",
+    "tries",
+    "step",
+)
+_FEW: Final = 50
+"""The share of the calls, as a divisor, up to which changed calls are inserted one by
+one instead of by a sort."""
+
+
+class CallOrder:
+    """An order of calls.
+
+    Args:
+        table: The rows of the calls.
+        order: The order, as `CallQuery.order` names it.
+    """
+
+    def __init__(self, table: CallTable, order: str) -> None:
+        field = order.removeprefix("-")
+        self.is_descending = field != order
+        """True if the stored list is read from its end."""
+        self._began: Sequence[int] = table.columns["began"]
+        self._value: Callable[[int], Any]
+        if field in (URGENCY, "state"):
+            self._value = table.urgency.__getitem__
+        elif field == "call":
+            self._value = table.label
+        elif field in _NUMERIC:
+            self._value = table.value_of(field)
+        else:
+            value_of = table.value_of(field)
+            self._value = self._sortable(value_of)
+
+    def _sortable(
+        self,
+        value_of: Callable[[int], FieldValue],
+    ) -> Callable[[int], SortValue]:
+        """Return a function of a call that sorts numbers before texts.
+
+        Calls without a value come last in both directions.
+        """
+        missing = (-1 if self.is_descending else 2, 0.0, "")
+
+        def sortable(number: int) -> SortValue:
+            """Return a value that can be compared with all others."""
+            value = value_of(number)
+            if value is None or value == "":
+                return missing
+            if isinstance(value, str):
+                return 1, 0.0, value
+            if math.isnan(value):
+                return missing
+            return 0, float(value), ""
+
+        return sortable
+
+    def key(self, number: int) -> tuple[Any, int, int]:
+        """Return the key of a call."""
+        began = self._began[number]
+        if not self.is_descending:
+            began = -began
+        return self._value(number), began, number
+
+    def sort(self, numbers: list[int]) -> None:
+        """Sort numbers that are in ascending order."""
+        # Two stable sorts by one column are faster than one sort by tuples.
+        numbers.sort(
+            key=self._began.__getitem__,
+            reverse=not self.is_descending,
+        )
+        numbers.sort(key=self._value)
+
+    def merge(
+        self,
+        unchanged: Sequence[int],
+        changed: Sequence[int],
+    ) -> list[int]:
+        """Return all numbers in order.
+
+        Args:
+            unchanged: Numbers in order.
+            changed: Numbers in any order.
+        """
+        numbers: list[int] = []
+        if len(changed) * _FEW > len(unchanged):
+            numbers += unchanged
+            numbers += changed
+            numbers.sort()
+            self.sort(numbers)
+            return numbers
+        begin = 0
+        for number in sorted(changed, key=self.key):
+            end = bisect(
+                unchanged,
+                self.key(number),
+                begin,
+                key=self.key,
+            )
+            numbers += unchanged[begin:end]
+            numbers.append(number)
+            begin = end
+        numbers += unchanged[begin:]
+        return numbers
+
+    def part(
+        self,
+        numbers: Sequence[int],
+        offset: int,
+        count: int,
+    ) -> list[int]:
+        """Return the numbers of some calls, first those that come first.
+
+        Args:
+            numbers: All numbers, as `merge` returns them.
+            offset: The number of calls to skip.
+            count: The greatest number of calls to return.
+        """
+        if not self.is_descending:
+            end = offset + count
+            return list(numbers[offset:end])
+        end = max(0, len(numbers) - offset)
+        begin = max(0, end - count)
+        part = list(numbers[begin:end])
+        part.reverse()
+        return part

@@ -1,0 +1,213 @@
+"""Queries over the calls of a run: a text, states, a task, an order and a page.
+
+::
+
+    "depth:12 loss:<0.2 nan"        the text that a person types
+         | parse_terms
+         v
+    Term(depth : 12)  Term(loss < 0.2)  Term(nan)     all must match
+         | CallIndex.page
+         v
+    the calls that match, in the order, from `offset` on
+
+`FIELDS` has the fields of every call. A call also has the fields of
+`recorded_fields`, whose names the user's code chose.
+
+A report has no server, so its page answers queries itself, in ``query.js``. This
+module is the specification: a test gives both the same calls and queries.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from flowpregel._inspection.tasks import CallRow
+from flowpregel.errors import ConfigurationError
+
+FieldValue: TypeAlias = str | int | float | bool | None
+"""The value of a field. None means that the call lacks the field."""
+
+STATES: Final = ("failed", "waiting", "running", "unfinished", "done")
+"""The states of calls, from the most urgent to the least."""
+FIELDS: Final[Mapping[str, str]] = {
+    "task": "name",
+    "call": "text",
+    "state": "state",
+    "error": "error",
+    "began": "began",
+    "took": "seconds",
+    "cpu": "cpu",
+    "memory": "peak",
+    "worker": "pid",
+    "host": "host",
+    "tries": "attempts",
+    "step": "step",
+}
+"""The fields of `CallRow` that queries name, by the name in queries."""
+URGENCY: Final = "urgency"
+"""The usual order: the most urgent state first, the newest call of a state first."""
+MOST_ROWS: Final = 1_000
+"""The greatest number of calls on a page."""
+_TERM: Final = re.compile(r'(-?)(?:(\w[\w.]*):(<=|>=|<|>|=|))?("[^"]*"|\S+)')
+_DURATION: Final = re.compile(r"([0-9.]+)(ms|s|m|h)$")
+_BYTES: Final = re.compile(r"([0-9.]+)(k|m|g)b$")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
+_SIZES: Final = {"k": 1e3, "m": 1e6, "g": 1e9}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallQuery:
+    """A request for some calls of a run."""
+
+    text: str = ""
+    """The terms that must all match, as `parse_terms` reads them."""
+    states: Collection[str] = ()
+    """The states of the calls, or nothing for all states."""
+    task: str = ""
+    """The name of the calls' task, or an empty text for all tasks."""
+    order: str = URGENCY
+    """A field, after a minus for the greatest value first, or `URGENCY`."""
+    offset: int = 0
+    """The number of calls to skip."""
+    count: int = 100
+    """The number of calls on the page, at most `MOST_ROWS`."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers and the states."""
+        if self.offset < 0 or not 0 <= self.count <= MOST_ROWS:
+            raise ConfigurationError(
+                f"a page has 0 to {MOST_ROWS} calls and begins at 0 or later, not "
+                f"{self.count} calls from {self.offset}"
+            )
+        for state in self.states:
+            if state not in STATES:
+                raise ConfigurationError(
+                    f"{state!r} is no state of a call; use {', '.join(STATES)}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A condition on a call."""
+
+    value: str
+    """The value, in lower case."""
+    field: str = ""
+    """The name of the field, or an empty text for the call and its error."""
+    comparison: str = ""
+    """``<``, ``<=``, ``>``, ``>=`` or ``=``, or an empty text: a number is equal, a
+    text contains the value."""
+    is_negated: bool = False
+    """True if the calls that match the condition are left out."""
+
+    def matches(self, value: FieldValue) -> bool:
+        """Return whether the condition is true for a value of the field.
+
+        A call that lacks the field matches only a negated condition.
+        """
+        return self._is_true_of(value) != self.is_negated
+
+    def _is_true_of(self, value: FieldValue) -> bool:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            number = parse_number(self.value)
+            if number is None or not math.isfinite(value):
+                return self.value == str(value).lower()
+            return _COMPARISONS[self.comparison](value, number)
+        if value is None:
+            return False
+        text = str(value).lower()
+        if self.comparison:
+            return _COMPARISONS[self.comparison](text, self.value)
+        return self.value in text
+
+
+def _equals(value: Any, other: Any) -> bool:
+    return bool(value == other)
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "": _equals,
+    "=": _equals,
+    "<": lambda value, other: value < other,
+    "<=": lambda value, other: value <= other,
+    ">": lambda value, other: value > other,
+    ">=": lambda value, other: value >= other,
+}
+
+
+def parse_terms(
+    text: str,
+    fields: Collection[str] = (),
+) -> list[Term]:
+    """Return the conditions in a text that a person has typed.
+
+    A word is searched in the call and its error. ``field:value`` compares a field;
+    ``<``, ``<=``, ``>``, ``>=`` or ``=`` may precede the value. A minus negates a
+    condition, and quotation marks enclose spaces. If there is no such field, the colon
+    is part of a word.
+
+    Args:
+        text: The text.
+        fields: The names of the calls' own fields, beside `FIELDS`.
+
+    Example:
+        >>> for term in parse_terms('took:>2 -state:done "out of memory"'):
+        ...     print(term.field, term.comparison, term.value, term.is_negated)
+        took > 2 False
+        state  done True
+          out of memory False
+    """
+    terms: list[Term] = []
+    for match in _TERM.finditer(text):
+        minus, field, comparison, value = match.groups()
+        if field in FIELDS or field in fields:
+            term = Term(
+                value=value.strip('"').lower(),
+                field=field,
+                comparison=comparison,
+                is_negated=bool(minus),
+            )
+        else:
+            word = match[0].removeprefix(minus)
+            term = Term(
+                value=word.strip('"').lower(),
+                is_negated=bool(minus),
+            )
+        terms.append(term)
+    return terms
+
+
+def parse_number(text: str) -> float | None:
+    """Return the number in a text, or None if there is none.
+
+    A number may have a unit of time, whose result is in seconds, or a unit of memory,
+    whose result is in bytes.
+
+    Example:
+        >>> parse_number("1e-3"), parse_number("250ms"), parse_number("2mb")
+        (0.001, 0.25, 2000000.0)
+    """
+    duration = _DURATION.match(text)
+    size = _BYTES.match(text)
+    try:
+        if duration:
+            return float(duration[1]) * _SECONDS[duration[2]]
+        if size:
+            return float(size[1]) * _SIZES[size[2]]
+        return float(text)
+    except ValueError:
+        return None
+
+
+def recorded_fields(row: CallRow) -> Mapping[str, FieldValue]:
+    """Return the fields of a call whose names the user's code chose.
+
+    Args:
+        row: The call.
+    """
+    del row  # No fields of this kind are recorded yet.
+    return {}
