@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Notice, Report, StepContext, labels_of
@@ -124,6 +124,10 @@ class RunClient:
     """Show that the task is alive."""
     save: Callable[[Any], None] = nothing
     """Store a state for the task's next attempt."""
+    channels: Callable[[Sequence[str]], Any] = nothing
+    """Return the channels and the managed values of the run with these names, as two
+    dicts. None means that the task has all channels of the run.
+    """
     is_ending: Callable[[], bool | None] = nothing
     """Return True if the run was asked to end soon."""
 
@@ -184,6 +188,23 @@ class Scope:
             if channel.is_available():
                 values[name] = channel.get()
         return values
+
+    def fetch(self, names: Sequence[str]) -> set[str]:
+        """Get the channels *names* from the run, unless this process has them.
+
+        Returns:
+            Those of *names* that exist.
+        """
+        step = self.job.step
+        missing = [name for name in names if not _has_channel(step, name)]
+        fetched = self.run_client.channels(missing) if missing else None
+        if fetched is not None:
+            # These dicts belong to this task, because another process has the run. They
+            # are changed in place, so that several OS threads of the task can fetch.
+            channels, managed = fetched
+            cast("dict[str, Any]", step.channels).update(channels)
+            cast("dict[str, Any]", step.managed).update(managed)
+        return {name for name in names if _has_channel(step, name)}
 
     def read_at_start(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the values of the channels *names* at the start of the superstep, of
@@ -274,6 +295,11 @@ class Scope:
         self.run_client.emit(report)
 
 
+def _has_channel(step: StepContext, name: str) -> bool:
+    """Return whether *step* has a channel or a managed value of this name."""
+    return name in step.channels or name in step.managed
+
+
 def _number(value: Any, name: str) -> float:
     """Return *value* as a plain number, which can be sent to other processes and
     converted to JSON.
@@ -288,6 +314,12 @@ def _number(value: Any, name: str) -> float:
 
 current: ContextVar[Scope | None] = ContextVar("flowpregel_scope", default=None)
 """The scope of the attempt that the running code belongs to."""
+
+
+configurable_of_tasks: Final[dict[str, Any]] = {}
+"""Entries that plug-ins add to the ``configurable`` of the config that tasks get. Each
+process has its own. The values must be picklable, because code may pass on its config.
+"""
 
 
 def current_scope(asked_by: str) -> Scope:
@@ -330,6 +362,7 @@ def config_of(scope: Scope) -> dict[str, Any]:
     }
     config["configurable"] = {
         **config.get("configurable", {}),
+        **configurable_of_tasks,
         "checkpoint_ns": task.namespace,
         "checkpoint_id": job.step.checkpoint_id,
     }

@@ -6,21 +6,25 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
+from flowpregel._core.effects import Notice
+from flowpregel._core.records import Kind
 from flowpregel._pickling.copies import private_copy
 from flowpregel.context import (
     Scope,
+    configurable_of_tasks,
     current,
     current_scope,
     nothing,
     report_progress,
 )
+from flowpregel.errors import ConfigurationError
 
 __all__ = [
     "ExecutionInfo",
@@ -31,8 +35,11 @@ __all__ = [
     "has_answers",
     "is_inside_run",
     "number_interrupts_apart",
+    "read_channels",
     "read_state",
     "report_progress",
+    "set_in_configs",
+    "write_channels",
 ]
 
 SchemaT = TypeVar("SchemaT")
@@ -411,6 +418,128 @@ def read_state() -> Any:
         return scope.read_at_start((node.channels,)).get(node.channels)
     values = scope.read_at_start(node.channels)
     return values if node.mapper is None else node.mapper(values)
+
+
+def read_channels(names: str | Sequence[str], *, with_own_writes: bool = False) -> Any:
+    """Return values of channels at the start of the superstep.
+
+    Unlike the input of a node, the channels need not be declared. A worker process gets
+    them from the run when they are first read.
+
+    Args:
+        names: The name of one channel, or a list of names. Managed values have names
+            too.
+        with_own_writes: Whether the writes that the running task has made so far with
+            `write_channels` are applied.
+
+    Returns:
+        For one name, the value, or None if the channel has none. For a list, a dict of
+        the values that exist.
+
+    Raises:
+        KeyError: There is no such channel.
+        RuntimeError: Called outside of a run.
+        ExecutorUnavailableError: The executor has no connection to the run while a task
+            runs.
+
+    Example:
+        >>> from typing import TypedDict
+        >>> from flowpregel.graph import START, StateGraph
+        >>> class State(TypedDict):
+        ...     text: str
+        ...     length: int
+        >>> def measure(_: State) -> dict:
+        ...     return {"length": len(read_channels("text"))}
+        >>> graph = StateGraph(State).add_node(measure).add_edge(START, "measure")
+        >>> graph.compile(executor="inline").invoke({"text": "ada"})
+        {'text': 'ada', 'length': 3}
+    """
+    scope = current_scope("read_channels()")
+    selection = (names,) if isinstance(names, str) else (*names,)
+    unknown = set(selection) - scope.fetch(selection)
+    if unknown:
+        raise KeyError(
+            f"node {scope.job.task.name!r} reads channels that do not exist: "
+            f"{', '.join(sorted(unknown))}"
+        )
+    read = scope.read if with_own_writes else scope.read_at_start
+    values = read(selection)
+    return values.get(names) if isinstance(names, str) else values
+
+
+def write_channels(writes: Iterable[tuple[str, Any]]) -> None:
+    """Write to channels in the name of the running node, before the node's own output.
+
+    The barrier applies the writes if this attempt of the node succeeds. A write to a
+    channel that does not exist is ignored, with a notice.
+
+    Args:
+        writes: The channel and the value of each write.
+
+    Raises:
+        ConfigurationError: The caller is a `@task`, which writes to no channels.
+        RuntimeError: Called outside of a run.
+        ExecutorUnavailableError: The executor has no connection to the run while a task
+            runs.
+
+    Example:
+        >>> from typing import TypedDict
+        >>> from flowpregel.graph import START, StateGraph
+        >>> class State(TypedDict):
+        ...     text: str
+        >>> def greet(_: State) -> None:
+        ...     write_channels([("text", "Hello")])
+        >>> graph = StateGraph(State).add_node(greet).add_edge(START, "greet")
+        >>> graph.compile(executor="inline").invoke({"text": ""})
+        {'text': 'Hello'}
+    """
+    scope = current_scope("write_channels()")
+    requested = [*writes]
+    known = scope.fetch([name for name, _ in requested])
+    task = scope.job.task
+    if known and task.kind is Kind.CALL:
+        channels = ", ".join(map(repr, sorted(known)))
+        raise ConfigurationError(
+            f"task {task.name!r} writes to {channels}, but a @task has no channels: "
+            "return the value, and write it in the node"
+        )
+    for name, value in requested:
+        if name in known:
+            scope.writes.append((name, value))
+        else:
+            notice = Notice(
+                f"node {task.name!r} wrote to channel {name!r}, which does not exist: "
+                "the write is ignored"
+            )
+            scope.run_client.emit(notice)
+
+
+def set_in_configs(key: str, value: Any) -> None:
+    """Set ``configurable[key]`` in the config that tasks of this process get.
+
+    This is for plug-ins. Worker processes have configs of their own, so a plug-in has
+    them call this function too (``FLOWPREGEL_PRELOAD``).
+
+    Args:
+        key: The key.
+        value: A value that can be pickled, because code may pass on its config. None
+            removes the key.
+
+    Example:
+        >>> from flowpregel.config import get_config
+        >>> from flowpregel.func import entrypoint
+        >>> @entrypoint()
+        ... def flow(_: int) -> str:
+        ...     return get_config()["configurable"]["region"]
+        >>> set_in_configs("region", "north")
+        >>> flow.run(0)
+        'north'
+        >>> set_in_configs("region", None)
+    """
+    if value is None:
+        configurable_of_tasks.pop(key, None)
+    else:
+        configurable_of_tasks[key] = value
 
 
 def files_of(asked_by: str) -> AttemptFiles:

@@ -123,7 +123,9 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         job = unpack_job(body, node, _refusing("reach the run's store"), None)
         # The client sends no signs of life, because the engine cannot receive them.
         client = RunClient(
-            call=_refusing("call another task"), save=_refusing("save its state")
+            call=_refusing("call another task"),
+            save=_refusing("save its state"),
+            channels=_refusing("read a channel that its node did not declare"),
         )
         outcome = job.variables.run(perform, job, client)
         if node.contexts and home != _HERE:

@@ -109,6 +109,9 @@ class LocalRunClient(RunClient):
         result is freed when the caller drops it.
         """
 
+    def channels(self, names: Sequence[str]) -> None:
+        """Return None, because the task has all channels of the run."""
+
     def emit(self, payload: Any) -> None:
         """Post a custom chunk, or a `Report`, to the run's stream."""
         if self._all_count:

@@ -25,11 +25,12 @@ from flowpregel._core.records import (
     Withdrawn,
     add_failed_calls,
 )
+from flowpregel.channels import LastValue
 from flowpregel.context import RunInfo, get_store, get_stream_writer
 from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationError
 from flowpregel.executors.processes.wire import messages, protocol, serialization
 from flowpregel.func import task
-from flowpregel.runtime import get_runtime
+from flowpregel.runtime import get_runtime, read_channels
 from tests.descriptors import is_readable
 from tests.unit.executors.driven_workers import (
     DrivenWorker,
@@ -526,11 +527,17 @@ def save(state: Any) -> str:
     return "saved"
 
 
+def read_text(name: str) -> Any:
+    """Read a channel that the node has not declared."""
+    return read_channels(name)
+
+
 @pytest.mark.parametrize(
     ("function", "kind", "content"),
     [
         (ask, protocol.ASKED, ("get", (("a",), "key"), {})),
         (save, protocol.SAVED, "key"),
+        (read_text, protocol.CHANNELS, ("key",)),
     ],
 )
 def test_a_request_waits_for_its_answer(
@@ -543,7 +550,10 @@ def test_a_request_waits_for_its_answer(
     (request,) = protocol.REQUEST.unpack_from(frame.body)
     assert number == frame.number
     assert content == serialization.unpack(frame.body, None, protocol.REQUEST.size)
-    answer = messages.pack_outcome(Returned(((RETURN, "answer"),)), "")
+    channel = LastValue(str)
+    channel.update(["answer"])
+    result = ({"key": channel}, {}) if kind == protocol.CHANNELS else "answer"
+    answer = messages.pack_outcome(Returned(((RETURN, result),)), "")
 
     worker.send(protocol.ANSWER, request, answer)
 

@@ -29,7 +29,7 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel._loggers import worker_log
-from flowpregel.context import nothing
+from flowpregel.context import Job, nothing
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Backlog, JobKey, Mailbox
 from flowpregel.executors.processes.coordinator import encoder
@@ -123,6 +123,7 @@ class TaskPool(ABC):
             protocol.BEAT: nothing,
             protocol.CALLED: self._on_called,
             protocol.ASKED: self._on_asked,
+            protocol.CHANNELS: self._on_channels,
             protocol.SAVED: self._on_saved,
             protocol.CANCELLED: self._on_cancelled,
         }
@@ -455,18 +456,29 @@ class TaskPool(ABC):
             execution.worker.answer(task, request, body)
 
     def _on_asked(self, task: InFlight, frame: Frame) -> None:
-        request = partial(self._ask_store, task, frame)
+        request = partial(self._answer_request, task, frame, _store_result)
         self._store_threads.submit(task.mailbox, request)
 
-    def _ask_store(self, task: InFlight, frame: Frame) -> None:
+    def _on_channels(self, task: InFlight, frame: Frame) -> None:
+        request = partial(self._answer_request, task, frame, _named_channels)
+        self._store_threads.submit(task.mailbox, request)
+
+    def _answer_request(
+        self, task: InFlight, frame: Frame, result_of: Callable[[Job, Any], Any]
+    ) -> None:
+        """Answer a request of *task*.
+
+        Args:
+            task: The task.
+            frame: The frame of the request.
+            result_of: A function of the task's job and of the request's content that
+                returns the result.
+        """
         (request,) = REQUEST.unpack_from(frame.body)
         try:
-            method, args, kwargs = serialization.unpack(frame.body, None, REQUEST.size)
-            if method.startswith("_"):
-                # The worker's call gets this error as it gets an error of the store.
-                raise AttributeError(method)  # noqa: TRY301
-            value = getattr(task.job.run.store, method)(*args, **kwargs)
-            outcome: Outcome = Returned(((RETURN, value),))
+            content = serialization.unpack(frame.body, None, REQUEST.size)
+            result = result_of(task.job, content)
+            outcome: Outcome = Returned(((RETURN, result),))
         except BaseException as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
         answer = messages.pack_outcome(outcome, task.job.task.name)
@@ -527,6 +539,20 @@ class TaskPool(ABC):
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
         if backlog is not None:
             self._apply_back_pressure(task, backlog, len(body) + _CHUNK_COST)
+
+
+def _store_result(job: Job, content: tuple[str, Any, Any]) -> Any:
+    """Call a method of the store of the run of *job*, and return the result."""
+    method, args, kwargs = content
+    if method.startswith("_"):
+        # The worker's call gets this error as it gets an error of the store.
+        raise AttributeError(method)
+    return getattr(job.run.store, method)(*args, **kwargs)
+
+
+def _named_channels(job: Job, names: Sequence[str]) -> Any:
+    """Return the channels and the managed values of the superstep of *job* by name."""
+    return messages.channels_of(job.step, names)
 
 
 def _saved_state(task: InFlight, body: bytes) -> SaveState:

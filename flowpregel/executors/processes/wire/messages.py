@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context
 from dataclasses import fields, replace
 from operator import attrgetter
@@ -83,10 +83,7 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
     is_call = type(task_input) is Arguments
     if is_call:
         task_input = task_input.args, task_input.kwargs
-    read = [
-        {name: held[name] for name in task.node.reads if name in held}
-        for held in (step.channels, step.managed)
-    ]
+    read = channels_of(step, task.node.reads)
     try:
         content = (
             (int(task.kind), is_call, task_input, *_task_values(task)),
@@ -106,6 +103,22 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
         raise misplaced or first_unpicklable(
             job.task.name, _job_parts(job, *read), error
         ) from error
+
+
+def channels_of(
+    step: StepContext, names: Iterable[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the channels, and the managed values, that *names* name in a superstep.
+    Names of neither are left out.
+    """
+    channels: dict[str, Any] = {}
+    managed: dict[str, Any] = {}
+    for name in names:
+        if name in step.channels:
+            channels[name] = step.channels[name]
+        elif name in step.managed:
+            managed[name] = step.managed[name]
+    return channels, managed
 
 
 class StoreProxy:

@@ -35,7 +35,9 @@ name and of the node's own pickle. It is empty if the worker has the code. The f
 tokens.
 """
 ANSWER: Final = 3
-"""The outcome of request *number*: a call, a store request, or a saved state."""
+"""The outcome of request *number*: a call, a store request, a saved state, or a request
+for channels.
+"""
 FREED: Final = 4
 """The ids of the buffers in the worker's shared memory that the coordinator no longer
 reads.
@@ -84,9 +86,11 @@ changed and that cannot be restored.
 """
 REFUSED: Final = 46
 """Task *number*, which arrived after the worker was spoiled, has not begun."""
+CHANNELS: Final = 47
+"""A request for channels of the run, by their names."""
 
 DOWN: Final = frozenset(range(TASKS, LEAVE + 1))
-UP: Final = frozenset(range(READY, REFUSED + 1))
+UP: Final = frozenset(range(READY, CHANNELS + 1))
 
 # These are the flags of frames.
 STOPPED: Final = 2
@@ -109,8 +113,8 @@ has seen.
 TOKEN: Final = Struct("<I")
 """The number of a task."""
 REQUEST: Final = Struct("<I")
-"""The head of CALLED, ASKED, SAVED and CANCELLED: the number of the request, under
-which the answer is sent.
+"""The head of CALLED, ASKED, SAVED, CANCELLED and CHANNELS: the number of the request,
+under which the answer is sent.
 """
 
 

@@ -48,6 +48,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -498,6 +499,13 @@ class WorkerRunClient(RunClient):
         self.open_calls.check_process()
         body, _ = serialization.pack((method, args, kwargs))
         answer = self._link.request(protocol.ASKED, self._number, body, Answer())
+        return answer.result()
+
+    def channels(self, names: Sequence[str]) -> Any:
+        """Return the channels and the managed values of the run that *names* name."""
+        self.open_calls.check_process()
+        body, _ = serialization.pack((*names,))
+        answer = self._link.request(protocol.CHANNELS, self._number, body, Answer())
         return answer.result()
 
     def is_ending(self) -> bool:
