@@ -349,7 +349,7 @@ class TaskSerializationError(_DetailedError):
     def __str__(self) -> str:
         remedy = (
             "create it inside the task, keep it in a Context channel, or use "
-            "executor='threads'"
+            "executor='threads' (for a whole program: FLOWPREGEL_EXECUTOR=threads)"
         )
         if self.part == "the error":
             remedy = (

@@ -22,8 +22,14 @@ from weakref import WeakSet
 from flowpregel._code.classes import class_of_main
 from flowpregel._pickling.buffers import stays_inside
 from flowpregel._pickling.by_value import PROTOCOL, by_value_pickler, dumps_with
-from flowpregel._pickling.culprits import class_name, culprit_in, why_refused
+from flowpregel._pickling.culprits import (
+    class_name,
+    culprit_in,
+    foreign_classes,
+    why_refused,
+)
 from flowpregel._pickling.process_bound import ProcessBound, reference_to
+from flowpregel._pickling.recreated_fields import reduced_without_fields
 from flowpregel.carried import default_of, variable_at, variable_place
 from flowpregel.errors import TaskSerializationError
 
@@ -103,7 +109,7 @@ def _reference_for(obj: Any) -> tuple[Any, ...] | None:
         known = _known_there(obj)
         if known is not None:
             return class_sent, known
-    return None
+    return reduced_without_fields(obj)
 
 
 def _with_its_layout(kind: type, reduced: Any) -> Any:
@@ -273,8 +279,12 @@ def find_culprit(value: Any, name: str) -> tuple[str, str]:
         >>> find_culprit({"model": [1, threading.Lock()]}, "result")[0]
         "result['model'][1]: _thread.lock"
     """
-    path, part = culprit_in(value, dumps)
+    owners: list[Any] = []
+    path, part = culprit_in(value, dumps, owners)
     reason = why_refused(part, dumps) or AS_A_WHOLE
     if isinstance(part, ContextVar):
         reason += "; pass it to flowpregel.carry() where it is made, and it travels"
-    return f"{name}{path}: {class_name(part)}", reason
+    # A path through the variables of functions does not show which objects they are.
+    classes = foreign_classes(owners) if "<closure " in path else []
+    inside = f" (in {', '.join(classes)})" if classes else ""
+    return f"{name}{path}: {class_name(part)}{inside}", reason

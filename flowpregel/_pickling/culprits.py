@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 _DEEPEST = 30
@@ -14,11 +16,21 @@ _MOST_PARTS = 10_000
 """The greatest depth, and the most parts of one value, that are searched."""
 
 
-def culprit_in(value: Any, encode: Callable[[Any], object]) -> tuple[str, Any]:
+def culprit_in(
+    value: Any,
+    encode: Callable[[Any], object],
+    owners: list[Any] | None = None,
+) -> tuple[str, Any]:
     """Return the path to the innermost part of *value* that *encode* refuses, and that
     part.
 
     The path is empty if *encode* refuses *value* and accepts each part.
+
+    Args:
+        value: The value.
+        encode: A function that raises an error for a value that it refuses.
+        owners: A list that receives the objects on the path, from *value* to the owner
+            of the innermost part.
 
     Example:
         >>> import pickle, threading
@@ -34,6 +46,8 @@ def culprit_in(value: Any, encode: Callable[[Any], object]) -> tuple[str, Any]:
             refused = _first_refused(value, encode, seen)
             if refused is None:
                 break
+            if owners is not None:
+                owners.append(value)
             step, value = refused
             path += step
             seen.add(id(value))
@@ -62,6 +76,23 @@ def why_refused(value: Any, encode: Callable[[Any], object]) -> str | None:
     except BaseException as error:  # noqa: BLE001 - a user's class may raise any error
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def foreign_classes(owners: Iterable[Any]) -> list[str]:
+    """Return the names of the classes of *owners*, without classes of the standard
+    library and of flowpregel.
+
+    Example:
+        >>> from decimal import Decimal
+        >>> foreign_classes([Decimal(1), ["one"]])
+        []
+    """
+    names: dict[str, None] = {}
+    for owner in owners:
+        package = type(owner).__module__.partition(".")[0]
+        if package not in sys.stdlib_module_names and package != "flowpregel":
+            names[class_name(owner)] = None
+    return [*names]
 
 
 def class_name(value: Any) -> str:
@@ -103,9 +134,18 @@ def _steps_into_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
 def _steps_into_object(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, BaseException):
         yield ".args", value.args
+    for name in _attribute_names(value):
+        if hasattr(value, name):
+            yield f".{name}", getattr(value, name)
+
+
+def _attribute_names(value: Any) -> Iterable[str]:
+    """Return the names of the attributes of *value* that are pickled."""
+    if isinstance(value, MethodType):
+        return ("__self__",)
+    if isinstance(value, partial):
+        return ("func", "args", "keywords")
     slots: set[str] = set()
     for class_ in type(value).__mro__:
         slots.update(getattr(class_, "__slots__", ()))
-    for name in (*sorted(slots), *getattr(value, "__dict__", ())):
-        if hasattr(value, name):
-            yield f".{name}", getattr(value, name)
+    return (*sorted(slots), *getattr(value, "__dict__", ()))

@@ -7,13 +7,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from flowpregel._pickling.recreated_fields import recreate_fields
 from flowpregel.executors.shared import resource
 
 if TYPE_CHECKING:
     from flowpregel.executors.adapter import FuturesExecutor
     from flowpregel.executors.processes import ProcessExecutor, default_pool
 
-__all__ = ["FuturesExecutor", "ProcessExecutor", "default_pool", "resource"]
+__all__ = [
+    "FuturesExecutor",
+    "ProcessExecutor",
+    "default_pool",
+    "recreate_fields",
+    "resource",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -113,6 +113,14 @@ class Holder:
     def __init__(self) -> None:
         self.parts = {"inner": (0, threading.Lock())}
 
+    def look(self) -> None:
+        """Do nothing."""
+
+
+def call_later(function: Any) -> Any:
+    """Return a function whose closure has *function*."""
+    return lambda: function()
+
 
 @pytest.mark.parametrize(
     ("value", "path"),
@@ -120,6 +128,16 @@ class Holder:
         ([1, threading.Lock()], "result[1]: _thread.lock"),
         ({"a": Holder()}, "result['a'].parts['inner'][1]: _thread.lock"),
         (ValueError("x", threading.Lock()), "result.args[1]: _thread.lock"),
+        (Holder().look, "result.__self__.parts['inner'][1]: _thread.lock"),
+        (
+            partial(print, end=Holder()),
+            "result.keywords['end'].parts['inner'][1]: _thread.lock",
+        ),
+        (
+            call_later(Holder().look),
+            "result.<closure function>.__self__.parts['inner'][1]: _thread.lock "
+            f"(in {__name__}.Holder)",
+        ),
     ],
 )
 def test_the_way_to_a_culprit_is_written_as_code(value: Any, path: str) -> None:
