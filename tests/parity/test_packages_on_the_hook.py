@@ -57,11 +57,13 @@ def test_agents_that_hand_over_do_what_they_do_on_langgraph(
         assert theirs == ours
 
 
-@pytest.mark.parametrize("executor", ["inline", "processes"])
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
 @pytest.mark.parametrize(
     ("package", "program"),
     [
         ("deepagents", "deepagents"),
+        ("deepagents", "deepagents_files"),
+        ("deepagents", "deepagents_questions"),
         ("langchain", "langchain"),
         ("langgraph_bigtool", "langgraph_bigtool"),
         ("langgraph_codeact", "langgraph_codeact"),
@@ -75,8 +77,6 @@ def test_a_package_does_what_it_does_on_langgraph(
     package: str, program: str, executor: str
 ) -> None:
     """One program for each part of it."""
-    if (package, executor) == ("deepagents", "processes"):
-        executor = "threads"  # Its middleware has a queue, which cannot be sent.
     need(package)
     module = f"{FOLDER}.packages"
 

@@ -20,6 +20,9 @@ module lacks, as for a submodule, and the hook can say in its error what to do.
 Worker processes install the hook before they read their first task, because a task's
 code may refer to modules that import LangGraph. The environment variable
 ``FLOWPREGEL_PRELOAD`` has them do so.
+
+The config of a node gets two functions that LangGraph's engine puts there, with which
+packages read and write the state of the graph.
 """
 
 from __future__ import annotations
@@ -34,11 +37,28 @@ from types import ModuleType
 from typing import Any, Final
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.plugins.langgraph.modules import ADVICE, KEPT, MODULES, SHARED
+from flowpregel.executors import recreate_fields
+from flowpregel.plugins.langgraph.modules import (
+    ADVICE,
+    KEPT,
+    MODULES,
+    RECREATED,
+    SHARED,
+)
+from flowpregel.plugins.langgraph.names.constants import (
+    CONFIG_KEY_READ,
+    CONFIG_KEY_SEND,
+)
+from flowpregel.plugins.langgraph.names.state import read_in_node, send_from_node
+from flowpregel.runtime import set_in_configs
 
 _PACKAGE: Final = "langgraph"
 _PRELOAD: Final = "FLOWPREGEL_PRELOAD"
 _INSTALL: Final = f"{__name__}:install"
+_CONFIG_ENTRIES: Final = {
+    CONFIG_KEY_READ: read_in_node,
+    CONFIG_KEY_SEND: send_from_node,
+}
 _SHOWN: Final = 3
 """The number of modules that an error lists."""
 
@@ -77,6 +97,10 @@ def install() -> None:
         )
     _forget_modules()
     sys.meta_path.insert(0, LangGraphImporter())
+    for key, function in _CONFIG_ENTRIES.items():
+        set_in_configs(key, function)
+    for class_name, fields in RECREATED.items():
+        recreate_fields(class_name, fields)
     _set_preloads([*_preloads(), _INSTALL])
 
 
@@ -95,6 +119,10 @@ def uninstall() -> None:
         sys.meta_path.remove(importer)
     if importers:
         _forget_modules()
+        for key in _CONFIG_ENTRIES:
+            set_in_configs(key, None)
+        for class_name in RECREATED:
+            recreate_fields(class_name, ())
         _set_preloads([name for name in _preloads() if name != _INSTALL])
 
 

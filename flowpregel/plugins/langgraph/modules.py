@@ -5,7 +5,7 @@ The import hook reads these tables and guesses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _CHANNELS: Final = "flowpregel.channels"
@@ -183,3 +183,13 @@ ADVICE: Final[Mapping[str, str]] = {
     "langgraph._internal": "it is internal to LangGraph's engine",
 }
 """The advice about names that flowpregel does not have, by the module they are in."""
+
+RECREATED: Final[Mapping[str, Sequence[str]]] = {
+    "deepagents.middleware.filesystem.FilesystemMiddleware": (
+        "_glob_executor",
+        "_glob_slots",
+    ),
+}
+"""Fields of middleware that a worker process recreates, by class: a pool of threads in
+which searches run, and a semaphore that counts the searches of the process.
+"""

@@ -244,10 +244,116 @@ def deepagents() -> Any:
     return of_messages(app.invoke(HELLO))
 
 
+GIVEN_FILE = {
+    "content": "given",
+    "encoding": "utf-8",
+    "created_at": "2020-01-01",
+    "modified_at": "2020-01-01",
+}
+
+
+def file_script(*, ends: str) -> list[Any]:
+    """Return the answers of a model that uses each tool for files."""
+    return [
+        asks(call("write_file", "w1", file_path="/a.txt", content="one\ntwo")),
+        asks(
+            call(
+                "edit_file",
+                "e1",
+                file_path="/a.txt",
+                old_string="two",
+                new_string="three",
+            )
+        ),
+        asks(call("write_file", "w2", file_path="/d/b.txt", content="bee")),
+        asks(
+            call("read_file", "r1", file_path="/a.txt"),
+            call("ls", "l1", path="/"),
+            call("glob", "g1", pattern="d/*.txt"),
+            call("grep", "p1", pattern="three"),
+        ),
+        asks(call("task", "t1", description="Help me", subagent_type="helper")),
+        asks(call("delete", "x1", file_path="/d")),
+        AIMessage(ends),
+    ]
+
+
+def texts_of(files: Any) -> dict[str, str]:
+    """Return the texts of files, by their paths."""
+    return {path: file["content"] for path, file in sorted(files.items())}
+
+
+def deepagents_files() -> Any:
+    """Agents whose files are in the state of the graph, for two runs of a thread."""
+    from deepagents import create_deep_agent
+    from langgraph.checkpoint.memory import MemorySaver
+
+    helper = {
+        "name": "helper",
+        "description": "Helps.",
+        "system_prompt": "Help.",
+        "model": ScriptedModel(
+            script=[
+                asks(call("read_file", "h1", file_path="/a.txt")),
+                asks(call("write_file", "h2", file_path="/h.txt", content="helped")),
+                AIMessage("I have helped."),
+            ]
+        ),
+        "tools": [],
+    }
+    again = [asks(call("read_file", "r9", file_path="/h.txt")), AIMessage("Again.")]
+    app = create_deep_agent(
+        model=ScriptedModel(script=[*file_script(ends="Done."), *again]),
+        tools=[],
+        subagents=[helper],
+        checkpointer=MemorySaver(),
+    )
+    config = {"configurable": {"thread_id": "1"}}
+    first = app.invoke({**HELLO, "files": {"/c.txt": GIVEN_FILE}}, config)
+    updates = [
+        sorted(update or ())
+        for item in app.stream(HELLO, config, stream_mode="updates")
+        for update in item.values()
+        if isinstance(update, dict)
+    ]
+    state = app.get_state(config).values
+    return [
+        of_messages(first),
+        texts_of(first["files"]),
+        updates,
+        of_messages(state),
+        texts_of(state["files"]),
+    ]
+
+
+def deepagents_questions() -> Any:
+    """A person approves a file that the agent wants to write."""
+    from deepagents import create_deep_agent
+    from langgraph.checkpoint.memory import MemorySaver
+    from langgraph.types import Command
+
+    write = call("write_file", "w1", file_path="/a.txt", content="one")
+    app = create_deep_agent(
+        model=ScriptedModel(script=[asks(write), AIMessage("Done.")]),
+        tools=[],
+        interrupt_on={"write_file": True},
+        checkpointer=MemorySaver(),
+    )
+    config = {"configurable": {"thread_id": "1"}}
+    waiting = app.invoke(HELLO, config)
+    questions = [question.value for question in waiting["__interrupt__"]]
+    before = texts_of(app.get_state(config).values.get("files", {}))
+    decision = {"decisions": [{"type": "approve"}]}
+    done = app.invoke(Command(resume=decision), config)
+    return [questions, before, of_messages(done), texts_of(done["files"])]
+
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
     program.__name__: program
     for program in (
         deepagents,
+        deepagents_files,
+        deepagents_questions,
         langchain,
         langgraph_bigtool,
         langgraph_codeact,

@@ -165,3 +165,60 @@ def test_a_program_that_was_killed_resumes_where_it_was(folder: Path) -> None:
     assert (0, "42\n") == (resumed.returncode, resumed.stdout), resumed.stderr
     notes = (folder / "notes.txt").read_text().split()
     assert ["compute", "finish", "finish"] == notes
+
+
+READING = """
+import operator
+from typing import Annotated, TypedDict
+from langgraph._internal._constants import CONFIG_KEY_READ, CONFIG_KEY_SEND
+from langgraph.config import get_config
+from langgraph.graph import START, StateGraph
+
+class Name(TypedDict):
+    name: str
+
+class State(Name):
+    log: Annotated[list, operator.add]
+
+def inner(state: Name, config):
+    config["configurable"][CONFIG_KEY_SEND]([("log", ["inner"])])
+
+def outer(state: Name, config):
+    read, send = (get_config()["configurable"][key] for key in (
+        CONFIG_KEY_READ, CONFIG_KEY_SEND))
+    before = read("log")
+    send([("log", ["outer"])])
+    graph = StateGraph(State, input_schema=Name).add_node(inner)
+    result = graph.add_edge(START, "inner").compile().invoke({"name": "b"}, config)
+    seen = [before, read("log"), read("log", True), read(["name", "log"], True)]
+    return {"log": [*result["log"], seen]}
+
+def other(state: Name):
+    return {"log": ["other"]}
+
+builder = StateGraph(State)
+for node in (outer, other):
+    builder.add_node(node).add_edge(START, node.__name__)
+app = builder.compile()
+print(app.invoke({"name": "a", "log": ["given"]}))
+for item in app.stream({"name": "a", "log": []}, stream_mode="updates"):
+    if "outer" in item:
+        print(item)
+"""
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
+def test_a_node_reads_and_writes_the_state_by_its_config(
+    folder: Path, executor: str
+) -> None:
+    """As packages do it: its own writes are seen, those of other nodes are not, and a
+    graph that it calls has a state of its own.
+    """
+    (folder / "program.py").write_text(READING)
+
+    variables = {"FLOWPREGEL_EXECUTOR": executor}
+    hooked = run_python(*HOOK, "program.py", cwd=folder, variables=variables)
+    plain = run_python("program.py", cwd=folder)
+
+    assert (0, 2) == (plain.returncode, len(plain.stdout.splitlines())), plain.stderr
+    assert plain.stdout == hooked.stdout, hooked.stderr

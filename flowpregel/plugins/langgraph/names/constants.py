@@ -1,5 +1,5 @@
-"""Constants of LangGraph. A config of flowpregel has none of the keys that begin with
-``__pregel_``, and a package finds that it has not.
+"""Constants of LangGraph. Of the keys that begin with ``__pregel_``, a config under the
+import hook has `CONFIG_KEY_READ` and `CONFIG_KEY_SEND`.
 """
 
 from __future__ import annotations
