@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any, TypeAlias
 
 from flowpregel import _interrupts
@@ -115,6 +116,7 @@ class Engine:
         """
         self.result: Result | None = None
         self._plan = plan
+        self._stop_grace = plan.stop_grace
         self._is_async = loop is not None
         self._inbox = RunInbox() if loop is None else LoopInbox(loop)
         self._inline = InlineExecutor(self._run_until_done)
@@ -152,10 +154,20 @@ class Engine:
             reason = f"it has run for stop_after={plan.stop_after:g} seconds"
             self._post_later(plan.stop_after, Stopped(reason, kill=False))
 
-    def ask_to_stop(self, reason: str, *, kill: bool = True) -> None:
+    def ask_to_stop(
+        self, reason: str, *, kill: bool = True, grace: float | None = None
+    ) -> None:
         """Ask the run to stop, at once if *kill*, or otherwise with a grace period for
         the running tasks (see `Stopped`). Any OS thread may call this.
+
+        Args:
+            reason: The reason for the request.
+            kill: True to stop the running tasks at once.
+            grace: The grace period in seconds, which may be infinite. None for that of
+                the run's options.
         """
+        if grace is not None:
+            self._stop_grace = grace
         self._post(Stopped(reason, kill))
 
     def _post(self, stopped: Stopped) -> None:
@@ -414,8 +426,8 @@ class Engine:
 
     def _begin_to_stop(self, stopped: Stopped) -> None:
         """Stop all runs. If *stopped* does not kill, kill them after a grace period."""
-        if self._tasks.stopping is None and not stopped.kill:
-            grace = self._plan.stop_grace
+        grace = self._stop_grace
+        if self._tasks.stopping is None and not stopped.kill and grace < inf:
             self._post_later(grace, Stopped(stopped.reason))
             # An OS thread cannot be stopped, so a second later the run no longer waits
             # for its task.

@@ -80,6 +80,7 @@ class GraphRun:
     is_unnamed = False
     """True if the user does not know the id of the run's thread."""
     _stopped: Stopped | None = None
+    _grace: float | None = None
     """The last request to stop, which may arrive before the run begins."""
 
     def __init__(
@@ -161,18 +162,26 @@ class GraphRun:
         """
         self._stop(Stopped("the run was cancelled"))
 
-    def end(self, reason: str) -> bool:
+    def end(self, reason: str, grace: float | None = None) -> bool:
         """Ask the run to stop gracefully, and return whether the run has begun.
 
         Running tasks get a notice and the grace period.
+
+        Args:
+            reason: The reason for the request.
+            grace: The grace period in seconds, which may be infinite. None for the
+                option ``stop_grace``.
         """
+        self._grace = grace
         self._stop(Stopped(reason, kill=False))
         return hasattr(self, "engine")
 
     def _stop(self, stopped: Stopped) -> None:
         self._stopped = stopped
         if hasattr(self, "engine"):
-            self.engine.ask_to_stop(stopped.reason, kill=stopped.kill)
+            self.engine.ask_to_stop(
+                stopped.reason, kill=stopped.kill, grace=self._grace
+            )
 
     # ------------------------------------------------------------ on an OS thread
 
