@@ -33,6 +33,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flowpregel._core.records import LIMIT_REACHED, Address
@@ -49,6 +50,7 @@ from flowpregel._inspection.tasks import (
 )
 from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.layout import NamespaceRecord
+from flowpregel.checkpoint.paused import PAUSED, PausedRuns
 from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.coordinator.crash_report import cpu_of, memory_of
@@ -293,9 +295,17 @@ class StoreReader:
             reached_limit=newest.record.follows == LIMIT_REACHED,
             owner=owner,
             position=QueuePosition.of({QUEUE: newest.metadata(QUEUE)}),
+            paused=self._paused().reason(thread_id, {FLOW: row.flow}),
+            flow=row.flow or "",
             activity=activity,
         )
         return describe_status(facts)
+
+    def _paused(self) -> PausedRuns:
+        """Return the paused runs of the store."""
+        return PausedRuns.of(
+            self._tables.read(partial(self._tables.meta.get, key=PAUSED))
+        )
 
     def _counted_states(
         self,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from flowpregel._inspection.preview import PREVIEW, json_in_one_line
 from flowpregel._text import in_one_line
@@ -42,6 +42,18 @@ Situation: TypeAlias = Literal[
 * *partly failed*: The run is done, but it caught the errors of some calls.
 * *killed*, *stopped*: Tasks are due. The process of the run died, or it ended the run.
 """
+_TAKEN_BY_WORK: Final = frozenset[Situation](
+    {
+        "running",
+        "enqueued",
+        "queued",
+        "sleeping",
+        "awaiting signal",
+        "killed",
+        "stopped",
+    }
+)
+"""The situations of the runs that `flowpregel work` takes, or has taken."""
 _FLOW_NAME = "MODULE:FLOW"
 _LONGEST_DETAIL = 200
 """The greatest length of an error or a question in a sentence."""
@@ -73,6 +85,10 @@ class RunFacts:
     """The process that runs the run now, or that died; empty if there is none."""
     position: QueuePosition | None = None
     """The position of the run in the queue, if it was enqueued and has not begun."""
+    paused: str = ""
+    """The reason why the run is paused, as `PausedRuns.reason` returns it."""
+    flow: str = ""
+    """The flow of the run, as ``MODULE:FLOW``."""
     activity: Mapping[str, Any] | None = None
     """The last activity of the run, as `StoreReader.live` returns it, or None."""
 
@@ -144,6 +160,13 @@ def describe_status(facts: RunFacts) -> StatusText:
         >>> text.command_line("runs.lmdb")
         'flowpregel resume study --store runs.lmdb'
     """
+    text = _describe(facts)
+    is_taken = text.situation in _TAKEN_BY_WORK
+    return _describe_paused(facts, text) if facts.paused and is_taken else text
+
+
+def _describe(facts: RunFacts) -> StatusText:
+    """Return the description of a run, whether it is paused or not."""
     match facts.status:
         case "running":
             return _describe_running(facts)
@@ -326,6 +349,24 @@ def _describe_enqueued(facts: RunFacts) -> StatusText:
         sentence=f"{sentence}; `flowpregel work` runs it.",
         next_step="run what is enqueued",
         command=("work", "--until-empty"),
+    )
+
+
+def _describe_paused(facts: RunFacts, text: StatusText) -> StatusText:
+    """Return the description of a paused run, given the description without the
+    pause.
+    """
+    reason = {"all": "All runs are", "flow": "Its flow is"}.get(facts.paused, "It is")
+    words = {"all": ("--all",), "flow": ("--flow", facts.flow)}
+    effect = "does not take it"
+    if facts.status == "running":
+        effect = "ends it when its running calls have ended"
+    return replace(
+        text,
+        short=f"{text.short}, paused",
+        sentence=f"{text.sentence} {reason} paused: `flowpregel work` {effect}.",
+        next_step="end the pause",
+        command=("unpause", *words.get(facts.paused, (facts.thread_id,))),
     )
 
 

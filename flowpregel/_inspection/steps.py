@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.preview import by_public_name, channel_values
+from flowpregel.checkpoint.base import QUEUE
 from flowpregel.checkpoint.reader import Reader
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class StepRow(NamedTuple):
     """The time of the checkpoint, in wall-clock nanoseconds."""
     changed: tuple[str, ...]
     """The names of the channels that the superstep changed, sorted."""
+    was_enqueued: bool = False
+    """True for the input of a run that was enqueued, and began some time later."""
 
 
 class StepValues(NamedTuple):
@@ -69,6 +72,7 @@ class StepReader:
                     source=record.source,
                     at=record.at,
                     changed=_public_names(record.changed),
+                    was_enqueued=QUEUE in record.metadata,
                 )
                 for checkpoint_id, record in islice(records, most)
             ]

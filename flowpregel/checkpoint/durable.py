@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -14,6 +14,7 @@ from flowpregel.checkpoint.layout import NamespaceRecord, Tables, thread_name
 from flowpregel.checkpoint.leases import LeaseFiles, LiveState
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
+from flowpregel.checkpoint.paused import PAUSED, PausedRuns
 from flowpregel.checkpoint.reader import Glance
 from flowpregel.checkpoint.records import EncodedBatch, RecordSaver, encode_batch
 from flowpregel.checkpoint.retention import (
@@ -37,6 +38,7 @@ __all__ = [
     "LeaseRegistry",
     "LiveState",
     "NamespaceRecord",
+    "PausedRuns",
     "Retention",
     "Stats",
     "Tables",
@@ -374,6 +376,98 @@ class DurableSaver(RecordSaver):
             )
         )
         return signal is not None
+
+    # -------------------------------------------------------- pauses
+
+    def paused(self) -> PausedRuns:
+        """Return the runs that `flowpregel work` neither begins nor resumes.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     saver.paused().everything
+            False
+        """
+        return PausedRuns.of(self._read(partial(self._tables.meta.get, key=PAUSED)))
+
+    def pause(
+        self,
+        threads: Collection[str] = (),
+        *,
+        flows: Collection[str] = (),
+        everything: bool = False,
+    ) -> None:
+        """Pause runs: `flowpregel work` takes none of them, and ends those that it
+        runs when their running calls have ended.
+
+        Args:
+            threads: The threads of single runs.
+            flows: The flows whose runs are paused, as ``MODULE:FLOW``.
+            everything: Whether to pause all runs of the store.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     saver.pause(["wing"])
+            ...     sorted(saver.paused().threads)
+            ['wing']
+        """
+        names = [thread_name(thread) for thread in threads]
+
+        def change(paused: PausedRuns) -> PausedRuns:
+            return paused.with_runs(names, flows, everything=everything)
+
+        self._change_paused(change)
+
+    def unpause(
+        self,
+        threads: Collection[str] = (),
+        *,
+        flows: Collection[str] = (),
+        everything: bool = False,
+    ) -> None:
+        """End pauses, so that `flowpregel work` takes the runs again.
+
+        Args:
+            threads: The threads of single runs.
+            flows: The flows whose runs were paused, as ``MODULE:FLOW``.
+            everything: Whether to end all pauses, also those of flows and single runs.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     saver.pause(["wing", "hull"])
+            ...     saver.unpause(["wing"])
+            ...     sorted(saver.paused().threads)
+            ['hull']
+        """
+        names = [thread_name(thread) for thread in threads]
+
+        def change(paused: PausedRuns) -> PausedRuns:
+            return paused.without_runs(names, flows, everything=everything)
+
+        self._change_paused(change)
+
+    def _change_paused(self, change: Callable[[PausedRuns], PausedRuns]) -> None:
+        """Replace the record of paused runs, unless *change* returns an equal one."""
+        meta = self._tables.meta
+        before = self.paused()
+        if change(before) == before:
+            return
+
+        def work(transaction: Any) -> None:
+            paused = PausedRuns.of(meta.get(transaction, PAUSED))
+            meta.put(transaction, PAUSED, change(paused).encoded())
+
+        self._write(work)
+
+    def delete_thread(self, thread_id: str) -> None:
+        super().delete_thread(thread_id)
+        # Another run with the same id would be paused, too.
+        self.unpause([thread_id])
 
     # -------------------------------------------------------- maintenance
 

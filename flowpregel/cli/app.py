@@ -15,6 +15,7 @@ from flowpregel.cli import (
     docs,
     looking,
     maintenance,
+    pausing,
     running,
     threads,
     working,
@@ -28,7 +29,7 @@ from flowpregel.cli.console import (
 )
 from flowpregel.errors import ConfigurationError, FlowPregelError
 
-_MODULES = (running, working, calls, threads, looking, maintenance, docs)
+_MODULES = (running, working, pausing, calls, threads, looking, maintenance, docs)
 """The modules with commands, in the order in which the help lists the commands."""
 
 

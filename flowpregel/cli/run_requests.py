@@ -26,6 +26,7 @@ from flowpregel._inspection.situations import is_pause
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, exit_code_of, print_note
+from flowpregel.cli.pausing import end_pause
 from flowpregel.runtime import SLEEPS_UNTIL
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def run_flow(
                     "no store: this run is not recorded (pass --store PATH to record "
                     "it)"
                 )
+            else:
+                end_pause(flow.checkpointer, str(request.thread_id))
             output, interrupts = run_to_end(
                 flow,
                 flow_input,

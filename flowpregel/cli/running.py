@@ -16,6 +16,7 @@ import click
 from flowpregel import errors
 from flowpregel._core.commands import Command
 from flowpregel._core.records import Address, Saved
+from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.preview import one_line
 from flowpregel._inspection.situations import is_pause
 from flowpregel.checkpoint.work import is_paused, work_of
@@ -33,6 +34,7 @@ from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
+    from flowpregel.storage.locks import LockHolder
 
 _PERIOD = 0.05
 """The interval, in seconds, at which `cancel` checks whether a run has ended."""
@@ -213,13 +215,12 @@ def cancel_command(thread: str, wait: float, store: str | None) -> Code:
     """Stop a thread's run, in whatever process it is.
 
     What finished is kept. Tasks in worker processes are stopped. A task that runs on an
-    OS thread of the program ends first.
+    OS thread of the program ends first. `work` does not take the run again until
+    `unpause` or `resume`.
     """
-    with targets.open_to_read(store) as saver:
+    with targets.open_to_write(store, InertCodec()) as saver:
         targets.newest_checkpoint(saver, thread)
-        owner = saver.cancel(thread)
-        if owner is None:
-            raise ConfigurationError(f"nothing runs on thread {thread!r}")
+        owner = _cancel_run(saver, thread)
         deadline = time.monotonic() + wait
         is_running = saver.owner(thread) == owner
         while is_running and time.monotonic() < deadline:
@@ -236,6 +237,24 @@ def cancel_command(thread: str, wait: float, store: str | None) -> Code:
     console.print_result(record)
     print_note(f"{owner} was asked to stop {thread!r}, but has not stopped yet")
     return Code.FAILED if wait else Code.OK
+
+
+def _cancel_run(saver: DurableSaver, thread: str) -> LockHolder:
+    """Ask the run of a thread to stop, pause it, and return its process.
+
+    Raises:
+        ConfigurationError: No run holds the thread.
+    """
+    error = ConfigurationError(f"nothing runs on thread {thread!r}")
+    if saver.owner(thread) is None:
+        raise error
+    # The pause comes first, because another process may take the run once it ends.
+    saver.pause([thread])
+    owner = saver.cancel(thread)
+    if owner is None:
+        saver.unpause([thread])
+        raise error
+    return owner
 
 
 @console.thread_command("signal")
@@ -286,10 +305,14 @@ def wake_command(**options: Any) -> Code:
 def _due_runs(saver: DurableSaver) -> Iterator[Saved]:
     """Yield the newest checkpoint of each run that ``flowpregel wake`` resumes.
 
-    Such a run was stopped, or waits for a time that has come or for a signal.
+    Such a run was stopped, or waits for a time that has come or for a signal, and is
+    not paused.
     """
+    paused = saver.paused()
     for thread in saver.threads():
         if thread.status not in ("stopped", "waiting"):
+            continue
+        if paused.reason(thread.thread_id, thread.metadata):
             continue
         saved = saver.load(Address(thread.thread_id))
         if saved is None:
@@ -329,12 +352,17 @@ def _abandoned_runs(store: str | None) -> list[Saved]:
     """Return the newest checkpoints of the runs whose process has died."""
     runs: list[Saved] = []
     with targets.open_to_read(store) as saver:
+        paused = saver.paused()
         for address in saver.abandoned():
             if address.namespace:
                 continue
             saved = saver.load(address)
-            # A run at a breakpoint is left out, because a person must resume it.
-            if saved is not None and not is_paused(saved):
+            if saved is None:
+                continue
+            # A person must resume a run at a breakpoint, and one that is paused.
+            metadata = saved.checkpoint.metadata
+            is_left = is_paused(saved) or paused.reason(address.thread_id, metadata)
+            if not is_left:
                 runs.append(saved)
     return runs
 

@@ -16,7 +16,8 @@ import click
 
 from flowpregel._core.records import Saved
 from flowpregel._inspection.preview import FULL, PreviewLimits, to_json
-from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.base import FLOW, QUEUE
+from flowpregel.checkpoint.queue import QueuePosition, places
 from flowpregel.checkpoint.work import Status, status_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.looking import full_option, limit_option
@@ -37,7 +38,6 @@ from flowpregel.cli.wording import (
 if TYPE_CHECKING:
     from flowpregel._inspection.reader import Counting, StoreReader
     from flowpregel._inspection.situations import StatusText
-    from flowpregel._inspection.steps import StepRow
     from flowpregel.checkpoint.durable import DurableSaver, ThreadInfo
 
 _MOST_DONE = 100
@@ -166,7 +166,7 @@ def _took(thread: ThreadInfo, reader: StoreReader, now: int) -> tuple[str, str]:
     The duration is empty if the run has neither finished nor is running, because its
     end is not recorded.
     """
-    began = _began_at(reader.steps(thread.thread_id, _MOST_STEPS))
+    began = _began_at(thread.thread_id, reader)
     if began is None:
         return "", ""
     ended: Mapping[str, int] = {"running": now, "done": thread.updated}
@@ -175,16 +175,24 @@ def _took(thread: ThreadInfo, reader: StoreReader, now: int) -> tuple[str, str]:
     return relative_time(began, now), took
 
 
-def _began_at(steps: Iterable[StepRow]) -> int | None:
+def _began_at(thread_id: str, reader: StoreReader) -> int | None:
     """Return the wall-clock nanoseconds at which a thread's last run began.
 
-    None is returned if none of *steps*, which begin with the newest, is the input of a
-    run.
+    None is returned if it is unknown, or if the run was enqueued and no task has ended.
     """
-    for step in steps:
-        if step.source == "input":
-            return step.at
-    return None
+    steps = reader.steps(thread_id, _MOST_STEPS)
+    run_input = next((step for step in steps if step.source == "input"), None)
+    if run_input is None:
+        return None
+    if not run_input.was_enqueued:
+        return run_input.at
+    began = [
+        row.began
+        for changes in reader.changes(thread_id)
+        for row in changes.rows
+        if row.began
+    ]
+    return min(began, default=None)
 
 
 # ---------------------------------------------------------------- one run
@@ -229,6 +237,8 @@ def show_command(
             state = app.get_state(thread_id=thread)
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = list(state.next)
+        if facts["status"] == "enqueued":
+            facts["queue"] = _queue_facts(saver, thread, saved)
         work = work_of_last_run(saver, thread, limit)
         text = _status_text(saver, thread, live)
     tasks = [task_record(task, names, limits) for task in work]
@@ -284,7 +294,33 @@ def _status_parts(text: StatusText, store: str | None) -> list[Any]:
 def _fact_parts(facts: Mapping[str, Any], saved: Saved) -> list[Any]:
     """Return the facts about a thread for a terminal, with relative times."""
     age = relative_time(saved.checkpoint.at, time.time_ns())
-    return [console.aligned({**facts, "at": f"{facts['at']} ({age})"})]
+    texts = {**facts, "at": f"{facts['at']} ({age})"}
+    queue = facts.get("queue")
+    if queue is not None:
+        texts["queue"] = _queue_text(queue)
+    return [console.aligned(texts)]
+
+
+def _queue_facts(saver: DurableSaver, thread: str, saved: Saved) -> dict[str, Any]:
+    """Return the place of an enqueued run among all enqueued runs."""
+    order = places(saver.threads(), time.time())
+    position = QueuePosition.of(saved.checkpoint.metadata) or QueuePosition()
+    moment = None
+    if position.not_before:
+        moment = console.utc_text(int(position.not_before * 1e9))
+    return {
+        "place": order.index(thread) + 1 if thread in order else None,
+        "length": len(order),
+        "priority": position.priority,
+        "not_before": moment,
+    }
+
+
+def _queue_text(queue: Mapping[str, Any]) -> str:
+    """Return the place of an enqueued run in one line."""
+    text = f"place {queue['place'] or '?'} of {queue['length']:,}"
+    text += f", priority {queue['priority']}"
+    return text + (f", not before {queue['not_before']}" if queue["not_before"] else "")
 
 
 def _task_parts(
@@ -316,6 +352,7 @@ def _thread_facts(saved: Saved, *, running: bool) -> dict[str, Any]:
     checkpoint = saved.checkpoint
     metadata = dict(checkpoint.metadata)
     metadata.pop("input_digest", None)
+    metadata.pop(QUEUE, None)
     return {
         "thread_id": saved.address.thread_id,
         "status": status_of(saved, running=running),

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from operator import itemgetter
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -27,6 +28,7 @@ from flowpregel import errors
 from flowpregel._core.records import Address
 from flowpregel._interrupts import on_sigterm
 from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from flowpregel.pregel.runner import GraphRun
 
 _PERIOD: Final = 1.0
+_STOP_GRACE: Final = 20.0
+"""The seconds that paused runs have to end after SIGTERM, as others have by default."""
 _LOOKS_IN: Final = 10.0
 """The least interval between two readings of the queue, in durations of one. It
 reads each thread, which takes a second for ten thousand threads.
@@ -88,7 +92,8 @@ def work_command(
 
     `Flow.enqueue` records a run, and this command begins it: those with the greatest
     priority first, and then in the order in which they were enqueued. Runs whose time
-    or signal has come are resumed, too. Several of these commands may share a store.
+    or signal has come are resumed, too, and paused runs are left alone. Several of
+    these commands may share a store.
     After SIGTERM no more runs begin, and the running ones have 20 seconds to end; the
     next process resumes them.
     """
@@ -107,6 +112,24 @@ class _Ended(NamedTuple):
 
 
 @dataclass(slots=True)
+class _ActiveRun:
+    """A run that this process has taken."""
+
+    thread: ThreadInfo
+    """The thread, before the run was taken."""
+    run: GraphRun | None = None
+    """The run, or None before it begins."""
+    is_pausing: bool = False
+    """True if this process has asked the run to end because it is paused."""
+
+    def pause(self) -> None:
+        """Ask the run to end when its running calls have ended."""
+        if self.run is not None and not self.is_pausing:
+            self.is_pausing = True
+            self.run.end("the run was paused", grace=inf)
+
+
+@dataclass(slots=True)
 class _QueueWorker:
     """The runs of this process.
 
@@ -119,15 +142,17 @@ class _QueueWorker:
     reader: DurableSaver
     saver: DurableSaver
     flows: Collection[str]
-    _active: dict[str, GraphRun | None] = field(default_factory=dict)
-    """The runs that this process has taken, by thread. None before a run begins."""
+    _active: dict[str, _ActiveRun] = field(default_factory=dict)
+    """The runs that this process has taken, by thread."""
     _left: set[str] = field(default_factory=set)
     """The threads that this process does not take again, because their runs have failed
-    or were cancelled here.
+    here.
     """
     _ended: SimpleQueue[_Ended] = field(default_factory=SimpleQueue)
     _reason: str = ""
     """The reason why this process ends, or an empty text."""
+    _kill_at: float = inf
+    """The monotonic time at which the runs are stopped after that."""
     _due: list[ThreadInfo] = field(default_factory=list)
     """The threads whose runs were due at the last look, in the order in which they
     begin, without those that this process has taken.
@@ -148,6 +173,7 @@ class _QueueWorker:
             try:
                 while not self._reason or self._active:
                     self._look(every)
+                    self._end_paused()
                     if until_empty and not self._due and not self._active:
                         break
                     self._take(jobs)
@@ -162,20 +188,26 @@ class _QueueWorker:
         this.
         """
         self._reason = reason
-        for run in [*self._active.values()]:
-            if run is not None:
-                run.end(reason)
+        self._kill_at = time.monotonic() + _STOP_GRACE
+        for active in [*self._active.values()]:
+            if active.run is not None:
+                active.run.end(reason)
         self._ended.put(_Ended("", "asked to end"))
         return True
 
     def _stop_all(self) -> None:
         """Stop the running runs at once, and wait for their ends."""
         self._reason = "the command was interrupted"
-        for run in [*self._active.values()]:
-            if run is not None:
-                run.cancel()
+        self._cancel(self._active.values())
         while self._active:
             self._active.pop(self._ended.get().thread_id, None)
+
+    @staticmethod
+    def _cancel(runs: Iterable[_ActiveRun]) -> None:
+        """Stop those of *runs* that have begun, at once."""
+        for active in [*runs]:
+            if active.run is not None:
+                active.run.cancel()
 
     # ------------------------------------------------ taking runs
 
@@ -193,23 +225,38 @@ class _QueueWorker:
         seconds = time.monotonic() - now
         self._next_look = now + max(every, _LOOKS_IN * seconds)
 
+    def _end_paused(self) -> None:
+        """Ask the running runs that have been paused to end after their calls."""
+        if self._reason:
+            # A paused run has no time limit, and does not get one by being asked again.
+            if time.monotonic() > self._kill_at:
+                self._cancel(run for run in self._active.values() if run.is_pausing)
+            return
+        paused = self.reader.paused() if self._active else PausedRuns()
+        for thread_id, active in self._active.items():
+            if paused.reason(thread_id, active.thread.metadata):
+                active.pause()
+
     def _due_threads(self) -> list[ThreadInfo]:
         """Return the threads whose runs are due, in the order in which they begin."""
-        due: list[tuple[int, int, ThreadInfo]] = []
+        due: list[tuple[tuple[float, int, int], ThreadInfo]] = []
         excluded = {*self._active, *self._left}
+        now = time.time()
+        paused = self.reader.paused()
         for thread in self.reader.threads():
             is_ours = not self.flows or thread.metadata.get(FLOW) in self.flows
             is_open = thread.thread_id not in excluded
-            if is_ours and is_open and _must_run(self.reader, thread):
+            if is_ours and is_open and _must_run(self.reader, thread, paused):
                 position = QueuePosition.of(thread.metadata) or QueuePosition()
-                due.append((-position.priority, thread.created, thread))
-        return [thread for _, _, thread in sorted(due, key=itemgetter(0, 1))]
+                due.append((position.rank(thread.created, now), thread))
+        return [thread for _, thread in sorted(due, key=itemgetter(0))]
 
     def _take(self, jobs: int) -> None:
         """Begin the first due runs, as many as there is room for."""
         while self._due and len(self._active) < jobs and not self._reason:
-            thread_id = self._due.pop(0).thread_id
-            self._active[thread_id] = None
+            thread = self._due.pop(0)
+            thread_id = thread.thread_id
+            self._active[thread_id] = _ActiveRun(thread)
             threading.Thread(
                 target=self._run, args=(thread_id,), name=f"flowpregel-{thread_id}"
             ).start()
@@ -243,7 +290,7 @@ class _QueueWorker:
         options = {"thread_id": thread_id, "on_conflict": "raise"}
         run = GraphRun(flow.copy({"checkpointer": self.saver}), None, None, options)
         run.resume = flow.once
-        self._active[thread_id] = run
+        self._active[thread_id].run = run
         if self._reason:
             run.end(self._reason)
         for _ in run.items():
@@ -260,7 +307,7 @@ class _QueueWorker:
                 imported.
         """
         thread = self.reader.thread(thread_id)
-        if thread is None or not _must_run(self.reader, thread):
+        if thread is None or not _must_run(self.reader, thread, self.reader.paused()):
             return None
         with _IMPORTING:
             return targets.flow_in_metadata(thread_id, thread.metadata)
@@ -272,15 +319,19 @@ class _QueueWorker:
         run ends before the next look, return then.
 
         Args:
-            every: The seconds to wait if there is no next look.
+            every: The greatest number of seconds to wait.
         """
-        seconds = max(0.0, self._next_look - time.monotonic())
-        if self._reason:
-            seconds = every
+        seconds = every
+        if not self._reason:
+            # A pause is obeyed after *every* seconds, even if the next look is later.
+            seconds = min(every, max(0.0, self._next_look - time.monotonic()))
         try:
             ended = self._ended.get(timeout=seconds)
         except Empty:
             return Code.OK
+        active = self._active.get(ended.thread_id)
+        if active is not None:
+            ended = self._judged(ended, active)
         self._active.pop(ended.thread_id, None)
         if not ended.status or not ended.thread_id:
             return Code.OK
@@ -291,13 +342,27 @@ class _QueueWorker:
             record["error"] = text
             line += f": {text}"
         console.print_result(record, line)
-        if ended.status in ("failed", "stopped") and not self._reason:
+        if ended.status == "failed" and not self._reason:
             self._left.add(ended.thread_id)
         return Code.FAILED if ended.status == "failed" else Code.OK
 
+    def _judged(self, ended: _Ended, active: _ActiveRun) -> _Ended:
+        """Return the end of a run, as one of a paused run if it was stopped because of
+        a pause. If the run was cancelled, pause it.
+        """
+        if ended.status != "stopped" or self._reason:
+            return ended
+        if active.is_pausing and isinstance(ended.error, errors.RunStopped):
+            return ended._replace(status="paused")
+        # No other process may take a run again that was cancelled.
+        self.saver.pause([ended.thread_id])
+        return ended
 
-def _must_run(reader: DurableSaver, thread: ThreadInfo) -> bool:
+
+def _must_run(reader: DurableSaver, thread: ThreadInfo, paused: PausedRuns) -> bool:
     """Return whether a thread has a run that must begin, or be resumed, now."""
+    if paused.reason(thread.thread_id, thread.metadata):
+        return False
     match thread.status:
         case "enqueued":
             position = QueuePosition.of(thread.metadata) or QueuePosition()

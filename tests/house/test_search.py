@@ -66,6 +66,7 @@ SEARCHES = [
     ("approval", "how-to/interrupt.md"),
     ("job queue", "how-to/queue-runs.md"),
     ("enqueue priority", "how-to/queue-runs.md"),
+    ("pause a run", "how-to/queue-runs.md"),
     ("nightly cron", CRON),
     ("prevent overlapping runs", CRON),
     ("run twice at once", "faq.md"),

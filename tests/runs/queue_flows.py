@@ -65,3 +65,9 @@ def two_parts(file: str, begun: str, gate: str) -> str:
     append(file, "first part").result()
     found = wait_for_file(begun, gate).result()
     return append(file, found).result()
+
+
+@entrypoint(executor="processes")
+def wait_in_a_worker(begun: str, gate: str) -> str:
+    """Wait for a file in a worker process, which can be stopped at once."""
+    return wait_for_file(begun, gate).result()

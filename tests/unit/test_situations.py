@@ -55,6 +55,26 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "`flowpregel work` runs it.",
         "flowpregel work --until-empty",
     ),
+    "enqueued, paused": (
+        {"status": "enqueued", "paused": "flow", "flow": "jobs:study"},
+        "enqueued",
+        "Enqueued; `flowpregel work` runs it. Its flow is paused: `flowpregel work` "
+        "does not take it.",
+        "flowpregel unpause --flow jobs:study",
+    ),
+    "running, paused": (
+        {"status": "running", "owner": HOME, "paused": "run"},
+        "running",
+        "Running in process 7 on here. It is paused: `flowpregel work` ends it when "
+        "its running calls have ended.",
+        "flowpregel unpause r",
+    ),
+    "failed, paused": (
+        {"status": "failed", "paused": "all"},
+        "failed",
+        "Failed; finished work is stored.",
+        "flowpregel retry r",
+    ),
     "sleeping": (
         {"status": "waiting", "questions": [question({SLEEPS_UNTIL: "2026-12-01"})]},
         "sleeping",

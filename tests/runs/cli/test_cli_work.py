@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from flowpregel._core.records import RETURN, Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
-from flowpregel.func.flow import Flow
 from tests.runs import queue_flows
 from tests.runs.pooling import wait_until
-
-Enqueue = Callable[..., str]
+from tests.runs.queues import Enqueue, enqueue_on, start_work, status_of, work
 
 
 @pytest.fixture
@@ -42,31 +37,7 @@ def notes(tmp_path: Path) -> Path:
 def enqueue(store: str) -> Iterator[Enqueue]:
     """A function that enqueues a run of a flow in the store."""
     with LMDBSaver(store) as saver:
-
-        def enqueue(flow: Flow[Any, Any], *args: Any, **kwargs: Any) -> str:
-            return flow.copy({"checkpointer": saver}).enqueue(*args, **kwargs)
-
-        yield enqueue
-
-
-def work(store: str, *options: str) -> Result:
-    """Run the command until nothing is due."""
-    words = ["work", "--store", store, "--until-empty", *options]
-    return CliRunner().invoke(app, words)
-
-
-def start_work(store: str, *options: str) -> subprocess.Popen[str]:
-    """Start the command in a process of its own."""
-    words = [sys.executable, "-m", "flowpregel", "work", "--store", store, *options]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-
-
-def status_of(store: str, thread: str) -> str:
-    """Return the status of a run."""
-    with LMDBSaver(store, readonly=True) as saver:
-        info = saver.thread(thread)
-    assert info is not None
-    return info.status
+        yield enqueue_on(saver)
 
 
 def test_the_greatest_priority_begins_first_and_then_the_oldest(
