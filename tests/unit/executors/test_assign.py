@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain, product
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from flowpregel._core.records import Kind, Node, Task, TaskOrigin
 from flowpregel.context import Job
 from flowpregel.executors.processes.coordinator.assign import (
     BATCH_SECONDS,
+    ONE_CPU,
     InFlight,
+    Needs,
     PoolLimits,
     TaskQueue,
     WorkerLoad,
@@ -19,7 +23,7 @@ from flowpregel.executors.processes.coordinator.assign import (
 )
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.node_code import NodeCode
-from flowpregel.executors.processes.wire.protocol import PLAIN
+from flowpregel.executors.processes.wire.protocol import PLAIN, WorkerKind
 
 UNKNOWN = float("inf")
 TINY = BATCH_SECONDS / 100
@@ -99,15 +103,61 @@ def test_tasks_are_assigned(
     ]
 
 
+LOADS = (
+    STARTING,
+    IDLE,
+    BUSY,
+    PARENT,
+    STOPPING,
+    WorkerLoad(WorkerState.IDLE, kind=WorkerKind(threads=2)),
+)
+PLENTY = {"cpus": 1e6}
+"""More CPUs than the workers can hold, as a number that is compared."""
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("keep", [0, 2])
+@pytest.mark.parametrize(
+    "needs", [[None], [None, None], [ONE_CPU], [Needs({"cpus": 2}, is_fresh=True)]]
+)
+def test_a_single_task_goes_where_it_goes_when_resources_are_compared(
+    size: int, keep: int, needs: Sequence[Needs | None]
+) -> None:
+    """The shortcut for a single task saves time, and changes no decision."""
+    waiting = TaskQueue()
+    for number, needed in enumerate(needs):
+        waiting.add(task(number, needs=needed))
+    limits = PoolLimits(size, keep)
+
+    for workers in chain(product(LOADS), product(LOADS, LOADS)):
+        plan = assign(waiting, workers, limits)
+
+        assert assign(waiting, workers, limits._replace(amounts=PLENTY)) == plan
+
+
+def test_a_single_task_waits_for_the_cpus_that_a_worker_holds() -> None:
+    """An idle worker alone is not enough."""
+    waiting = TaskQueue()
+    waiting.add(task(1))
+    holder = WorkerLoad(WorkerState.BUSY, UNKNOWN, held={"cpus": 2.0})
+
+    plan = assign(waiting, [holder, IDLE], PoolLimits(2, amounts={"cpus": 2.0}))
+
+    assert ([], {"cpus"}) == (plan.sends, plan.lacking)
+
+
 # ------------------------------------------------ the queue
 
 
-def task(number: int, *, seconds: float = TINY, **of_task: Any) -> InFlight:
+def task(
+    number: int, *, seconds: float = TINY, needs: Needs | None = None, **of_task: Any
+) -> InFlight:
     """Return a task that waits."""
     planned = Task("t", Node(name="n"), Kind.PULL, None, "", **of_task)
     job = Job(planned, StepContext("", "", 0, 1), key=("t", 1))
     nobody: Any = None
-    return InFlight(number, job, nobody, NodeCode(b"digest", b"code", seconds))
+    code = NodeCode(b"digest", b"code", seconds)
+    return InFlight(number, job, nobody, code, needs=needs)
 
 
 def test_called_tasks_go_before_their_callers_siblings() -> None:

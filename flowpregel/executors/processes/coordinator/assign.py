@@ -8,6 +8,9 @@ goes through the queue in order:
   tasks to keep the worker busy for `BATCH_SECONDS`, but no more than the worker's share
   of the waiting tasks. The tasks of a batch run one after another, so a batch takes
   only the resources of one task.
+* If a single task without needs waits, and a worker is idle, the worker gets the task,
+  and nothing else is compared. This is the case whenever a program waits for each call
+  before it makes the next call.
 * A task whose needs are not free reserves the resources that it lacks, so that small
   tasks behind it never starve a large task. Tasks behind it with the same needs are
   skipped. In this way one check for each kind of needs is enough, whatever the number
@@ -234,6 +237,13 @@ class TaskQueue:
                     yield task
                 if len(blocked) == len(self.counts):
                     return
+
+    def only_task(self) -> InFlight:
+        """Return the task of a queue that contains exactly one task."""
+        (runs,) = self._levels.values()
+        (lines,) = runs.values()
+        ((task,),) = lines.values()
+        return task
 
     def add(self, task: InFlight) -> None:
         """Add *task* to the queue."""
@@ -511,6 +521,9 @@ def assign(
         passing: The names of the resources that may become free although no task ends.
             These are rates, and slots that other programs hold.
     """
+    only_send = _only_send(queue, workers, limits)
+    if only_send is not None:
+        return Assignment(sends=[only_send])
     free = RemainingResources(workers, limits)
     result = Assignment(lacking=free.reserved)
     waiting = queue.waiting(free.blocked)
@@ -521,6 +534,41 @@ def assign(
     if free.blocked and free.is_quiet:
         result.stuck = _stuck(free.blocked.values(), passing)
     return result
+
+
+def _only_send(
+    queue: TaskQueue, workers: Sequence[WorkerLoad], limits: PoolLimits
+) -> tuple[int, list[InFlight]] | None:
+    """Return the index of an idle worker and the only waiting task, if sending the task
+    to the worker is the whole assignment; otherwise, return None.
+
+    The result is the same without this function, which saves comparing the resources.
+    """
+    if queue.count != 1 or limits.keep > len(workers) or limits.amounts["cpus"] != inf:
+        return None
+    index = _first_idle(workers, limits.size)
+    task = queue.only_task()
+    if index is None or task.needs is not None:
+        return None
+    return index, [task]
+
+
+def _first_idle(workers: Sequence[WorkerLoad], size: int) -> int | None:
+    """Return the index of the first idle worker for tasks without needs.
+
+    Return None if there is none, if *size* workers run tasks, or if a worker is neither
+    idle nor busy, because another worker may have to be started then.
+    """
+    idle: int | None = None
+    busy = 0
+    for index, worker in enumerate(workers):
+        if worker.state is WorkerState.BUSY:
+            busy += 1
+        elif worker.state is not WorkerState.IDLE:
+            return None
+        elif idle is None and worker.kind == PLAIN:
+            idle = index
+    return idle if busy < size else None
 
 
 def _assign_free_workers(

@@ -229,9 +229,9 @@ class WorkerProcess:
 
     def load(self, now: float) -> WorkerLoad:
         """Return the worker's load for `assign`."""
-        last = next(reversed(self.tasks.values()), None)
-        if last is None:
+        if not self.tasks:
             return WorkerLoad(self.state, inf, self.kind)
+        last = next(reversed(self.tasks.values()))
         seconds = inf
         is_slow = now - self.last_activity > _SLOW_AFTER
         is_held_up = is_slow or self.is_spoiled or self.link.is_paused()
