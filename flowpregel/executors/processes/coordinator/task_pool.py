@@ -229,11 +229,10 @@ class TaskPool(ABC):
             self.resources.end(task)
         # The error of a task whose worker died is read on the run's OS thread, too: its
         # message shows the call's arguments, which must be unpickled.
-        is_plain = not isinstance(
-            outcome, Raised | messages.PackedOutcome | FailedStart
-        )
         if isinstance(outcome, messages.PackedOutcome):
             is_plain = outcome.is_plain
+        else:
+            is_plain = not isinstance(outcome, (Raised, FailedStart))
         end = UnreadEnd(task, outcome, span, caught, is_plain)
         worker = task.execution.worker
         if task.job.task.timeout is not None and worker is not None:
