@@ -34,8 +34,9 @@ COMMANDS: Final = "flowpregel.commands"
 `click.Command`.
 """
 SAVERS: Final = "flowpregel.savers"
-"""The group of adapters for checkpointers of other libraries. A value is a function
-that returns a flowpregel saver, or None for an object of another library.
+"""The group of adapters for checkpointers and caches of other libraries. A value is a
+function that returns a flowpregel saver or cache, or None for an object of another
+library.
 """
 STREAMS: Final = "flowpregel.streams"
 """The group of stream modes that need an extra. A name is the mode; a value is a

@@ -51,8 +51,8 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
         location = location_text(value)
         return store_plugin_at(location).open_saver(location)
     for adapt in load_plugins(SAVERS):
-        saver: BaseCheckpointSaver | None = adapt(value)
-        if saver is not None:
+        saver = adapt(value)
+        if isinstance(saver, BaseCheckpointSaver):
             return saver
     raise ConfigurationError(
         f"Invalid checkpointer {value!r}: "
@@ -66,8 +66,10 @@ def location_text(value: str | os.PathLike[str]) -> str:
 
 
 def as_cache(value: Any) -> BaseCache | None:
-    """Return the cache for the value that a user passed as ``cache=``. For a path or
-    URL, the cache at that location is opened.
+    """Return the cache for the value that a user passed as ``cache=``.
+
+    For a path or URL, the cache at that location is opened. A cache of another library
+    is adapted by that library's plug-in.
 
     Raises:
         ConfigurationError: The value cannot be a cache.
@@ -75,6 +77,10 @@ def as_cache(value: Any) -> BaseCache | None:
     if value is None or isinstance(value, BaseCache):
         return value
     if not isinstance(value, str | os.PathLike):
+        for adapt in load_plugins(SAVERS):
+            adapted = adapt(value)
+            if isinstance(adapted, BaseCache):
+                return adapted
         raise ConfigurationError(f"Invalid cache {value!r}: give a cache, or a path")
     cache = cache_at(location_text(value))
     if cache is None:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar
 
+from flowpregel.cache.base import BaseCache
 from flowpregel.checkpoint import base
 from flowpregel.checkpoint import langgraph_methods as shapes
 from flowpregel.checkpoint.base import (
@@ -76,14 +77,19 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     return ForeignSaver(candidate)
 
 
-def adapt(candidate: Any) -> BaseCheckpointSaver | None:
-    """Return a saver of flowpregel that uses a LangGraph saver, or None if *candidate*
-    is not a LangGraph saver.
+def adapt(candidate: Any) -> BaseCheckpointSaver | BaseCache | None:
+    """Return a saver or a cache of flowpregel that uses one of LangGraph, or None if
+    *candidate* is neither.
 
     Raises:
         ConfigurationError: *candidate* has some methods of a LangGraph saver, but not
             all of them.
     """
+    # The module imports functions of this one.
+    from flowpregel.plugins.langgraph import caches  # noqa: PLC0415
+
+    if caches.is_foreign_cache(candidate):
+        return caches.ForeignCache(candidate)
     if not any(callable(getattr(candidate, name, None)) for name in _REQUIRED):
         return None
     return as_saver(candidate)
@@ -129,7 +135,7 @@ class ForeignSaver(BaseCheckpointSaver):
         if isinstance(saver, BaseCheckpointSaver):
             self._convert: Callable[[Any], Any] = _unchanged
         else:
-            self._convert = _to_foreign
+            self._convert = to_foreign
             # The module is imported early, because the import may take seconds.
             # Otherwise the first Send of a run would have to wait so long until it is
             # stored.
@@ -306,7 +312,7 @@ class ForeignSaver(BaseCheckpointSaver):
                 writes.append((channel, self._convert(value)))
         ran = task.ran
         has_code = ran is not None and bool(ran.code or ran.used)
-        if ran is not None and has_code and self._convert is _to_foreign:
+        if ran is not None and has_code and self._convert is to_foreign:
             # This write follows the task's other writes at an extra position, and is
             # read back together with them.
             writes.append((base.ATTEMPT, tuple(ran._replace(failed=()))))
@@ -459,14 +465,14 @@ def _saved_of(
         item.checkpoint,
         item.metadata or {},
         parent_id=shapes.checkpoint_id_of(item.parent_config),
-        values={name: _from_foreign(value) for name, value in values.items()},
+        values={name: from_foreign(value) for name, value in values.items()},
     )
     pending_writes = []
     for task_id, channel, value in item.pending_writes or ():
         write = PendingWrite(
             task_id,
             channel,
-            _from_foreign(value),
+            from_foreign(value),
         )
         pending_writes.append(("", write))
     writes, ran = split_writes_and_attempts(pending_writes)
@@ -505,12 +511,12 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-def _to_foreign(value: Any) -> Any:
+def to_foreign(value: Any) -> Any:
     """Return *value*, with our records converted to LangGraph's. Records in a sequence
     are converted too.
     """
     if not isinstance(value, Interrupt | Overwrite | Send):
-        return _with_items(value, _to_foreign)
+        return _with_items(value, to_foreign)
     types = _records_of_langgraph()
     if isinstance(value, Interrupt):
         return types.Interrupt(value=value.value, id=value.id)
@@ -539,7 +545,7 @@ def _records_of_langgraph() -> Any:
     return stored
 
 
-def _from_foreign(value: Any) -> Any:
+def from_foreign(value: Any) -> Any:
     """Return *value*, with LangGraph's records converted to ours. Records in a sequence
     are converted too.
     """
@@ -547,7 +553,7 @@ def _from_foreign(value: Any) -> Any:
     # The class is recognized by its name, because LangGraph's savers do not need the
     # module that defines the records.
     if kind.__module__ != "langgraph.types":
-        return _with_items(value, _from_foreign)
+        return _with_items(value, from_foreign)
     if kind.__name__ == "Interrupt":
         return Interrupt(value.value, value.id)
     if kind.__name__ == "Overwrite":
