@@ -6,30 +6,14 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-from typing import Any
 
 import pytest
 
-from tests.runs.hooked_programs import HOOK, run_python
+from tests.runs.hooked_programs import outcomes_of
 
 pytestmark = pytest.mark.slow
 
 FOLDER = "tests.parity.programs"
-
-
-def outcomes_of(*program: str, executor: str | None = None) -> list[Any]:
-    """Return the outcomes that a program prints, one a line.
-
-    Args:
-        program: The module of the program, and its arguments.
-        executor: The executor of flowpregel that runs the nodes; None for LangGraph.
-    """
-    options = () if executor is None else HOOK
-    variables = {"FLOWPREGEL_EXECUTOR": executor or ""}
-    done = run_python(*options, "-m", *program, variables=variables)
-    assert 0 == done.returncode, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def need(package: str) -> None:

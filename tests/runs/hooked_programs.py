@@ -4,11 +4,13 @@ hook.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.runs.stores import ROOT
 
@@ -55,6 +57,20 @@ def run_python(
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})},
     )
+
+
+def outcomes_of(*program: str, executor: str | None = None) -> list[Any]:
+    """Return the outcomes that a program prints, one a line.
+
+    Args:
+        program: The module of the program, and its arguments.
+        executor: The executor of flowpregel that runs the nodes; None for LangGraph.
+    """
+    options = () if executor is None else HOOK
+    variables = {"FLOWPREGEL_EXECUTOR": executor or ""}
+    done = run_python(*options, "-m", *program, variables=variables)
+    assert 0 == done.returncode, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def output_of_code(code: str, *, hidden: tuple[str, ...] = ()) -> list[str]:

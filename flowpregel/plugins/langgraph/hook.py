@@ -146,13 +146,17 @@ class LangGraphImporter(MetaPathFinder, Loader):
         if fullname.partition(".")[0] != _PACKAGE:
             return None
         is_kept = _is_kept(fullname)
-        if fullname not in MODULES:
-            if is_kept:
-                return None
+        if fullname not in MODULES and not is_kept:
             raise ImportError(_message_for(fullname), name=fullname.rpartition(".")[0])
         installed = self._installed_spec(fullname, path)
         if is_kept and installed is not None:
             return installed
+        if fullname not in MODULES:
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: flowpregel leaves it to LangGraph's "
+                "package, which is not installed",
+                name=fullname,
+            )
         spec = ModuleSpec(fullname, self, is_package=True)
         if installed is not None:
             # Python looks there for the modules that stay LangGraph's.

@@ -18,6 +18,7 @@ _LANGCHAIN: Final = "flowpregel.plugins.langchain"
 _MESSAGES: Final = "flowpregel.plugins.langgraph.names.messages"
 _PREBUILT: Final = "flowpregel.plugins.langgraph.names.prebuilt"
 _PREGEL: Final = "flowpregel.pregel"
+_PROTOCOL: Final = "flowpregel.plugins.langgraph.names.protocol"
 _RUNNABLE: Final = "flowpregel.plugins.langgraph.names.runnable"
 _RUNTIME: Final = "flowpregel.plugins.langgraph.names.runtime"
 _SAVERS: Final = "flowpregel.plugins.langgraph.names.savers"
@@ -96,7 +97,10 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "langgraph.pregel._read": {_PREGEL: "PregelNode"},
     "langgraph.pregel._write": {_PREGEL: "ChannelWrite ChannelWriteEntry"},
     "langgraph.pregel.main": {_PREGEL: "NodeBuilder Pregel"},
-    "langgraph.pregel.protocol": {"flowpregel.pregel.protocol": "*"},
+    "langgraph.pregel.protocol": {
+        "flowpregel.pregel.protocol": "StreamProtocol",
+        _PROTOCOL: "PregelProtocol=GraphProtocol",
+    },
     "langgraph.pregel.remote": {_RUNTIME: "RemoteException RemoteGraph"},
     "langgraph.pregel.types": {"flowpregel.types": "*"},
     # Savers, stores and caches.
@@ -163,7 +167,13 @@ LangGraph's.
 """
 
 KEPT: Final = (
+    "langgraph.cache.base",
+    "langgraph.cache.redis",
+    "langgraph.cache.sqlite",
     "langgraph.checkpoint.base",
+    "langgraph.graph.ui",
+    "langgraph.pregel._remote_run_stream",
+    "langgraph.pregel.remote",
     "langgraph.prebuilt._tool_call_stream",
     "langgraph.prebuilt._tool_call_transformer",
     "langgraph.store.base.batch",
@@ -171,14 +181,13 @@ KEPT: Final = (
     "langgraph.stream",
 )
 """Modules that stay LangGraph's, with the modules below them, if they are installed.
-The savers of LangGraph are subclasses of a class in the first one. The readers of
-`stream_events` are LangGraph's too.
+LangGraph's savers and caches are subclasses of classes in ``checkpoint.base`` and
+``cache.base``. The readers of `stream_events`, the functions for messages of user
+interfaces and the client of LangGraph's server are LangGraph's too.
 """
 
 ADVICE: Final[Mapping[str, str]] = {
-    "langgraph.cache": "give compile(cache=...) a cache of flowpregel",
     "langgraph.callbacks": "flowpregel calls the handlers in config['callbacks']",
-    "langgraph.graph.ui": "send such messages to the stream mode 'custom'",
     "langgraph.pregel": "it is internal to LangGraph's engine",
     "langgraph._internal": "it is internal to LangGraph's engine",
 }

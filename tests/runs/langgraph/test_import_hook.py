@@ -54,13 +54,15 @@ print(type(app).__module__, app.invoke(Command(resume="b"), config)["words"])
 
 @pytest.mark.parametrize("hidden", [(), ("langgraph",)], ids=["there", "absent"])
 def test_every_name_of_the_table_is_flowpregels(hidden: tuple[str, ...]) -> None:
-    """Whether LangGraph is installed or not. Only the base class of savers stays
-    LangGraph's where it is.
+    """Whether LangGraph is installed or not. Where it is, only the base classes of
+    savers and caches and the client of its server stay LangGraph's.
     """
     lines = output_of_code(INSTALL + ALL_NAMES, hidden=hidden)
 
     kept = [line for line in lines if line.endswith(" kept")]
-    assert ([] if hidden else ["langgraph.checkpoint.base kept"]) == kept
+    stays = ["cache.base", "checkpoint.base", "pregel.remote"]
+    expected = [] if hidden else [f"langgraph.{name} kept" for name in stays]
+    assert expected == sorted(kept)
     assert "langgraph.prebuilt.tool_node ours" in lines
 
 
@@ -94,8 +96,6 @@ def test_a_program_runs_on_flowpregel(hidden: tuple[str, ...]) -> None:
             "internal to LangGraph",
         ),
         ("from langgraph import graphs", "langgraph.graphs", "remove the import"),
-        ("import langgraph.cache.redis", "langgraph.cache.redis", "compile(cache=...)"),
-        ("import langgraph.graph.ui", "langgraph.graph.ui", "stream mode 'custom'"),
     ],
 )
 def test_a_name_that_flowpregel_lacks_is_an_error_that_says_what_to_do(
@@ -116,6 +116,24 @@ except ImportError as error:
     assert "ImportError" == kind
     assert f"flowpregel has no {name!r}" in text
     assert advice in text
+
+
+@pytest.mark.parametrize(
+    "module", ["langgraph.cache.sqlite", "langgraph.graph.ui", "langgraph.stream"]
+)
+def test_a_module_that_stays_langgraphs_needs_its_package(module: str) -> None:
+    """The error says so."""
+    [text] = output_of_code(
+        f"""{INSTALL}
+try:
+    import {module}
+except ModuleNotFoundError as error:
+    print(error)
+""",
+        hidden=("langgraph",),
+    )
+
+    assert f"No module named {module!r}: flowpregel leaves it to LangGraph's" in text
 
 
 def test_a_missing_name_can_be_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Self
 
 from flowpregel.graph import StateGraph
@@ -57,4 +58,14 @@ class GraphWithOldNames(StateGraph):
         """
         options.setdefault("retry_policy", retry)
         options.setdefault("input_schema", input)
+        target = node if action is None else action
+        if _is_on_server(target):
+            # The work is done on the server, and the client cannot be pickled.
+            options.setdefault("executor", "threads")
         return super().add_node(node, action, **options)
+
+
+def _is_on_server(target: Any) -> bool:
+    """Return whether *target* is a graph on a server, LangGraph's `RemoteGraph`."""
+    module: Any = sys.modules.get("langgraph.pregel.remote")
+    return module is not None and isinstance(target, module.RemoteGraph)

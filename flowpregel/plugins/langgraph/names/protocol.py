@@ -1,0 +1,26 @@
+"""`GraphProtocol`: the class of everything that can be called like a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowpregel.pregel import Pregel
+
+__all__ = ["GraphProtocol"]
+
+
+def _graph_protocol() -> Any:
+    try:
+        from langchain_core.runnables import Runnable  # noqa: PLC0415
+    except ImportError:
+        # A graph on a server needs langchain-core, but other graphs do not.
+        return Pregel
+
+    class PregelProtocol(Runnable):  # type: ignore[type-arg]
+        """The base class of graphs on servers. Our graphs count as instances."""
+
+    PregelProtocol.register(Pregel)
+    return PregelProtocol
+
+
+GraphProtocol = _graph_protocol()
