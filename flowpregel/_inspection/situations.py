@@ -122,6 +122,8 @@ class StatusText:
     """
     command: tuple[str, ...] = ()
     """The words of the command for the next step, without the store."""
+    signals: tuple[str, ...] = ()
+    """The names of the signals for which the run waits."""
 
     def command_line(self, store: str | None = None) -> str:
         """Return the command for the next step, or an empty text if there is none.
@@ -134,7 +136,7 @@ class StatusText:
         location = () if store is None else ("--store", store)
         return shlex.join(["flowpregel", *self.command, *location])
 
-    def to_json(self, store: str | None = None) -> dict[str, str]:
+    def to_json(self, store: str | None = None) -> dict[str, Any]:
         """Return the fields as values for ``json.dumps``, with *command* as one line.
 
         Args:
@@ -146,6 +148,7 @@ class StatusText:
             "sentence": self.sentence,
             "next_step": self.next_step,
             "command": self.command_line(store),
+            "signals": list(self.signals),
         }
 
 
@@ -237,8 +240,9 @@ def _describe_waiting(facts: RunFacts) -> StatusText:
             situation="awaiting signal",
             short=f"signal {name!r}",
             sentence=f"Waits for the signal {name!r}.",
-            next_step="send it, and resume the run with `flowpregel wake`",
-            command=("signal", thread, signals[0], "VALUE"),
+            next_step="send it",
+            command=("signal", thread, signals[0], "VALUE", "--wake"),
+            signals=tuple(dict.fromkeys(signals)),
         )
     if values:
         wake_time = in_one_line(str(values[0][SLEEPS_UNTIL]))

@@ -19,7 +19,7 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.preview import one_line
 from flowpregel._inspection.situations import is_pause
-from flowpregel.checkpoint.work import is_paused, work_of
+from flowpregel.checkpoint.work import is_paused, status_of, work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, print_note
 from flowpregel.cli.options import (
@@ -261,45 +261,92 @@ def _cancel_run(saver: DurableSaver, thread: str) -> LockHolder:
 @click.argument("name")
 @click.argument("value", default="null")
 @click.option("--text", is_flag=True, help=_TEXT_HELP)
+@click.option("--wake", is_flag=True, help="Also resume the run if it waits.")
 def signal_command(
     thread: str,
     name: str,
     value: str,
     text: bool,
+    wake: bool,
     store: str | None,
-) -> None:
+) -> Code:
     """Send a value to a run that waits, or will wait, for a signal.
 
     VALUE is JSON; what is not JSON is text. A run that is under way receives it at
-    once, any other run when it is resumed.
+    once, any other run when it is resumed, which --wake does at once.
     """
     signal_value = parse_value(value, text=text)
     with targets.open_to_write(store) as saver:
         saver.send_signal(thread, name, signal_value)
+        is_held = saver.owner(thread) is not None
     console.print_result(
         {"thread_id": thread, "signal": name},
         f"sent: {name} to {thread}",
     )
+    if not wake or is_held:
+        return Code.OK
+    words = ["--quiet"]
+    if store is not None:
+        words += ["--store", store]
+    words += ["--", thread]
+    context = click.get_current_context()
+    wake_context = wake_command.make_context(
+        "wake",
+        words,
+        parent=context,
+    )
+    with wake_context:
+        code: Code = wake_command.invoke(wake_context)
+    return code
 
 
 # ---------------------------------------------------------------- many runs
 
 
 @console.store_command("wake", *RUN_OPTIONS)
-def wake_command(**options: Any) -> Code:
+@click.argument("thread", metavar="[ID]", required=False)
+def wake_command(thread: str | None, **options: Any) -> Code:
     """Resume the runs that were stopped, or no longer need to wait.
 
     A run no longer needs to wait when its time or signal has come. For cron: if a run
     waits again, the next call of the command resumes it. Runs that wait for an answer,
     are at a breakpoint, have failed, or are under way are left alone. Exits with 0 if
     all resumed runs are done, or wait again.
+
+    With ID only this run is resumed, and if it sleeps, it wakes before its time.
     """
+    if thread is not None:
+        return _wake_now(thread, options)
     with targets.open_to_read(options["store"]) as saver:
         due = list(_due_runs(saver))
     code = Code.OK
     for saved in due:
         code = max(code, _resume_recorded(saved, options))
     return code
+
+
+def _wake_now(thread: str, options: dict[str, Any]) -> Code:
+    """Resume a run that sleeps, waits for a signal or was stopped, and return the exit
+    code.
+
+    Raises:
+        ConfigurationError: The run does none of these.
+    """
+    with targets.open_to_read(options["store"]) as saver:
+        saved = targets.newest_checkpoint(saver, thread)
+        is_held = saver.owner(thread) is not None
+    waits = list(_pauses_of(saved))
+    sleeping: list[str] = []
+    for _, interrupt in waits:
+        if SLEEPS_UNTIL in interrupt.value:
+            sleeping.append(interrupt.id)
+    status = status_of(saved, running=is_held)
+    if status != "stopped" and (is_held or not waits):
+        raise ConfigurationError(
+            f"thread {thread!r} neither sleeps nor waits for a signal, and was not "
+            "stopped"
+        )
+    return _resume_recorded(saved, options, sleeping)
 
 
 def _due_runs(saver: DurableSaver) -> Iterator[Saved]:
@@ -369,13 +416,8 @@ def _abandoned_runs(store: str | None) -> list[Saved]:
 
 def can_resume(saver: DurableSaver, saved: Saved) -> bool:
     """Return whether a run waits for a time that has come or a signal that was sent."""
-    pauses = [
-        (work.id, interrupt.value)
-        for work in work_of(saved)
-        for interrupt in work.interrupts
-        if is_pause(interrupt.value)
-    ]
-    for call_id, pause in pauses:
+    for call_id, interrupt in _pauses_of(saved):
+        pause = interrupt.value
         if SLEEPS_UNTIL in pause:
             is_over = _has_come(str(pause[SLEEPS_UNTIL]))
         else:
@@ -386,15 +428,34 @@ def can_resume(saver: DurableSaver, saved: Saved) -> bool:
     return False
 
 
+def _pauses_of(saved: Saved) -> Iterator[tuple[str, Any]]:
+    """Yield the waits of a run for a time or a signal, each after the id of the call
+    that waits.
+    """
+    for work in work_of(saved):
+        for interrupt in work.interrupts:
+            if is_pause(interrupt.value):
+                yield work.id, interrupt
+
+
 def _has_come(moment: str) -> bool:
     """Return whether a moment in ISO format has come."""
     return datetime.fromisoformat(moment).timestamp() <= time.time()
 
 
-def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:
+def _resume_recorded(
+    saved: Saved,
+    options: dict[str, Any],
+    sleeping: Sequence[str] = (),
+) -> Code:
     """Resume a run with the flow that it recorded, and return the exit code.
 
     An error of this run is printed, so that other runs can still be resumed.
+
+    Args:
+        saved: The newest checkpoint of the run.
+        options: The options of the command.
+        sleeping: The ids of the interrupts of sleeps that end now.
     """
     thread_id = saved.address.thread_id
     run_options = dict(options)
@@ -410,7 +471,10 @@ def _resume_recorded(saved: Saved, options: dict[str, Any]) -> Code:
             thread_id=thread_id,
             options=run_options,
         )
-        code = run_flow(request, None, resume=flow.once)
+        if sleeping:
+            code = run_flow(request, Command(resume=dict.fromkeys(sleeping)))
+        else:
+            code = run_flow(request, None, resume=flow.once)
     except errors.ThreadBusyError:
         # The run needs no other process, because another one has resumed it first.
         return Code.OK

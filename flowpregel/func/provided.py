@@ -403,6 +403,8 @@ async def _wait_until(due: float) -> None:
     while (remaining := due - time.time()) > 0:
         if pauses.get():
             interrupt({SLEEPS_UNTIL: _shown_end(due)})
+            # An answer to this interrupt wakes the run before its time.
+            return
         await asyncio.sleep(min(remaining, _LONGEST))
 
 

@@ -417,7 +417,7 @@ def test_a_census_is_watched_while_it_is_killed_and_run_again(
             tab.run("location.hash += '/timeline'")
             tab.until("document.querySelector('canvas').getAttribute('aria-label')")
             picture("timeline")
-        tab.until(f"{STATUS}.includes('stopped')")
+        tab.until(f"{STATUS}.includes('killed')")
         picture("stopped")
         before = tab.run(f"{COUNT_OF}('done')")
         for path in held:

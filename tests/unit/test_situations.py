@@ -91,7 +91,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         },
         "awaiting signal",
         "Waits for the signal 'go on'.",
-        "flowpregel signal r 'go on' VALUE",
+        "flowpregel signal r 'go on' VALUE --wake",
     ),
     "asking": (
         {

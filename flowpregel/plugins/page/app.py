@@ -89,6 +89,11 @@ def _as_json(value: str, *, text: bool) -> str:
 _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
     "answer": _answer_words,
     "cancel": lambda: ([], []),
+    "wake": lambda: (["--quiet"], []),
+    "signal": lambda name, value, text: (
+        ["--wake"],
+        [name, _as_json(value, text=text)],
+    ),
     "resume": lambda: (["--quiet"], []),
     "retry": lambda: (["--quiet", "--failed"], []),
     "redo": lambda call: ([], [call]),

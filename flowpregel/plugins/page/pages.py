@@ -45,6 +45,7 @@ MODULES = (
     "questions",
     "call",
     "calls",
+    "status",
     "timeline",
     "graph",
     "steps",
@@ -64,6 +65,8 @@ MOST_STEPS = 200
 """The limit on the supersteps in a report that are shown with values. The newest
 supersteps are taken.
 """
+_MOST_REMEMBERED = 50
+"""The number of runs whose last activity is remembered."""
 _URGENCY = ("failed", "waiting", "unfinished", "done")
 _LIMITS = PreviewLimits(
     depth=8,
@@ -131,6 +134,8 @@ class Pages:
         self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(saver)
         self._inode = _inode_of(self.path)
+        self._activities: dict[str, Mapping[str, Any]] = {}
+        """The last published activity of each run, in the order of publication."""
 
     def close(self) -> None:
         """Close the reader's view of the store."""
@@ -157,9 +162,27 @@ class Pages:
         row = self.reader.run(thread)
         if row is None:
             raise ConfigurationError(f"the store has no thread {thread!r}")
+        activity = self._last_activity(thread, row.status)
         # The page asks again soon, so it need not wait until all calls are counted.
-        text = self.reader.status(thread, counting="some")
-        return {**row._asdict(), "text": text and text.to_json(self._store)}
+        text = self.reader.status(thread, activity, counting="some")
+        answer = {**row._asdict(), "text": text and text.to_json(self._store)}
+        if text is not None and text.situation == "killed" and activity is not None:
+            answer["lost"] = _lost_calls(activity)
+        return answer
+
+    def _last_activity(self, thread: str, status: str) -> Mapping[str, Any] | None:
+        """Return the present activity of a run, or the last one of a run that was
+        killed, or None if it is unknown.
+        """
+        activity: Mapping[str, Any] | None = self.reader.live(thread)
+        if activity is not None:
+            self._activities.pop(thread, None)
+            self._activities[thread] = activity
+            while len(self._activities) > _MOST_REMEMBERED:
+                del self._activities[next(iter(self._activities))]
+        elif status == "stopped":
+            activity = self._activities.get(thread)
+        return activity
 
     def calls(self, thread: str, since: int | str = 0) -> Json:
         """Return the calls of a run that changed since a mark."""
@@ -242,6 +265,15 @@ class Pages:
                 channel["value"] = tagged(to_json(values.after[name], _LIMITS))
             channels.append(channel)
         return {"id": checkpoint, "channels": channels}
+
+
+def _lost_calls(activity: Mapping[str, Any]) -> Json:
+    """Return the calls that a killed process was running, and those that waited."""
+    tasks = [task for task in activity["running"] if task["role"] == "leaf"]
+    return {
+        "running": [task["text"] or task["name"] for task in tasks],
+        "waiting": activity["waiting"],
+    }
 
 
 def _inode_of(path: str) -> tuple[int, int] | None:

@@ -132,3 +132,34 @@ def test_a_signal_that_was_sent_wakes_a_run(invoke: Any) -> None:
     invoke("signal", "a", "stop", "1", "--text")
     assert '[{"n": 1}, "1"]\n' == invoke("wake", "--quiet").stdout
     assert "done" == status_of(invoke, "a")
+
+
+def test_one_run_that_sleeps_is_woken_before_its_time(invoke: Any) -> None:
+    start(invoke, "rest", 3600, "a")
+    start(invoke, "rest", 7200, "b")
+
+    woken = invoke("wake", "b", "--quiet")
+
+    assert (Code.OK, '"awake"\n') == (woken.exit_code, woken.stdout)
+    assert ("waiting", "done") == (status_of(invoke, "a"), status_of(invoke, "b"))
+
+
+def test_a_run_that_is_done_cannot_be_woken(invoke: Any) -> None:
+    start(invoke, "rest", 3600, "a")
+    invoke("wake", "a", "--quiet")
+
+    woken = invoke("wake", "a", "--quiet")
+
+    assert Code.USAGE == woken.exit_code
+    assert "thread 'a' neither sleeps nor waits for a signal" in woken.stderr
+
+
+def test_a_signal_can_wake_the_run_at_once(invoke: Any) -> None:
+    """And no other run."""
+    start(invoke, "wait", ["go"], "a")
+    start(invoke, "rest", 3600, "b")
+
+    sent = invoke("signal", "a", "go", "1", "--wake")
+
+    assert (Code.OK, "sent: go to a\n[1]\n") == (sent.exit_code, sent.stdout)
+    assert ("done", "waiting") == (status_of(invoke, "a"), status_of(invoke, "b"))

@@ -160,7 +160,8 @@ for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, r
 const LABELS = {
   done: ["✓", "done"], failed: ["✕", "failed"], running: ["▶", "running"], waiting: ["?", "asks"],
   stopped: ["■", "stopped"], unfinished: ["◌", "unfinished"], queued: ["…", "queued"],
-  enqueued: ["…", "enqueued"],
+  enqueued: ["…", "enqueued"], sleeping: ["☾", "sleeps"], "awaiting signal": ["⚑", "waits for a signal"],
+  paused: ["‖", "paused"], "partly failed": ["✕", "done, some failed"], killed: ["■", "killed"],
 };
 
 export function labelOf(state) {
@@ -173,7 +174,7 @@ export function signOf(state) {
 
 // A state is told by a sign and a word; its colour only helps.
 export function badge(state, text) {
-  const kind = state in LABELS ? state : "";
+  const kind = state in LABELS ? state.replace(" ", "-") : "";
   return h("span", { class: `badge ${kind}` }, h("span", { "aria-hidden": "true" }, signOf(state)), text ?? labelOf(state));
 }
 

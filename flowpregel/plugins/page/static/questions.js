@@ -10,12 +10,12 @@ import { brief, itemsOf, plainOf } from "./values.js";
 const MOST_QUESTIONS = 20;
 const PROMPTS = ["question", "text", "message", "prompt", "title"];
 const OPTIONS = ["options", "choices"];
-const PAUSES = { sleeps_until: "It sleeps until", waits_for_signal: "It waits for the signal" };
+const PAUSES = ["sleeps_until", "waits_for_signal"];
 
-// A wait for a time or a signal, in words; null: it is a question.
-function pauseOf(value) {
+// A wait for a time or a signal is no question: the head of the run says it.
+function isPause(value) {
   const [name, what] = value?.items?.length === 1 ? value.items[0] : [];
-  return Object.hasOwn(PAUSES, name) && typeof what === "string" ? `${PAUSES[name]} ${what}.` : null;
+  return PAUSES.includes(name) && typeof what === "string";
 }
 
 // The part of a JSON schema that describes the values themselves.
@@ -101,13 +101,13 @@ export function questionsView({ run, start, isPending }) {
     }
     const textOfId = (id) => JSON.stringify(byId.get(id)?.value);
     for (const { id, value } of questions) if (textOfId(id) !== JSON.stringify(value)) answers.delete(id);
-    questions = [...byId.values()];
+    questions = [...byId.values()].filter(({ value }) => !isPause(value));
     const number = questions.filter(isAnswerable).length;
     if (number) say(`The run asks ${number === 1 ? "a question" : `${number} questions`}`);
   }
 
   const isBusy = () => run.row.status === "running" || ["answer", "resume", "retry"].some(isPending);
-  const isAnswerable = (question) => question.id && pauseOf(question.value) === null;
+  const isAnswerable = (question) => Boolean(question.id);
   const openOnes = () => questions.filter((question) => isAnswerable(question) && !answers.has(question.id));
 
   function send() {
@@ -132,7 +132,6 @@ export function questionsView({ run, start, isPending }) {
   }
 
   function titleOf(number) {
-    if (number === 0) return "It waits";
     return number === 1 ? "It waits for an answer" : `It waits for ${number} answers`;
   }
 
@@ -160,8 +159,6 @@ export function questionsView({ run, start, isPending }) {
   }
 
   function textOf(value) {
-    const pause = pauseOf(value);
-    if (pause) return h("p", null, pause);
     if (typeof value === "string") return markdown(value);
     if (!value?.items) return h("p", { class: "mono" }, brief(value, 2000));
     const prompt = PROMPTS.map((name) => value.items.find(([key, text]) => key === name && typeof text === "string")).find(Boolean);

@@ -1,6 +1,6 @@
 // One run: how it stands, what it asks, its workers, and its views.
 
-import { actionButton, badge, fact, fill, h, keepFocus, labelOf, markTab, patch, say, whenReleased } from "./dom.js";
+import { badge, fact, fill, h, keepFocus, labelOf, markTab, patch, say, whenReleased } from "./dom.js";
 import { ago, bytes, count, moment } from "./format.js";
 import { currentPlace, hashOf, whenNoted } from "./place.js";
 import { act, ConnectionLost, isReport } from "./source.js";
@@ -10,6 +10,7 @@ import { callPanel } from "./call.js";
 import { callsView } from "./calls.js";
 import { graphView } from "./graph.js";
 import { questionsView } from "./questions.js";
+import { situationBadge, statusButtons, statusText } from "./status.js";
 import { stepsView } from "./steps.js";
 import { timelineView } from "./timeline.js";
 
@@ -67,15 +68,7 @@ export function showRun(thread) {
 
   function drawHead() {
     const { row, live } = run;
-    const button = (action, text, pendingText, kind) => actionButton({
-      key: action, text, pendingText, class: kind, isPending: isPending(action), onclick: () => start(action),
-    });
-    const goesOn = {
-      failed: ["retry", "Try failed calls again", "Trying again …"], stopped: ["resume", "Go on", "Going on …"],
-    }[row.status];
-    keepFocus(() => patch(head, title(), badge(row.status),
-      h("span", { class: "buttons needs-actions" },
-        row.status === "running" && button("cancel", "Cancel", "Cancelling …", "danger"), goesOn && button(...goesOn)),
+    keepFocus(() => patch(head, title(), situationBadge(row), statusButtons(shared), statusText(shared),
       h("dl", { class: "facts" },
         fact("Flow", row.flow && h("span", { class: "mono" }, row.flow)),
         fact("Began", moment(row.created)),
@@ -90,13 +83,16 @@ export function showRun(thread) {
     const states = [...ORDER, "queued"].filter((state) => counts[state]);
     const total = states.reduce((sum, state) => sum + counts[state], 0);
     const settled = counts.done ?? 0;
+    const isDone = run.row.status === "done";
     const parts = states.slice().reverse().sort((a, b) => (b === "done") - (a === "done"));
     const meter = h("div", {
       class: "meter", role: "progressbar", "aria-label": "Calls that are done",
-      "aria-valuemin": 0, "aria-valuemax": total, "aria-valuenow": settled,
-    }, parts.map((state) => h("span", { key: state, class: state, style: { flexGrow: counts[state] } })));
-    // Of a run that does not go on nobody knows what is still to come.
-    const share = total > 0 && run.live ? `${Math.floor((100 * settled) / total)} %` : "";
+      "aria-valuemin": 0, "aria-valuemax": isDone ? total : total + 1, "aria-valuenow": settled,
+      "aria-valuetext": `${count(settled)} of ${isDone ? "" : "at least "}${count(total)} calls`,
+    }, parts.map((state) => h("span", { key: state, class: state, style: { flexGrow: counts[state] } })),
+    // What is still to come is not known before the run is done, so until then the bar is not full.
+    !isDone && h("span", { key: "rest", class: "rest", style: { flexGrow: Math.max(1, total / 20) } }));
+    const share = total > 0 && run.live ? `${Math.min(99, Math.floor((100 * settled) / total))} %` : "";
     const words = h("div", { class: "counts" },
       states.map((state) => h("span", { key: state }, badge(state, `${count(counts[state])} ${labelOf(state)}`))),
       h("span", { key: "rest", class: "quiet" }, !total && "no calls yet", share, timeLeft(total - settled)));

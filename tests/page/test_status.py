@@ -1,0 +1,198 @@
+"""The status of a run is a sentence with a button, in each situation."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel import LMDBSaver
+from flowpregel._core.records import Address
+from flowpregel.errors import UnansweredError
+from flowpregel.runtime import pauses
+from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.serving import Served, served
+from tests.page.status_flows import lenient, nap, strict, wait
+from tests.page.stores import plain_store, running_python, steady
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    pytest.mark.usefixtures("quiet"),
+]
+BADGE = "document.querySelector('.head > .badge').textContent"
+SENTENCE = "document.querySelector('.sentence').textContent"
+BUTTON = ".head .button"
+LABEL = f"document.querySelector('{BUTTON}').textContent"
+IS_FULL = "document.querySelector('.meter .rest') === null"
+
+
+def sentence_of(tab: Tab, begin: str) -> str:
+    """Return the sentence, once it begins so."""
+    tab.until(f"{SENTENCE}.startsWith({begin!r})")
+    return str(tab.run(SENTENCE))
+
+
+def result_of(server: Served, thread: str) -> Any:
+    """Return the result of a run, once its commands have ended."""
+    assert server.actions is not None
+    while any(each["code"] is None for each in server.actions.commands(thread)):
+        time.sleep(0.01)
+    with LMDBSaver(server.store, readonly=True) as saver:
+        saved = saver.load(Address(thread))
+    assert saved is not None
+    return saved.checkpoint.values.get("__end__")
+
+
+@contextmanager
+def stopped_where_it_waits() -> Iterator[None]:
+    """Let runs end where they would sleep or wait for a signal."""
+    token = pauses.set(True)
+    try:
+        with pytest.raises(UnansweredError):
+            yield
+    finally:
+        pauses.reset(token)
+
+
+def test_a_run_that_sleeps_is_woken_by_its_button(tab: Tab, tmp_path: Path) -> None:
+    with LMDBSaver(tmp_path / "store") as saver, stopped_where_it_waits():
+        nap.copy({"checkpointer": saver}).run(3600.0, id="nap")
+    with served(str(tmp_path / "store"), actions=True) as server:
+        open_run(tab, server, "nap")
+        assert sentence_of(tab, "Sleeps until 20").endswith("+00:00.")
+        assert "☾sleeps" == tab.run(BADGE)
+        assert "Wake now" == tab.run(LABEL)
+        assert not tab.run(IS_FULL)
+        assert not tab.run("document.querySelector('.asks')")
+
+        tab.hold(BUTTON)
+        sentence_of(tab, "Done.")
+
+        assert tab.run(IS_FULL)
+        assert "awake" == result_of(server, "nap")
+
+
+def test_a_signal_is_sent_with_a_value_and_the_run_goes_on(
+    tab: Tab, tmp_path: Path
+) -> None:
+    with LMDBSaver(tmp_path / "store") as saver, stopped_where_it_waits():
+        wait.copy({"checkpointer": saver}).run("paid", id="order")
+    with served(str(tmp_path / "store"), actions=True) as server:
+        open_run(tab, server, "order")
+        sentence_of(tab, "Waits for the signal 'paid'.")
+        assert "paid" == tab.run(
+            "document.querySelector('.head form code').textContent"
+        )
+
+        tab.hold(".head form [name=value]")
+        tab.type("12.5")
+        tab.hold(".head form button")
+        sentence_of(tab, "Done.")
+
+        assert 12.5 == result_of(server, "order")
+
+
+def test_a_run_that_asks_has_its_question_and_its_forms(
+    tab: Tab, tmp_path: Path
+) -> None:
+    with served(plain_store(tmp_path / "store"), actions=True) as server:
+        open_run(tab, server, "asks")
+        assert "Publish it?" in sentence_of(tab, "Waits for an answer to")
+        tab.until("document.querySelector('.question form')")
+        assert not tab.run(IS_FULL)
+
+
+def test_a_run_that_failed_is_tried_again(tab: Tab, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    with LMDBSaver(tmp_path / "store") as saver, pytest.raises(ZeroDivisionError):
+        strict.copy({"checkpointer": saver}).run(str(flag), id="strict")
+    with served(str(tmp_path / "store"), actions=True) as server:
+        open_run(tab, server, "strict")
+        sentence = sentence_of(tab, "Failed: divide(")
+        assert sentence.endswith("there is no 7; 1 result is stored.")
+        assert "Try again what failed" == tab.run(LABEL)
+        assert not tab.run(IS_FULL)
+
+        flag.touch()
+        tab.hold(BUTTON)
+        sentence_of(tab, "Done.")
+
+        assert tab.run(IS_FULL)
+        assert 7 == result_of(server, "strict")
+
+
+def test_the_failed_calls_of_a_run_that_is_done_are_counted_and_tried_again(
+    tab: Tab, tmp_path: Path
+) -> None:
+    flag = tmp_path / "flag"
+    with LMDBSaver(tmp_path / "store") as saver:
+        assert 3 == lenient.copy({"checkpointer": saver}).run(str(flag), id="lenient")
+    with served(str(tmp_path / "store"), actions=True) as server:
+        open_run(tab, server, "lenient")
+        sentence_of(tab, "Done, but 2 calls failed.")
+        assert "✕done, some failed" == tab.run(BADGE)
+        assert "Try 2 again" == tab.run(LABEL)
+
+        flag.touch()
+        tab.hold(BUTTON)
+        sentence_of(tab, "Done.")
+
+        assert 5 == result_of(server, "lenient")
+
+
+def test_a_run_is_cancelled_and_goes_on(tab: Tab, tmp_path: Path) -> None:
+    with steady(tmp_path) as store, served(store, actions=True) as server:
+        tab.open(server.address)
+        tab.until("document.querySelector('tbody a')")
+        open_run(tab, server, "steady")
+        tab.until(f"/^Running in process .* now/.test({SENTENCE})")
+        assert "Cancel" == tab.run(LABEL)
+        assert not tab.run(IS_FULL)
+
+        tab.hold(BUTTON)
+        sentence = sentence_of(tab, "Stopped by Ctrl-C, cancel or a time limit; ")
+
+        assert " results are stored." in sentence
+        assert "Resume" == tab.run(LABEL)
+        (tmp_path / "stop").touch()
+        tab.hold(BUTTON)
+        sentence_of(tab, "Done.")
+
+
+def test_calls_that_wait_for_a_worker_and_a_run_that_is_killed(
+    tab: Tab, tmp_path: Path
+) -> None:
+    """The page has watched the run, so it knows what was lost."""
+    store = str(tmp_path / "store")
+    LMDBSaver(store).close()
+    words = ["-m", "tests.page.status_flows", store, str(tmp_path)]
+    with running_python(*words) as process, served(store, actions=True) as server:
+        tab.open(server.address)
+        tab.until("document.querySelectorAll('tbody a').length === 2")
+        open_run(tab, server, "late")
+        sentence_of(tab, "Waiting for a worker: 1 call of process ")
+        assert "…queued" == tab.run(BADGE)
+        open_run(tab, server, "crowd")
+        tab.until(f"{SENTENCE}.includes('1 call runs now, 2 more wait for a worker')")
+
+        os.killpg(process.pid, signal.SIGKILL)
+        sentence = sentence_of(tab, "Killed: process ")
+
+        end = "; 3 results are stored, 1 call had begun, 2 had not."
+        assert sentence.endswith(f"ended unexpectedly{end}")
+        lost = tab.run(
+            "[...document.querySelectorAll('.lost')].map(e => e.textContent)"
+        )
+        assert [True, True] == ["hold(" in lost[0], "hold \u00d7 2" in lost[1]]
+        assert not tab.run(IS_FULL)
+        (tmp_path / "go").touch()
+        tab.hold(BUTTON)
+        sentence_of(tab, "Done.")
+        assert 6 == result_of(server, "crowd")
