@@ -28,7 +28,6 @@ rows again.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -37,10 +36,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flowpregel._core.records import LIMIT_REACHED, Address
+from flowpregel._inspection import checkpoint_tasks
 from flowpregel._inspection.cursors import DIGEST, CheckpointView, TaskCursor
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.situations import RunFacts, StatusText, describe_status
-from flowpregel._inspection.steps import StepReader, StepRow, StepValues
+from flowpregel._inspection.steps import RunBeginning, StepReader, StepRow, StepValues
 from flowpregel._inspection.tasks import (
     CallChanges,
     CallState,
@@ -63,8 +63,6 @@ _INDEX = 4
 """The size, in bytes, of a checkpoint's index in the log."""
 _CHANGE = _INDEX + DIGEST
 """The size, in bytes, of a change in the log."""
-_MOST_LISTED = 50
-"""The number of failed or waiting tasks that are read for the status of a run."""
 _MOST_RUNS = 16
 """The number of runs whose changes are tracked. They are the last requested runs."""
 Counting: TypeAlias = Literal["no", "some", "all"]
@@ -290,8 +288,12 @@ class StoreReader:
             finished=None if states is None else states["done"],
             failed=0 if states is None else states["failed"],
             unfinished=row.states.get("unfinished", 0),
-            failure=self._failure(newest) if row.status == "failed" else "",
-            questions=self._questions(newest) if row.status == "waiting" else (),
+            failure=checkpoint_tasks.first_failure(self._tasks, newest)
+            if row.status == "failed"
+            else "",
+            questions=checkpoint_tasks.open_questions(self._tasks, newest)
+            if row.status == "waiting"
+            else (),
             reached_limit=newest.record.follows == LIMIT_REACHED,
             owner=owner,
             position=QueuePosition.of({QUEUE: newest.metadata(QUEUE)}),
@@ -323,28 +325,64 @@ class StoreReader:
             run = self._updated_run(thread_id)
         return None if run.behind else run.states
 
-    def _failure(self, checkpoint: CheckpointView) -> str:
-        """Return the first failed call of a checkpoint with its error, or an empty
-        text.
-        """
-        tasks = checkpoint.tasks.tasks_in("failed", _MOST_LISTED)
-        rows = self._tasks.rows(tasks)
-        # A call is more precise than the body that made the call and failed with it.
-        rows = tuple(row for row in rows if row.text) or rows
-        if not rows:
-            return ""
-        first = min(rows, key=lambda row: row.began)
-        return f"{first.text or first.name}: {first.error}"
+    def failures(
+        self,
+        thread_id: str,
+        counting: Counting = "all",
+    ) -> tuple[int | None, str]:
+        """Return the number of failed calls, and the first of them with the error.
 
-    def _questions(self, checkpoint: CheckpointView) -> list[dict[str, Any]]:
-        """Return the open interrupts of a checkpoint, each once."""
-        tasks = checkpoint.tasks.tasks_in("waiting", _MOST_LISTED)
-        questions: dict[Any, dict[str, Any]] = {}
-        for number, question in enumerate(self._tasks.questions(tasks)):
-            # An interrupt of LangGraph's class may have no readable id.
-            key = json.dumps(question["id"]) if question["id"] else number
-            questions.setdefault(key, question)
-        return list(questions.values())
+        The number is None if the calls have not been counted. If the run is not done,
+        only the calls of the last superstep are considered.
+
+        Args:
+            thread_id: The id of the thread.
+            counting: The calls of a finished run to count, as for `status`.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     reader = StoreReader(saver)
+            ...     print(reader.failures("1"), reader.beginning("1").input)
+            ...     reader.close()
+            8
+            (0, '') 4
+        """
+        namespace = self._namespaces(thread_id).get("")
+        if namespace is None:
+            return None, ""
+        row = self._run_row(namespace)
+        if row.status == "done":
+            states = self._counted_states(thread_id, counting)
+            return None if states is None else states["failed"], ""
+        newest = self._checkpoint(namespace, namespace.newest or "")
+        failed = row.states.get("failed", 0)
+        failed -= checkpoint_tasks.failed_bodies(self._tasks, newest)
+        return failed, checkpoint_tasks.first_failure(self._tasks, newest)
+
+    def beginning(self, thread_id: str) -> RunBeginning | None:
+        """Return the beginning of a thread's last run, or None if it is unknown.
+
+        Args:
+            thread_id: The id of the thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     reader = StoreReader(saver)
+            ...     print(reader.beginning("no such thread"))
+            ...     reader.close()
+            None
+        """
+        namespace = self._namespaces(thread_id).get("")
+        return None if namespace is None else self._steps.beginning(namespace)
 
     def _namespaces(self, thread_id: str) -> dict[str, NamespaceRecord]:
         """Return the records of a thread's namespaces, by name."""

@@ -8,12 +8,36 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowpregel._core.records import Address, Saved
-from flowpregel._inspection.preview import by_public_name, channel_values
+from flowpregel._inspection.preview import (
+    PreviewLimits,
+    by_public_name,
+    channel_values,
+    one_line,
+)
+from flowpregel._text import size_text
 from flowpregel.checkpoint.base import QUEUE
+from flowpregel.checkpoint.layout import STORED
 from flowpregel.checkpoint.reader import Reader
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.layout import NamespaceRecord, Tables
+    from flowpregel.checkpoint.layout import (
+        CheckpointRecord,
+        NamespaceRecord,
+        Tables,
+    )
+
+_INPUT = "__start__"
+"""The channel of a run's input."""
+_INPUT_LIMITS = PreviewLimits(
+    depth=2,
+    count=5,
+    size=30,
+    total=15,
+)
+_LARGEST_INPUT = 100_000
+"""The size, in bytes, of the largest input that is decoded for a list of runs."""
+_MOST_SEARCHED = 200
+"""The limit on the checkpoints among which the beginning of a run is searched."""
 
 
 class StepRow(NamedTuple):
@@ -31,6 +55,17 @@ class StepRow(NamedTuple):
     """The names of the channels that the superstep changed, sorted."""
     was_enqueued: bool = False
     """True for the input of a run that was enqueued, and began some time later."""
+
+
+class RunBeginning(NamedTuple):
+    """The first checkpoint of a run."""
+
+    at: int
+    """The time of the checkpoint, in wall-clock nanoseconds."""
+    was_enqueued: bool
+    """True if the run was enqueued then, and began some time later."""
+    input: str
+    """The input of the run in short."""
 
 
 class StepValues(NamedTuple):
@@ -98,6 +133,54 @@ class StepReader:
             after=by_public_name(channel_values(saved)),
             changed=_public_names(saved.checkpoint.changed),
         )
+
+    def beginning(self, namespace: NamespaceRecord) -> RunBeginning | None:
+        """Return the beginning of the last run, or None if the run's first checkpoint
+        is not among the newest.
+        """
+
+        def find(transaction: Any) -> tuple[CheckpointRecord, bytes] | None:
+            """Return the first checkpoint, and the input in its encoded form."""
+            records = self._tables.newest_first(transaction, namespace)
+            for _, record in islice(records, _MOST_SEARCHED):
+                if record.source == "input":
+                    return record, self._input_data(transaction, namespace, record)
+            return None
+
+        first: tuple[CheckpointRecord, bytes] | None = self._tables.read(find)
+        if first is None:
+            return None
+        record, data = first
+        text = ""
+        if len(data) > _LARGEST_INPUT:
+            text = f"({size_text(len(data))})"
+        elif data:
+            run_input = self._tables.codec.decode(data, "the input of a run")
+            text = one_line(run_input, _INPUT_LIMITS)
+        return RunBeginning(
+            at=record.at,
+            was_enqueued=QUEUE in record.metadata,
+            input=text,
+        )
+
+    def _input_data(
+        self,
+        transaction: Any,
+        namespace: NamespaceRecord,
+        record: CheckpointRecord,
+    ) -> bytes:
+        """Return the encoded input of a run, or nothing if it is not stored.
+
+        Args:
+            transaction: The transaction.
+            namespace: The namespace of the run.
+            record: The run's first checkpoint.
+        """
+        location = record.places.get(_INPUT)
+        if location == STORED:
+            version = record.channel_versions.get(_INPUT)
+            return self._tables.value(transaction, namespace.prefix, _INPUT, version)
+        return location if isinstance(location, bytes) else b""
 
     def _saved(self, address: Address) -> Saved | None:
         """Return the checkpoint at *address*, without task writes."""

@@ -57,6 +57,23 @@ _THREAD_COLUMNS = (
     "TOOK",
     "FLOW",
 )
+_FLOW_COLUMNS = (
+    "FLOW",
+    "LAST RUNS",
+    "RUNS",
+    "FAILED",
+    "MEDIAN",
+    "CHANGED",
+)
+_SIGNS: Mapping[Status, str] = {
+    "running": "▶",
+    "waiting": "?",
+    "failed": "✗",
+    "stopped": "■",
+    "enqueued": "…",
+    "done": "✓",
+}
+"""The sign of each status in the last runs of a flow."""
 _RESULT_COLUMN = "RESULT, ERROR OR QUESTION"
 _TASK_COLUMNS = (
     "STEP",
@@ -74,7 +91,12 @@ _TASK_COLUMNS = (
     type=click.Choice(get_args(Status)),
     help="Show only threads with this status.",
 )
-def ls_command(status: str | None, store: str | None) -> None:
+@click.option(
+    "--by-flow",
+    is_flag=True,
+    help="List the flows, each with its last runs and the median of their durations.",
+)
+def ls_command(status: str | None, by_flow: bool, store: str | None) -> None:
     """List the threads of a store, the last changed first.
 
     A thread is running; waiting (for an answer, a time or a signal, or at a
@@ -92,6 +114,9 @@ def ls_command(status: str | None, store: str | None) -> None:
         targets.open_to_read(store) as saver,
         closing(StoreReader(saver)) as reader,
     ):
+        if by_flow:
+            _print_flows(reader, status, now)
+            return
         threads = sorted(
             saver.threads(),
             key=lambda thread: thread.updated,
@@ -103,6 +128,34 @@ def ls_command(status: str | None, store: str | None) -> None:
             rows.append(_thread_cells(thread, text, _took(thread, reader, now)))
     table = console.make_table(_THREAD_COLUMNS, rows, flexible=("STATUS", "FLOW"))
     console.print_result(records, table)
+
+
+def _print_flows(reader: StoreReader, status: str | None, now: int) -> None:
+    """Print the flows of a store, the last changed first.
+
+    Args:
+        reader: The reader of the store.
+        status: The status of the runs to count, or None for all runs.
+        now: The present time, in wall-clock nanoseconds.
+    """
+    # The import is done here, so that ``--help`` stays fast.
+    from flowpregel._inspection.run_list import RunList, RunQuery  # noqa: PLC0415
+
+    statuses = frozenset(() if status is None else (status,))
+    flows = RunList(reader).flows(RunQuery(statuses=statuses), now)
+    rows = [
+        (
+            flow.flow or "(not recorded)",
+            "".join(_SIGNS[run_status] for _, run_status, _ in flow.strip),
+            f"{flow.runs:,}",
+            f"{flow.states.get('failed', 0):,}",
+            "" if flow.median is None else duration_text(flow.median),
+            relative_time(flow.updated, now),
+        )
+        for flow in flows
+    ]
+    table = console.make_table(_FLOW_COLUMNS, rows, flexible=("FLOW",))
+    console.print_result([flow._asdict() for flow in flows], table)
 
 
 def _described(

@@ -62,12 +62,13 @@ def test_the_list_shows_each_run_and_the_secret_is_gone_from_the_address(
     tab.open(server.address)
     tab.until("document.querySelectorAll('tbody tr').length === 3")
 
-    shown = tab.run("document.querySelector('tbody').innerText")
+    shown = tab.run("document.querySelector('.flows').innerText")
     assert {"adds", "divides", "asks", "done", "failed"} <= {*shown.split()}
     assert "/" == tab.run("location.pathname + location.search")
     assert "" == tab.run("document.cookie")
     tab.run("document.querySelector('input').value = 'div'")
     tab.run("document.querySelector('input').dispatchEvent(new Event('input'))")
+    tab.until("document.querySelectorAll('tbody a').length === 1")
     assert ["divides"] == tab.run(
         "[...document.querySelectorAll('tbody a')].map(a => a.text)"
     )

@@ -17,7 +17,9 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
     pytest.mark.usefixtures("quiet"),
 ]
-DONE = "Number(document.querySelector('.counts .done').textContent.match(/[0-9,]+/)[0])"
+DONE = (
+    "Number(document.querySelector('.counts .done').textContent.replace(/[^0-9]/g, ''))"
+)
 
 
 @pytest.fixture(scope="module")

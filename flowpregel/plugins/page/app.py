@@ -282,11 +282,15 @@ def _routes(
         news = _news(pages, actions, request)
         return StreamingResponse(news, media_type="text/event-stream")
 
-    def runs() -> Json:
-        """Return the list of runs, whether there are buttons, and the server's command
-        line.
+    def runs(**query: str) -> Json:
+        """Return a page of the list of runs, whether there are buttons, and the
+        server's command line.
         """
-        return {**pages.runs(), "actions": actions is not None, "restart": restart}
+        return {
+            **pages.runs(**query),
+            "actions": actions is not None,
+            "restart": restart,
+        }
 
     routes: list[BaseRoute] = [
         Route("/", index),

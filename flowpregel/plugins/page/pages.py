@@ -11,6 +11,7 @@ import html
 import json
 import os
 import re
+import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ from flowpregel.watching import (
     PreviewLimits,
     RecordView,
     ReprText,
+    RunList,
+    RunQuery,
     StoreReader,
     to_json,
 )
@@ -133,6 +136,7 @@ class Pages:
         is_url = "://" in saver.path
         self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(saver)
+        self._list = RunList(self.reader)
         self._inode = _inode_of(self.path)
         self._activities: dict[str, Mapping[str, Any]] = {}
         """The last published activity of each run, in the order of publication."""
@@ -150,11 +154,19 @@ class Pages:
             return f"The store {self.path} was deleted or moved."
         return f"Another store has replaced {self.path}."
 
-    def runs(self) -> Json:
-        """Return the list of runs. The run that changed last comes first."""
+    def runs(self, **query: str) -> Json:
+        """Return a page of the list of runs. By default, the run that changed last
+        comes first.
+
+        Args:
+            query: The parameters of `RunQuery.parse`.
+        """
+        page = self._list.page(RunQuery.parse(**query), time.time_ns())
         return {
+            **page._asdict(),
             "store": self.path,
-            "runs": [row._asdict() for row in self.reader.runs()],
+            "runs": [row._asdict() for row in page.runs],
+            "flows": [flow._asdict() for flow in page.flows],
         }
 
     def run(self, thread: str) -> Json:

@@ -1,92 +1,150 @@
-// The list of runs.
+// The list of runs, flow by flow. The server filters, sorts and cuts it into pages.
 
-import { badge, h, markTab, patch, say, whenReleased } from "./dom.js";
-import { ago, count, moment } from "./format.js";
+import { badge, h, labelOf, markTab, patch, say, whenReleased } from "./dom.js";
+import { ago, count, moment, seconds } from "./format.js";
 import { stateChips } from "./chips.js";
-import { chosenStates, currentPlace, note } from "./place.js";
+import { currentPlace, hashOf, note } from "./place.js";
 import { ConnectionLost, load } from "./source.js";
 import { follow } from "./stream.js";
 
 const STATES = ["running", "waiting", "failed", "stopped", "enqueued", "done"];
+const HEADS = [["run", "Run"], ["status", "Status"], [null, "Failed"], ["took", "Took"], ["began", "Began"], [null, "Input"], [null, "Last error"]];
+const PASSED_ON = ["q", "state", "flow", "sort", "page"];
+const NO_FLOW = "-"; // in the address: an address does not keep an empty word
+const DAY = 86_400;
+
+export const runLink = (thread) => `#/run/${encodeURIComponent(thread)}`;
+export const nameOfFlow = (flow) => flow || "Runs without a recorded flow";
+
+// Midnight of a date such as 2026-11-29, in seconds, where the browser is.
+const midnight = (date) => new Date(`${date}T00:00`).getTime() / 1000;
+
+function queryOf({ query }) {
+  const asked = Object.fromEntries(PASSED_ON.filter((name) => query.has(name)).map((name) => [name, query.get(name)]));
+  if (asked.flow === NO_FLOW) asked.flow = "";
+  if (query.get("from")) asked.since = midnight(query.get("from"));
+  if (query.get("to")) asked.until = midnight(query.get("to")) + DAY;
+  return asked;
+}
+
+// How long a run took, against the median of its flow: the bar is half full at the median.
+function tookCell(run, median) {
+  if (run.seconds === null) return h("td");
+  const times = median ? run.seconds / median : 0;
+  const text = times ? `${times.toFixed(times < 10 ? 1 : 0)} × the median of ${seconds(median)}` : null;
+  return h("td", { class: "took", title: text }, seconds(run.seconds),
+    times > 0 && h("span", { class: "gauge" }, h("span", { class: "level", style: { width: `${Math.min(100, 50 * times)}%` } })),
+    text && h("span", { class: "unseen" }, `, ${text}`));
+}
+
+// The last runs of a flow, the oldest first; higher: it took longer.
+function stripOf({ strip }) {
+  const longest = Math.max(...strip.map(([, , took]) => took ?? 0)) || 1;
+  const failed = strip.filter(([, status]) => status === "failed").length;
+  const label = `Last ${strip.length} runs${failed ? `, ${failed} failed` : ""}`;
+  return h("span", { class: "strip", role: "group", "aria-label": label }, strip.map(([thread, status, took]) => {
+    const text = `${thread}: ${labelOf(status)}${took === null ? "" : `, ${seconds(took)}`}`;
+    const height = took === null ? 100 : Math.max(25, (100 * took) / longest);
+    return h("a", { key: thread, class: status, href: runLink(thread), tabindex: -1, title: text, "aria-label": text, style: { height: `${height}%` } });
+  }));
+}
 
 export function showRuns() {
-  let runs = null;
+  let page = null;
   const label = "Search runs and flows";
-  const oninput = () => { note({ q: search.value }); draw(); };
-  const search = h("input", { type: "search", placeholder: label, "aria-label": label, oninput });
+  const change = (changes, options) => { note({ page: null, ...changes }, options); refresh(); };
+  const search = h("input", { type: "search", placeholder: label, "aria-label": label, oninput: () => change({ q: search.value }) });
+  const dateOf = (name, text) => h("input", {
+    type: "date", "aria-label": text, title: text, onchange: (event) => change({ [name]: event.currentTarget.value }, { isStep: true }),
+  });
+  const dates = { from: dateOf("from", "Changed since"), to: dateOf("to", "Changed until") };
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
-  const body = h("tbody");
-  const empty = h("p", { class: "empty" });
+  const flows = h("div", { class: "flows" });
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const heads = ["Run", "Status", "Progress", "Flow", "Changed", "Began"];
   const element = h("section", { "aria-labelledby": "runs-title" },
-    h("div", { class: "bar" }, h("h1", { id: "runs-title" }, "Runs"), search, filters), problem,
-    h("div", { class: "card" }, h("table", { class: "list" },
-      h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))), body), empty));
+    h("div", { class: "bar" }, h("h1", { id: "runs-title" }, "Runs"), search, h("span", { class: "dates" }, dates.from, "–", dates.to), filters),
+    problem, flows);
 
   function draw() {
-    if (runs === null) return;
-    const words = search.value.trim().toLowerCase();
-    const chosen = chosenStates();
-    const found = runs.filter((run) => (!chosen.size || chosen.has(run.status))
-      && `${run.thread_id} ${run.flow ?? ""}`.toLowerCase().includes(words));
-    const numberOf = (state) => runs.filter((run) => run.status === state).length;
-    patch(filters, stateChips(STATES, numberOf, draw));
-    patch(body, found.map(rowOf));
-    const none = runs.length ? "No run is like that." : "This store has no runs yet. They appear here when they begin.";
-    patch(empty, found.length ? "" : none);
+    const numberOf = (state) => page.states[state] ?? 0;
+    patch(filters, stateChips(STATES, numberOf, () => change({})));
+    const none = page.total ? "No run is like that." : "This store has no runs yet. They appear here when they begin.";
+    const chosen = currentPlace().query.get("flow");
+    patch(flows, chosen !== null && h("p", { class: "crumbs" }, h("a", { href: hashOf(currentPlace(), { flow: null, page: null }) }, "← All flows")),
+      page.flows.map(flowOf), !page.matched && h("p", { class: "card empty" }, none), page.pages > 1 && pager());
     const urgent = ["waiting", "running"].find(numberOf);
     markTab(urgent, urgent ? `${numberOf(urgent)} ${urgent} · Runs` : "Runs");
   }
 
-  // The tasks of the superstep that it is in; of one that is done, how many supersteps it took.
-  function progressOf(run) {
-    const { done = 0, ...others } = run.states ?? {};
-    const total = Object.values(others).reduce((sum, each) => sum + each, done);
-    const steps = run.step + 1;
-    if (run.status === "done" || !total) return steps > 0 ? `${count(steps)} superstep${steps > 1 ? "s" : ""}` : "";
-    const trouble = others.failed ? `, ${count(others.failed)} failed` : "";
-    return `${count(done)} ${done === 1 ? "call" : "calls"} done${trouble}`;
+  function flowOf(flow) {
+    const rows = page.runs.filter((run) => (run.flow ?? "") === flow.flow);
+    const href = hashOf(currentPlace(), { flow: flow.flow || NO_FLOW, page: null });
+    const number = `${count(flow.runs)} run${flow.runs === 1 ? "" : "s"}`;
+    return h("section", { key: flow.flow, class: "card flow", "aria-label": nameOfFlow(flow.flow) },
+      h("div", { class: "flow-head" }, h("h2", { class: flow.flow && "mono" }, nameOfFlow(flow.flow)), stripOf(flow),
+        h("span", { class: "quiet" }, number, flow.median !== null && ` · median ${seconds(flow.median)}`)),
+      h("table", { class: "list" }, h("thead", null, h("tr", null, HEADS.map(headOf))),
+        h("tbody", null, rows.map((run) => rowOf(run, flow.median)))),
+      page.flows.length > 1 && flow.runs > rows.length && h("p", null, h("a", { href }, `All ${number} of this flow`)));
   }
 
-  function rowOf(run) {
+  function headOf([order, text]) {
+    if (order === null) return h("th", { scope: "col" }, text);
+    const sort = currentPlace().query.get("sort") ?? "-updated";
+    const isSorted = sort.replace("-", "") === order;
+    const isDown = isSorted && sort.startsWith("-");
+    const next = isSorted ? (isDown ? order : null) : `-${order}`;
+    return h("th", { scope: "col", "aria-sort": isSorted ? (isDown ? "descending" : "ascending") : null },
+      h("button", { type: "button", class: "sort", onclick: () => change({ sort: next }, { isStep: true }) },
+        text, isSorted && h("span", { "aria-hidden": "true" }, isDown ? " ▼" : " ▲")));
+  }
+
+  function rowOf(run, median) {
     return h("tr", { key: run.thread_id, "data-run": run.thread_id },
-      h("th", { scope: "row" }, h("a", { href: `#/run/${encodeURIComponent(run.thread_id)}` }, run.thread_id)),
-      h("td", null, badge(run.status)),
-      h("td", { class: "progress" }, progressOf(run)),
-      h("td", { class: "mono quiet" }, run.flow ?? ""),
-      h("td", { title: moment(run.updated) }, ago(run.updated)),
-      h("td", { class: "quiet" }, moment(run.created)));
+      h("th", { scope: "row" }, h("a", { href: runLink(run.thread_id) }, run.thread_id)),
+      h("td", { title: run.short }, badge(run.situation === "asking" ? "waiting" : run.situation)),
+      h("td", { class: run.failed ? "number error" : "number quiet" }, run.failed === null ? "" : count(run.failed)),
+      tookCell(run, median),
+      h("td", { title: `began ${moment(run.began)}, changed ${moment(run.updated)}` }, ago(run.began)),
+      h("td", { class: "mono quiet cut", title: run.input }, run.input),
+      h("td", { class: "error cut", title: run.error }, run.error));
   }
 
-  let busy = false;
-  let again = false;
+  function pager() {
+    const link = (at, text) => (at < 0 || at >= page.pages ? null : h("a", { key: text, class: "button", href: hashOf(currentPlace(), { page: at || null }) }, text));
+    return h("nav", { class: "answer", "aria-label": "Pages" }, link(page.page - 1, "Previous"),
+      h("span", { class: "quiet" }, `Page ${page.page + 1} of ${count(page.pages)}`), link(page.page + 1, "Next"));
+  }
+
+  let isBusy = false;
+  let isAgain = false;
   async function refresh() {
-    if (busy) { again = true; return; }
-    busy = true;
+    if (isBusy) { isAgain = true; return; }
+    isBusy = true;
     try {
-      const before = runs?.length;
-      ({ runs } = await load("runs"));
+      const before = page?.total;
+      page = await load("runs", queryOf(currentPlace()));
       problem.hidden = true;
       whenReleased(draw);
-      if (before && runs.length > before) say(`${runs.length - before} new runs`);
+      if (before && page.total > before) say(`${page.total - before} new runs`);
     } catch (error) {
       problem.hidden = error instanceof ConnectionLost;
       patch(problem, String(error.message ?? error));
     } finally {
-      busy = false;
-      if (again) { again = false; refresh(); }
+      isBusy = false;
+      if (isAgain) { isAgain = false; refresh(); }
     }
   }
 
   function go() {
-    search.value = currentPlace().query.get("q") ?? "";
-    draw();
+    const { query } = currentPlace();
+    search.value = query.get("q") ?? "";
+    for (const [name, field] of Object.entries(dates)) field.value = query.get(name) ?? "";
+    refresh();
   }
 
   const stop = follow(null, refresh);
   // A process that is killed leaves no commit behind, and the times are relative.
   const timer = setInterval(() => document.hidden || refresh(), 3000);
-  refresh();
   return { element, go, close() { stop(); clearInterval(timer); } };
 }

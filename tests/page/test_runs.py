@@ -1,0 +1,119 @@
+"""The list of runs in a browser: by flow, sorted and filtered by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowpregel import LMDBSaver
+from flowpregel.graph import START, StateGraph
+from tests.page.browser import CHROMIUM, Tab
+from tests.page.serving import Served, served
+from tests.page.stores import plain_store, sums
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    pytest.mark.usefixtures("quiet"),
+]
+
+NAMES = "[...document.querySelectorAll('tbody a')].map(link => link.text)"
+MANY = 60
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The page of a store with many runs of one flow, and one of two others."""
+    store = plain_store(tmp_path_factory.mktemp("runs") / "store")
+    with LMDBSaver(store) as saver:
+        flow = sums.copy({"checkpointer": saver})
+        for number in range(MANY):
+            flow.run([1] * (number % 7), id=f"many-{number:02}")
+    with served(store) as server:
+        yield server
+
+
+def open_list(tab: Tab, server: Served) -> None:
+    """Open the list, and wait for it."""
+    tab.open(server.address)
+    tab.until("document.querySelector('tbody a')")
+
+
+def test_each_flow_has_its_strip_and_its_newest_runs(tab: Tab, server: Served) -> None:
+    open_list(tab, server)
+
+    first = "document.querySelector('.flow')"
+    assert 3 == tab.run("document.querySelectorAll('.flow').length")
+    assert 20 == tab.run(f"{first}.querySelectorAll('.strip a').length")
+    assert 8 == tab.run(f"{first}.querySelectorAll('tbody tr').length")
+    assert "median" in tab.run(f"{first}.querySelector('.flow-head').innerText")
+    row = tab.run("document.querySelector('tr[data-run=divides]').innerText")
+    assert "[1, 0]" in row
+    assert "ZeroDivisionError" in row
+    assert "median" in tab.run(f"{first}.querySelector('.took').title")
+
+
+def test_a_bar_of_the_strip_leads_to_its_run(tab: Tab, server: Served) -> None:
+    open_list(tab, server)
+    tab.hold(".strip .failed")
+
+    tab.until("document.querySelector('#run-title').textContent === 'divides'")
+
+
+def test_all_runs_of_a_flow_are_read_page_by_page(tab: Tab, server: Served) -> None:
+    open_list(tab, server)
+    tab.hold(".flow p a")
+    tab.until("document.querySelectorAll('tbody tr').length === 50")
+    assert "many-59" == tab.run(f"{NAMES}[0]")
+
+    tab.hold("nav a.button")
+    tab.until("document.querySelectorAll('tbody tr').length === 11")
+    assert "adds" == tab.run(f"{NAMES}[10]")
+    assert "page=1" in tab.run("location.hash")
+    tab.run("history.back()")
+    tab.until("document.querySelectorAll('tbody tr').length === 50")
+
+
+def test_a_head_sorts_and_sorts_back_and_forth(tab: Tab, server: Served) -> None:
+    open_list(tab, server)
+    for expected, sort in (
+        ("many-59", "descending"),
+        ("adds", "ascending"),
+        ("many-59", None),
+    ):
+        tab.hold("th[scope=col] button")
+        tab.until(f"{NAMES}[0] === '{expected}'")
+        head = "document.querySelector('th[scope=col]').getAttribute('aria-sort')"
+        tab.until(f"{head} === {sort!r}".replace("None", "null"))
+    tab.run("history.back()")
+    tab.until(f"{NAMES}[0] === 'adds'")
+
+
+def test_dates_leave_out_what_changed_at_other_times(tab: Tab, server: Served) -> None:
+    open_list(tab, server)
+    tab.run(
+        """{ const field = document.querySelector('input[type=date]');
+        field.value = '2999-01-01'; field.dispatchEvent(new Event('change')); }"""
+    )
+    tab.until("document.querySelector('.empty')")
+    assert "from=2999-01-01" in tab.run("location.hash")
+
+    tab.run("history.back()")
+    tab.until(f"{NAMES}.length > 3")
+    assert "" == tab.run("document.querySelector('input[type=date]').value")
+
+
+def test_runs_that_recorded_no_flow_have_a_group(tab: Tab, tmp_path: Path) -> None:
+    graph = StateGraph(dict[str, int]).add_node("pass", dict).add_edge(START, "pass")
+    with LMDBSaver(tmp_path) as saver:
+        sums.copy({"checkpointer": saver}).run([1], id="named")
+        program = graph.compile(checkpointer=saver)
+        for number in range(9):
+            program.invoke({"number": number}, thread_id=f"graph-{number}")
+    with served(str(tmp_path)) as server:
+        open_list(tab, server)
+        tab.hold(".flow p a")
+        tab.until(f"{NAMES}.length === 9")
+        assert "graph-8" == tab.run(f"{NAMES}[0]")
