@@ -11,8 +11,15 @@ from typing import Any, Final, cast
 
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Notice, Report, StepContext, labels_of
-from flowpregel._core.ids import text_digest
+from flowpregel._core.ids import Preview, text_digest
 from flowpregel._core.prepared_writes import prepared_writes
+from flowpregel._core.previews import (
+    LONGEST_NAME,
+    MOST_FIELDS,
+    NO_PREVIEW,
+    PreviewDraft,
+    field_value,
+)
 from flowpregel._core.questions import NOTHING_KNOWN, AskedQuestions
 from flowpregel._core.records import Interrupted, Task, Write
 from flowpregel._pickling.copies import private_copy
@@ -104,6 +111,8 @@ class Job:
     """
     priority: int = 0
     """The priority among the waiting jobs of the run. The highest starts first."""
+    preview: Preview = NO_PREVIEW
+    """The preview of the call, once the attempt has ended in this process."""
 
 
 def nothing(*_: Any) -> None:
@@ -138,6 +147,14 @@ class Scope:
 
     job: Job
     run_client: RunClient
+    add_report: Callable[..., None] = nothing
+    """Add the preview of a value to the preview of the call: ``add_report(scope, value,
+    title)``.
+    """
+    preview: PreviewDraft | None = None
+    """The preview of the call, if it is recorded and has arguments, metrics or
+    reports.
+    """
     questions: AskedQuestions | None = None
     """The questions (interrupts) of the attempt, once it has asked one."""
     question: GraphInterrupt | None = None
@@ -273,6 +290,34 @@ class Scope:
         except ImportError:
             return Random(seed)
         return default_rng(seed)
+
+    def preview_draft(self) -> PreviewDraft | None:
+        """Return the preview of the running task, or None if the run is not stored."""
+        if self.preview is None and self.job.run.has_saver:
+            self.preview = PreviewDraft()
+        return self.preview
+
+    def metric(self, name: str, value: float) -> None:
+        """Record a number with the running task, as `Runtime.metric` does."""
+        if not 0 < len(name) <= LONGEST_NAME:
+            raise ConfigurationError(
+                f"metric({name!r}, ...): use a name of 1 to {LONGEST_NAME} characters"
+            )
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"metric({name!r}, {value!r}): use a number"
+            ) from error
+        draft = self.preview_draft()
+        if draft is None:
+            return
+        metrics = draft.parts.setdefault("m", {})
+        if name not in metrics and len(metrics) >= MOST_FIELDS:
+            raise ConfigurationError(
+                f"metric({name!r}, ...): a task can record {MOST_FIELDS} metrics"
+            )
+        metrics[name] = field_value(value if type(value) is int else number)
 
     def progress(
         self, done: float, total: float | None = None, message: str | None = None

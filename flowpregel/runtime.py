@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
@@ -256,6 +257,19 @@ class Runtime(Generic[ContextT]):
     progress: Callable[..., None] = nothing
     """Report the progress of the task: ``progress(done, total, message)``, like
     `report_progress`.
+    """
+    metric: Callable[[str, float], None] = nothing
+    """Record a number with the task: ``metric("loss", 0.25)``.
+
+    The last value of each name is recorded when the task ends, also if it fails.
+    `flowpregel show` and the page show it beside the task.
+    """
+    report: Callable[..., None] = nothing
+    """Record a preview of a value with the task: ``report(figure, title="losses")``.
+
+    The value is a figure, an image, a table, Markdown, a text or any other object. The
+    preview is made at once, and is recorded when the task ends, also if it fails. A
+    report replaces an earlier one with the same title.
     """
     save: Callable[[Any], None] = nothing
     """Store a state for the task's next attempt: ``save(state)``.
@@ -560,6 +574,8 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         stream_writer=scope.run_client.emit,
         heartbeat=scope.run_client.beat,
         progress=scope.progress,
+        metric=scope.metric,
+        report=partial(scope.add_report, scope),
         save=scope.run_client.save,
         stopping=StopSignal(scope.run_client.is_ending),
         saved=None if task.attempt.saved is None else private_copy(task.attempt.saved),

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from flowpregel._core.effects import BUSY, CacheKey
-from flowpregel._core.ids import Span
+from flowpregel._core.ids import Preview, Span
+from flowpregel._core.previews import arguments_preview
 from flowpregel._core.records import (
     Arguments,
     CacheClaim,
@@ -97,7 +98,8 @@ def shared_outcome(
     if isinstance(writes, Raised):
         return writes
     task.attempt.cache = None
-    task.attempt.span = Span(now, 0.0, "cache")
+    preview = Preview(arguments_preview(task))
+    task.attempt.span = Span(now, 0.0, "cache", preview=preview)
     return Returned(tuple(writes))
 
 

@@ -204,9 +204,20 @@ class FailedCall(NamedTuple):
     """The positions and names of the arguments that are not stored."""
 
 
+class Preview(NamedTuple):
+    """The preview of a call: short values of the arguments, the result and the metrics
+    (see `flowpregel._core.previews`).
+    """
+
+    fields: bytes = b""
+    """The short values by field, as JSON."""
+    media: bytes = b""
+    """The larger parts, such as an image or the first rows of a table."""
+
+
 class Span(NamedTuple):
-    """The time, place and cost of an attempt. A field is 0 or empty if its value is
-    unknown.
+    """The time, place and cost of an attempt, and the preview of the call. A field is 0
+    or empty if its value is unknown.
     """
 
     began: int
@@ -220,6 +231,7 @@ class Span(NamedTuple):
     peak: int = 0
     """The peak memory of the process until the end of the attempt, in bytes."""
     host: str = ""
+    preview: Preview = Preview()
 
 
 FailedAttempt: TypeAlias = tuple[int, float, int, str, str]
@@ -276,6 +288,8 @@ class AttemptRecord(NamedTuple):
     """The results of calls that the task used, and the files in the arguments of those
     calls.
     """
+    preview: bytes = b""
+    """The ``fields`` of the call's `Preview`."""
 
 
 class LazyResults(Protocol):

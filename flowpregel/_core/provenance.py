@@ -30,6 +30,7 @@ from flowpregel._core import ids, records
 from flowpregel._core.code_around import CodeAround, marked_name
 from flowpregel._core.files import MOST_FILES, NOT_A_TASK, USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, Span, UsedResults
+from flowpregel._core.previews import arguments_preview
 from flowpregel._core.program import Program
 from flowpregel._core.records import Kind, Node, Task, Write
 from flowpregel._tracebacks import whole_text
@@ -103,9 +104,12 @@ def attempt_record_of(
     call = ""
     code = ""
     used: tuple[UsedResults, ...] = ()
+    preview = span.preview.fields
     if writes[0][0] == records.ERROR:
         error = attempt.failed[-1][3]
         call = task.call
+        # The worker of the last attempt may have died without a preview.
+        preview = preview or arguments_preview(task)
     elif task.kind is not Kind.CALL and attempt.writes:
         code = code_of_node(task.node)
         used = _used_by(task, writes, code_around)
@@ -125,6 +129,7 @@ def attempt_record_of(
         failed=attempt.failed,
         code=code,
         used=used,
+        preview=preview,
     )
 
 

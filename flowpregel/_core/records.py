@@ -189,6 +189,8 @@ class Node:
     """
     redacted: frozenset[int | str] = frozenset()
     """The positions and names of the arguments that are neither shown nor stored."""
+    parameters: tuple[str, ...] = ()
+    """The names of the positional parameters of a `@task` function."""
     hidden: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -548,6 +550,8 @@ class TaskWrites:
     """The failed call, if the task is one; or its arguments in the saver's
     stored form.
     """
+    media: bytes = b""
+    """The ``media`` of the task's `Preview`."""
 
 
 @dataclass(slots=True)

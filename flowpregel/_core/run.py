@@ -224,9 +224,10 @@ class Run:
         tracked = self._tracked_writes(writes)
         if tracked:
             checkpoint_id = self.cursor.checkpoint_id
-            outbox.writes.append(
-                TaskWrites(checkpoint_id, task.id, task.path, tracked, attempt, failed)
-            )
+            identity = checkpoint_id, task.id, task.path
+            span = task.attempt.span
+            media = b"" if span is None else span.preview.media
+            outbox.writes.append(TaskWrites(*identity, tracked, attempt, failed, media))
 
     def _private_writes(
         self,

@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.tasks import CallRow
 from flowpregel.errors import ConfigurationError
 
@@ -204,10 +206,52 @@ def parse_number(text: str) -> float | None:
 
 
 def recorded_fields(row: CallRow) -> Mapping[str, FieldValue]:
-    """Return the fields of a call whose names the user's code chose.
+    """Return the fields of a call whose names the user's code chose: its metrics, its
+    arguments and their fields, and its result or the fields of the result.
+
+    The name of an argument's field is the part after the last dot, if the call has no
+    other field of this name. A name that a field of every call has, or an argument or
+    a metric, is preceded by the kind, as in ``result.loss``.
 
     Args:
         row: The call.
     """
-    del row  # No fields of this kind are recorded yet.
-    return {}
+    if not row.preview:
+        return {}
+    preview = read_preview(row.preview)
+    result = preview.result
+    if not isinstance(result, dict):
+        result = {} if result is None else {"result": result}
+    fields: dict[str, FieldValue] = {}
+    parts = {
+        "metric": preview.metrics,
+        "argument": _with_short_names(preview.arguments),
+        "result": result,
+    }
+    for kind, values in parts.items():
+        for name, value in values.items():
+            is_taken = name in fields or name in FIELDS
+            if is_taken:
+                name = f"{kind}.{name}"
+            fields[name] = value
+    return fields
+
+
+def _with_short_names(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of arguments by the last parts of their names, if each is
+    different.
+    """
+    short_names = Counter(map(_last_part, arguments))
+    fields: dict[str, Any] = {}
+    for name, value in arguments.items():
+        short_name = _last_part(name)
+        is_unique = short_names[short_name] == 1
+        if is_unique:
+            name = short_name
+        fields[name] = value
+    return fields
+
+
+def _last_part(name: str) -> str:
+    _, _, part = name.rpartition(".")
+    return part

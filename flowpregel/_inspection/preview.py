@@ -9,11 +9,12 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
 
+from flowpregel._core.previews import named_fields
 from flowpregel._core.records import TASKS, Saved
 from flowpregel._inspection.inert import OpaqueKey, OpaqueObject, is_small
 from flowpregel._text import in_one_line
@@ -327,39 +328,11 @@ def _container_parts(
         if full:
             field_values |= value.data
         return RecordView(name, field_values)
-    named_fields = _named_fields(value)
-    if named_fields is not None:
-        return RecordView(name, named_fields)
+    own_fields = named_fields(value)
+    if own_fields is not None:
+        return RecordView(name, own_fields)
     if isinstance(value, list | tuple | Set):
         return list(value)
-    return None
-
-
-def _named_fields(value: Any) -> dict[str, Any] | None:
-    """Return the fields of a named tuple, a dataclass or a pydantic model, or None."""
-    if isinstance(value, tuple):
-        if not hasattr(value, "_fields"):
-            return None
-        return dict(zip(value._fields, value, strict=False))
-    if isinstance(value, list | Set):
-        return None
-    names = _field_names(value)
-    if names is None:
-        return None
-    field_values: dict[str, Any] = {}
-    for name in names:
-        field_values[name] = getattr(value, name, None)
-    return field_values
-
-
-def _field_names(value: Any) -> list[str] | None:
-    """Return the field names of a dataclass or pydantic model, or None."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return [field.name for field in fields(value)]
-    kind = type(value)
-    model_fields = getattr(kind, "model_fields", None)
-    if isinstance(model_fields, Mapping):
-        return list(model_fields)
     return None
 
 

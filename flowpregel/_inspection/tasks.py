@@ -12,10 +12,12 @@ from flowpregel._core import records
 from flowpregel._core.ids import AttemptRecord, caller_of
 from flowpregel._core.provenance import line_of
 from flowpregel._core.records import Address
+from flowpregel._inspection.call_previews import media_to_json, read_preview
 from flowpregel._inspection.preview import PreviewLimits, question_to_json, to_json
 from flowpregel.checkpoint.arguments import StoredArguments, decoded
 from flowpregel.checkpoint.layout import (
     ARGUMENTS,
+    MEDIA,
     OUTPUT,
     Tables,
     WritesRecord,
@@ -108,6 +110,10 @@ class CallRow(NamedTuple):
     """The CPU time of the last attempt in seconds; 0 if unknown."""
     peak: int
     """The peak memory of the last attempt's process in bytes; 0 if unknown."""
+    preview: str = ""
+    """The short values of the arguments, the result and the metrics by field, as JSON
+    with the keys ``a``, ``r`` and ``m``; empty if they were not recorded.
+    """
 
 
 class CallChanges(NamedTuple):
@@ -209,6 +215,7 @@ class TaskRecords:
             pid=ran.pid,
             cpu=ran.cpu,
             peak=ran.peak,
+            preview=bytes(ran.preview).decode(errors="replace"),
         )
 
     def rows(self, tasks: Iterable[tuple[TaskLocation, bytes]]) -> tuple[CallRow, ...]:
@@ -280,6 +287,8 @@ class TaskRecords:
         ]
         return {
             "row": row,
+            "preview": read_preview(row.preview).to_json(),
+            "media": media_to_json(self._media(location, record)),
             "arguments": to_json(self._arguments(location, record.task_id)),
             "result": to_json(result),
             "error": to_json(work.error),
@@ -307,6 +316,14 @@ class TaskRecords:
             str(position): argument for position, argument in enumerate(arguments.args)
         }
         return by_name | arguments.kwargs
+
+    def _media(self, location: TaskLocation, record: WritesRecord) -> bytes:
+        """Return the recorded media of a call, if its attempt is recorded."""
+        if record.ran is None:
+            return b""
+        key = sidecar_key(MEDIA, location.key) + digest(record.task_id)
+        (data,) = self._payloads([key])
+        return bytes(data or b"")
 
     def output(
         self,

@@ -96,7 +96,7 @@ class DurableSaver(RecordSaver):
         options: StoreOptions,
         retention: Retention | None,
     ) -> None:
-        limits = options.kept_arguments, options.kept_output
+        limits = options.kept_arguments, options.kept_output, options.kept_previews
         super().__init__(tables, leases, retention, limits)
         self._store = store
         self.path: str = store.path

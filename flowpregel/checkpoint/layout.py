@@ -13,6 +13,7 @@ checkpoints.
                 namespace (8) + 0, 3 + name (16) + number (8)    ► a signal, its owner
                 namespace (8) + 0, 4 + checkpoint id + task (16) ► a task's output
                 namespace (8) + 0, 5 + checkpoint id             ► nothing: a pin
+                namespace (8) + 0, 6 + checkpoint id + task (16) ► a call's media
 
 The records of a namespace are stored next to each other, in the order in which a run
 makes them. In a key, a name that the user chose is replaced by a digest or by a small
@@ -55,6 +56,7 @@ the table ``values`` (`STORED`) or ``deltas`` (`DELTA`).
 """
 
 ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
+MEDIA = b"\0\6"
 """The kinds of records beside pending writes. Each kind is a prefix with which no
 checkpoint id in a key can begin.
 """
@@ -135,7 +137,7 @@ def sidecar_key(kind: bytes, pending: bytes) -> bytes:
     pending writes, in ``writes``.
 
     Args:
-        kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT` or `PIN`.
+        kind: `ARGUMENTS`, `SIGNALS`, `OUTPUT`, `PIN` or `MEDIA`.
         pending: The prefix of the pending writes' keys, which is the prefix of a
             checkpoint or of a namespace.
     """

@@ -78,8 +78,8 @@ class RecordSaver(BaseCheckpointSaver):
         tables: The tables of the store.
         leases: The leases of this process in the store.
         retention: The history to keep, or None to keep all of it.
-        limits: The limits, in bytes, on the stored arguments of a failed call, and on
-            the stored output of a task.
+        limits: The limits, in bytes, on the stored arguments of a failed call, on the
+            stored output of a task, and on the stored media of a call's preview.
     """
 
     keeps_attempts: ClassVar[bool] = True
@@ -89,14 +89,14 @@ class RecordSaver(BaseCheckpointSaver):
         tables: Tables,
         leases: Leases,
         retention: Retention | None = None,
-        limits: tuple[int, int] = (0, 0),
+        limits: tuple[int, int, int] = (0, 0, 1 << 18),
     ) -> None:
         self._tables = tables
         self._leases = leases
         self._read = tables.read
         self._write = tables.write
         self._reader = Reader(tables)
-        self._kept_arguments, output_limit = limits
+        self._kept_arguments, output_limit, self._kept_previews = limits
         self._sources: set[str] = set()
         """The digests of code whose source is already in the store."""
         self._output = output.OutputBuffer(tables, output_limit)
@@ -154,11 +154,22 @@ class RecordSaver(BaseCheckpointSaver):
                 source = zlib.compress(SOURCES[code].encode(errors="replace"))
                 encoded.sources[code] = source[:_LONGEST_SOURCE]
         for task in encoded.writes:
+            if task.media or self._kept_previews <= 0:
+                self._limit_preview(task)
             if isinstance(task.failed, FailedCall):
                 task.failed = arguments.encoded(
                     task.failed, self._kept_arguments, codec
                 )
         return encoded
+
+    def _limit_preview(self, task: TaskWrites) -> None:
+        """Drop the media of a preview if they are too large, and the whole preview if
+        the store keeps none.
+        """
+        if len(task.media) > self._kept_previews:
+            task.media = b""
+        if self._kept_previews <= 0 and task.ran is not None:
+            task.ran = task.ran._replace(preview=b"")
 
     @defer_interrupts()
     def commit(self, batches: Sequence[Batch]) -> None:
@@ -374,7 +385,10 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
         writes = encoder.encoded(task.writes, partial(WriteLabel, task))
         if writes:
             identity = task.checkpoint_id, task.task_id, task.path
-            tasks.append(TaskWrites(*identity, tuple(writes), task.ran, task.failed))
+            values = tuple(writes)
+            tasks.append(
+                TaskWrites(*identity, values, task.ran, task.failed, task.media)
+            )
     result = EncodedBatch(batch.address, tuple(tasks), None, batch.fence)
     if batch.checkpoint is not None:
         result.checkpoint = _encode_checkpoint(batch.checkpoint, encoder)
@@ -542,11 +556,15 @@ def _put_task(
         stored = WritesRecord(*tables.fields_of(data))
         writes = dict(stored.writes)
         ran = _newer(stored.ran, task.ran)
+        if task.ran is not None and not task.media:
+            table.delete(transaction, layout.sidecar_key(layout.MEDIA, key))
         if not CONTROL_WRITES.issuperset(dict(task.writes)):
             table.delete(transaction, layout.sidecar_key(layout.ARGUMENTS, key))
     _add_writes(writes, task.writes)
     fields = (task.task_id, task.path, writes, ran)
     table.put(transaction, key, tables.record_of(fields))
+    if task.media:
+        table.put(transaction, layout.sidecar_key(layout.MEDIA, key), task.media)
     if isinstance(task.failed, bytes):
         table.put(transaction, layout.sidecar_key(layout.ARGUMENTS, key), task.failed)
 

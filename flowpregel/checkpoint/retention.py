@@ -163,13 +163,18 @@ class RetentionCollector:
     ) -> int:
         """Return the total size of a checkpoint's records.
 
-        They are the checkpoint itself, the pending writes and failed arguments, the
-        values that the checkpoint changed, and the keyframe unless it is in *counted*.
+        They are the checkpoint itself, the pending writes, the arguments and previews
+        beside them, the values that the checkpoint changed, and the keyframe unless it
+        is in *counted*.
         """
         tables = self._tables
         key = layout.checkpoint_key(prefix, identifier)
         records = [tables.checkpoints.get(transaction, key)]
-        for writes in (key, layout.sidecar_key(layout.ARGUMENTS, key)):
+        sidecars = (
+            layout.sidecar_key(layout.ARGUMENTS, key),
+            layout.sidecar_key(layout.MEDIA, key),
+        )
+        for writes in (key, *sidecars):
             records += [data for _, data in tables.writes.scan(transaction, writes)]
         for name in record.changed:
             version = record.channel_versions.get(name)
@@ -239,7 +244,7 @@ def forget_checkpoints(
         key = layout.checkpoint_key(namespace.prefix, identifier)
         tables.checkpoints.delete(transaction, key)
         tables.writes.drop(transaction, key)
-        for kind in (layout.ARGUMENTS, layout.OUTPUT, layout.PIN):
+        for kind in (layout.ARGUMENTS, layout.OUTPUT, layout.PIN, layout.MEDIA):
             tables.writes.drop(transaction, layout.sidecar_key(kind, key))
     needed = _needed_keys(tables, transaction, namespace.prefix, remaining.values())
     for table in (tables.values, tables.deltas):

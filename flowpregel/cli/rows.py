@@ -8,6 +8,7 @@ from typing import Any
 
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import Address
+from flowpregel._inspection.call_previews import CallPreview, preview_of
 from flowpregel._inspection.preview import (
     PREVIEW,
     PreviewLimits,
@@ -50,6 +51,8 @@ def task_record(
     ran = work.ran
     for field in _RAN_FIELDS:
         record[field] = getattr(ran, field, None)
+    preview = preview_of(ran)
+    record["preview"] = preview.to_json()
     record["result"] = to_json(result, limits)
     record["error"] = to_json(work.error, limits)
     record["interrupts"] = questions
@@ -102,12 +105,37 @@ def task_cells(
     seconds_text = None if seconds is None else f"{seconds:.3f}"
     return (
         task["step"],
-        task["name"] or f"(node's task {short_id})",
+        _task_text(task) or f"(node's task {short_id})",
         StyledText(task["state"], STATE_STYLES.get(task["state"], "")),
         seconds_text,
         task["attempts"],
-        _outcome_text(task, limits),
+        _text_with_metrics(
+            task,
+            limits,
+        ),
     )
+
+
+def _task_text(task: Mapping[str, Any]) -> str | None:
+    """Return the name of a task. A call whose text describes arguments by their class
+    only is shown with the fields of the arguments.
+    """
+    text: str | None = task["name"]
+    preview = CallPreview(**task["preview"])
+    if text and "<" in text:
+        return preview.call_text(text)
+    return text
+
+
+def _text_with_metrics(
+    task: Mapping[str, Any],
+    limits: PreviewLimits,
+) -> str:
+    """Return the outcome of a task, followed by its metrics."""
+    text = _outcome_text(task, limits)
+    preview = CallPreview(**task["preview"])
+    metrics = preview.metrics_text()
+    return f"{text}  {metrics}".rstrip()
 
 
 def _outcome_text(task: Mapping[str, Any], limits: PreviewLimits) -> str:

@@ -136,7 +136,8 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
     except BaseException as error:  # noqa: BLE001
         # An error that escapes could end the engine's worker.
         return None, messages.pack_outcome(Raised(error), "?")
-    return watch.stop("futures"), messages.pack_outcome(outcome, job.task.name)
+    span = watch.stop("futures")._replace(preview=job.preview)
+    return span, messages.pack_outcome(outcome, job.task.name)
 
 
 def _refusing(purpose: str) -> Callable[..., Any]:

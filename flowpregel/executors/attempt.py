@@ -20,7 +20,15 @@ from flowpregel import _fault, errors
 from flowpregel._core import records
 from flowpregel._core.chunks import ItemsFailed
 from flowpregel._core.commands import CallTarget, Injection
-from flowpregel._core.ids import Span
+from flowpregel._core.ids import Preview, Span
+from flowpregel._core.previews import (
+    LARGEST_INT,
+    MOST_BYTES,
+    PreviewDraft,
+    argument_fields,
+    encode_json,
+    first_fields,
+)
 from flowpregel._core.records import (
     Arguments,
     Kind,
@@ -39,6 +47,12 @@ from flowpregel.executors.calls import (
     returned_futures,
 )
 from flowpregel.executors.mutations import MutationCheck
+from flowpregel.executors.previews import (
+    media_of,
+    note_report,
+    packed_media,
+    result_fields,
+)
 from flowpregel.executors.shared import Shared, with_values
 from flowpregel.runtime import runtime_of
 
@@ -69,7 +83,7 @@ def perform(job: Job, client: RunClient) -> Outcome:
     If the node forked, and the forked process returns from the node too, that process
     exits here.
     """
-    pid, scope = os.getpid(), Scope(job, client)
+    pid, scope = os.getpid(), Scope(job, client, note_report)
     token = current.set(scope)
     try:
         steps = _attempt(scope)
@@ -82,9 +96,13 @@ def perform(job: Job, client: RunClient) -> Outcome:
             future.result()
         if scope.files is not None:
             scope.files.publish()
+        if scope.preview is not None:
+            job.preview = _packed_preview(scope, has_result=True)
         return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         _end_if_forked(pid, error)
+        if scope.preview is not None:
+            job.preview = _packed_preview(scope, has_result=False)
         return outcome_of(job, error, scope)
     finally:
         # The context variables belong to the job. If `current` still referred to the
@@ -93,6 +111,30 @@ def perform(job: Job, client: RunClient) -> Outcome:
         scope.deferred.clear()
         if scope.files is not None:
             scope.files.remove()
+
+
+def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
+    """Return the preview of the call of *scope*, which has ended.
+
+    Args:
+        scope: The scope of the attempt, with its preview and its writes.
+        has_result: True if the call has returned.
+    """
+    draft = scope.preview
+    assert draft is not None
+    parts = draft.parts
+    media = draft.media
+    if has_result and scope.writes and scope.writes[0][0] == records.RETURN:
+        result = scope.writes[0][1]
+        if type(result) is int and abs(result) < LARGEST_INT:
+            parts["r"] = result
+        elif result is not None:
+            parts["r"] = result_fields(result)
+            media = [*media_of(result, "result"), *media]
+    fields = encode_json(parts).encode(errors="replace") if parts else b""
+    if len(fields) > MOST_BYTES:
+        fields = first_fields(parts)
+    return Preview(fields, packed_media(media) if media else b"")
 
 
 def _end_if_forked(pid: int, error: BaseException | None) -> None:
@@ -127,7 +169,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
     Raises:
         asyncio.CancelledError: The attempt was cancelled from outside.
     """
-    pid, scope = os.getpid(), Scope(job, client)
+    pid, scope = os.getpid(), Scope(job, client, note_report)
     token = current.set(scope)
     try:
         await _await_each(_attempt(scope, prefer_async=True))
@@ -136,9 +178,13 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             await future
         if scope.files is not None:
             scope.files.publish()
+        if scope.preview is not None:
+            job.preview = _packed_preview(scope, has_result=True)
         return Returned(scope.writes)
     except BaseException as error:
         _end_if_forked(pid, error)
+        if scope.preview is not None:
+            job.preview = _packed_preview(scope, has_result=False)
         if _is_cancelled_from_outside(error):
             raise
         return outcome_of(job, error, scope)
@@ -242,7 +288,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     node, value = task.node, task.input
     call_step = _CALLS[scope.job.run.checks_mutations]
     if node.role == "body" or isinstance(value, Arguments):
-        value = _private_input(scope.job)
+        value = _private_input(scope)
     if _fault.points:
         _fault.fault("task.before", task.id)
     if node.contexts:
@@ -273,18 +319,24 @@ def _write(scope: Scope, output: Any) -> Generator[Any, Any, None]:
         scope.writes.extend(writes)
 
 
-def _private_input(job: Job) -> Any:
-    """Return the input of a call or a body in a form that the task may change."""
+def _private_input(scope: Scope) -> Any:
+    """Return the input of a call or a body in a form that the task may change, and
+    begin the preview of a recorded call.
+    """
+    job = scope.job
     task, value = job.task, job.task.input
     if isinstance(value, Arguments) and Shared in map(
         type, (*value.args, *value.kwargs.values())
     ):
-        return with_values(value)
-    if task.node.role == "body" and job.compares:
+        value = with_values(value)
+    elif task.node.role == "body" and job.compares:
         # The body gets a copy, because the input may be recorded later
         # (`durability="exit"`), or passed to another attempt, and the body may change
         # it.
-        return private_copy(value)
+        value = private_copy(value)
+    if task.node.is_task and job.run.has_saver:
+        fields = argument_fields(task.node, value.args, value.kwargs)
+        scope.preview = PreviewDraft({"a": fields} if fields else {})
     return value
 
 

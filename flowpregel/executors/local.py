@@ -21,6 +21,7 @@ from weakref import ref
 
 from flowpregel._core.effects import Call, CancelCall, Emitted, Ended, SaveState
 from flowpregel._core.ids import CallKey
+from flowpregel._core.previews import NO_PREVIEW
 from flowpregel._core.records import (
     Arguments,
     Node,
@@ -177,6 +178,8 @@ class LocalRunClient(RunClient):
             else None
         )
         span = self._watch.stop(executor)
+        if self._job.preview is not NO_PREVIEW:
+            span = span._replace(preview=self._job.preview)
         self._mailbox.post(Ended(*self._job.key, outcome, span, caught))
 
     def is_ending(self) -> bool:

@@ -327,6 +327,21 @@ def redacted_positions(
     return frozenset({*hidden, *(positions[name] for name in hidden)})
 
 
+def positional_parameters(func: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the parameters to which positional arguments are bound, or
+    nothing if they are not known.
+    """
+    try:
+        parameters = inspect.signature(func).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kinds = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    return tuple(part.name for part in parameters if part.kind in kinds)
+
+
 class ItemFuture(Unresolved, Generic[R]):
     """The future of one item of a chunk, which is done when the chunk is. It fails if
     the item has failed, or if the chunk failed as a whole.
@@ -536,6 +551,24 @@ class ChunkedCall:
             return f"in item {first + position} of a map: {text}"
 
         return ChunkAttempt(current_scope("a chunk"), len(items), described_item)
+
+
+def chunk_node(node: Node) -> Node:
+    """Return the node for a chunk of calls of *node*."""
+    (callee,) = node.steps
+    chunked = ChunkedCall(callee, node.redacted)
+    func, coroutine = (chunked, None) if callee.func else (None, chunked.in_coroutine)
+    step = CallTarget(func, coroutine, (), callee.name, calls_items=True)
+    # The second argument of a chunk contains the items, after the index of the first
+    # item, so it is redacted if any argument of the task is.
+    hidden: tuple[int | str, ...] = (1, "items") if node.redacted else ()
+    return replace(
+        node,
+        steps=(step,),
+        home=f"{node.home}.map",
+        redacted=frozenset(hidden),
+        parameters=("first", "items"),
+    )
 
 
 class ChunkAttempt:

@@ -32,7 +32,6 @@ from flowpregel._code.digest import CodeDigest, KeptDigest
 from flowpregel._code.sources import UNSEEN, note_code
 from flowpregel._code.values import cells_of
 from flowpregel._core.commands import (
-    CallTarget,
     call_target_of,
     is_generator_function,
     name_of,
@@ -478,6 +477,7 @@ class TaskFunction(Generic[P, R]):
             steps=(callee,),
             home=run_identity_of(self.func, name_of(self.func), ()).flow,
             redacted=self._redacted,
+            parameters=mapping.positional_parameters(self.func),
         )
 
     @cached_property
@@ -503,20 +503,8 @@ class TaskFunction(Generic[P, R]):
         """Return the node for a chunk of calls of *node*."""
         chunked = self._chunked
         if chunked is None or chunked[0] is not node:
-            self._chunked = chunked = node, self._chunk_node_of(node)
+            self._chunked = chunked = node, mapping.chunk_node(node)
         return chunked[1]
-
-    def _chunk_node_of(self, node: Node) -> Node:
-        (callee,) = node.steps
-        chunked = mapping.ChunkedCall(callee, self._redacted)
-        func, coroutine = (
-            (chunked, None) if callee.func else (None, chunked.in_coroutine)
-        )
-        step = CallTarget(func, coroutine, (), callee.name, calls_items=True)
-        # The second argument of a chunk contains the items, after the index of the
-        # first item, so it is redacted if any argument of the task is.
-        redacted = frozenset({1} if self._redacted else ())
-        return replace(node, steps=(step,), home=f"{node.home}.map", redacted=redacted)
 
     @property
     def run(self) -> TaskRunMethod[P, R]:

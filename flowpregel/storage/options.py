@@ -59,6 +59,10 @@ class StoreOptions:
     process. Of a longer text, the beginning and the end are stored, half each. 0 stores
     none.
     """
+    kept_previews: int = 1 << 18
+    """The limit, in bytes, on the stored picture, table or text of a call's result and
+    reports. A larger one is left out. 0 stores no previews, not even of arguments.
+    """
 
     def __post_init__(self) -> None:
         if not self.lock_timeout > 0:

@@ -32,7 +32,10 @@ LOOP = "tutorial/from-a-loop-to-all-cores.md"
 FASTAPI = "how-to/serve-from-fastapi.md"
 ERROR_CODES = "reference/error-codes.md"
 METHODS = "explanation/the-loop-method-by-method.md"
+PREVIEWS = "how-to/see-arguments-and-results.md"
 SEARCHES = [
+    ("metrics of a sweep", PREVIEWS),
+    ("redact api_key", PREVIEWS),
     ("for loop all cores", LOOP),
     ("parallel for loop", LOOP),
     ("parameter sweep", LOOP),

@@ -124,6 +124,8 @@ class CoordinatorClient:
             span.cpu,
             span.peak,
             0,
+            0,
+            0,
         )
         outcome = messages.pack_outcome(end.read().outcome, task.job.task.name)
         # The flag CAUGHT is set, so that the coordinator does not use the duration as a

@@ -102,12 +102,12 @@ class RelayWorkerPool(Pool):
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
-        seconds, *_, size = RAN.unpack_from(frame.body)
+        seconds, _, _, _, *sizes = RAN.unpack_from(frame.body)
         if not frame.flags & protocol.CAUGHT:
             task.code.measured(seconds)
         worker.last_activity = time.monotonic()
         body = frame.body
-        start = RAN.size + size
+        start = RAN.size + sum(sizes)
         buffers: list[PickleBuffer] = []
         if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = messages.pack_outcome(task.stopped(), task.job.task.name)

@@ -229,6 +229,10 @@ class Pages:
         ]
         return {
             "row": details["row"]._asdict(),
+            "preview": {
+                name: tagged(part) for name, part in details["preview"].items()
+            },
+            "media": details["media"],
             "attempts": details["attempts"],
             "arguments": tagged(details["arguments"]),
             "result": tagged(details["result"]),
@@ -315,7 +319,7 @@ def run_report(saver: DurableSaver, thread: str) -> str:
     script = _script()
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; "
-        f"style-src {_hash_source(style)}; "
+        f"style-src {_hash_source(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     with closing(Pages(saver)) as pages:

@@ -58,12 +58,13 @@ def test_fields_that_an_attempt_was_stored_without_are_empty() -> None:
         "failed": (),
         "code": "",
         "used": (),
+        "preview": b"",
     } == {name: getattr(attempt, name) for name in AttemptRecord._fields[6:]}
 
 
 def test_a_span_without_a_process_has_no_cost() -> None:
     """A result that another run has shared took none."""
-    assert (0, 0.0, 0, "") == Span(5, 0.0, "cache")[3:]
+    assert (0, 0.0, 0, "", (b"", b"")) == Span(5, 0.0, "cache")[3:]
 
 
 def test_of_a_node_whose_attempts_are_not_stored_the_code_is_known() -> None:

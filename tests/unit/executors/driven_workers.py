@@ -113,8 +113,9 @@ class DrivenWorker:
         """Return how task *number* has ended, which is the next frame, and that."""
         frame = self.frame(protocol.ENDED)
         assert number == frame.number
-        *_, size = RAN.unpack_from(frame.body)
-        return messages.unpack_outcome(frame.body, None, RAN.size + size), frame
+        *_, calls, short, media = RAN.unpack_from(frame.body)
+        at = RAN.size + calls + short + media
+        return messages.unpack_outcome(frame.body, None, at), frame
 
     def stop(self, number: int) -> None:
         """Tell it to stop task *number*."""

@@ -383,7 +383,7 @@ class PlayedWorker:
         """Send that a task has ended, with an outcome or a result."""
         if not isinstance(outcome, Outcome):
             outcome = Returned(((RETURN, outcome),))
-        head = protocol.RAN.pack(seconds, 1, seconds, 1 << 20, 0)
+        head = protocol.RAN.pack(seconds, 1, seconds, 1 << 20, 0, 0, 0)
         body = head + messages.pack_outcome(outcome, order.name)
         self.send(protocol.ENDED, order.number, body, flags)
 

@@ -125,7 +125,7 @@ def test_a_task_is_measured(worker: DrivenWorker) -> None:
 
     _, frame = worker.end(number)
 
-    seconds, began, cpu, peak, size = protocol.RAN.unpack_from(frame.body)
+    seconds, began, cpu, peak, size, _, _ = protocol.RAN.unpack_from(frame.body)
     assert 0.02 <= seconds < LONG
     assert before <= began <= time.time_ns() - 20_000_000
     assert 0 <= cpu < seconds  # it sleeps; what else the CPU does is the machine's
@@ -628,7 +628,7 @@ def test_a_caller_gets_the_outcomes_of_its_calls_in_any_order(
         worker.send(protocol.ANSWER, requests[0], done)
 
     outcome, frame = worker.end(number)
-    *_, size = protocol.RAN.unpack_from(frame.body)
+    *_, size, _, _ = protocol.RAN.unpack_from(frame.body)
     assert [(1,), (2,)] == [given.args for given in arguments]
     assert protocol.CAUGHT == frame.flags
     assert b"second" == frame.body[protocol.RAN.size : protocol.RAN.size + size]
@@ -659,7 +659,7 @@ def test_a_failure_that_came_after_its_caller_had_looked_was_not_seen(
     worker.send(protocol.ANSWER, request, messages.pack_outcome(Raised(error), "work"))
 
     _, frame = worker.end(number)
-    *_, size = protocol.RAN.unpack_from(frame.body)
+    *_, size, _, _ = protocol.RAN.unpack_from(frame.body)
     assert 0 == size
 
 

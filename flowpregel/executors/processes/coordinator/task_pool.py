@@ -17,10 +17,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final
 
 from flowpregel._core.effects import CancelCall, Request, SaveState
-from flowpregel._core.ids import Span
+from flowpregel._core.ids import Preview, Span
 from flowpregel._core.records import (
     RETURN,
     Outcome,
@@ -369,22 +370,27 @@ class TaskPool(ABC):
 
     def _on_ended(self, worker: Any, frame: Frame) -> None:
         task = worker.tasks[frame.number]
-        seconds, began, cpu, peak, size = RAN.unpack_from(frame.body)
-        at, caught, name = RAN.size + size, None, task.job.task.node.name
+        body, caught = frame.body, None
+        seconds, began, cpu, peak, *sizes = RAN.unpack_from(body)
+        # The ids of failed calls, the fields and the media begin at these positions,
+        # and the outcome begins at the last.
+        calls, short, media, end = accumulate(sizes, initial=RAN.size)
         outcome: AnyOutcome
         try:
             if frame.flags & protocol.CAUGHT:
-                caught = frame.body[RAN.size : at].decode().split()
+                caught = body[calls:short].decode().split()
             else:
                 task.code.measured(seconds)
-            outcome = messages.PackedOutcome(frame.body, worker.reader.open, at)
+            outcome = messages.PackedOutcome(body, worker.reader.open, end)
         except Exception as error:  # noqa: BLE001
             # The frame holds no outcome, or the outcome's shared memory is gone.
-            outcome = unreadable_result(name, error)
+            outcome = unreadable_result(task.job.task.node.name, error)
         if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = task.stopped()
         worker.last_activity = time.monotonic()
-        span = Span(began, seconds, self.kind, worker.pid, cpu, peak, worker.host)
+        preview = Preview(bytes(body[short:media]), bytes(body[media:end]))
+        host = worker.host
+        span = Span(began, seconds, self.kind, worker.pid, cpu, peak, host, preview)
         self.finish(task, outcome, span, caught)
 
     def _on_emitted(self, task: InFlight, frame: Frame) -> None:

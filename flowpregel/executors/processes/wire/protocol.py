@@ -53,7 +53,9 @@ number of the request.
 READY: Final = 32
 """The worker has started, and has run the pool's initializer."""
 ENDED: Final = 33
-"""Task *number* has ended. The body: `RAN`, the ids of failed calls, the outcome."""
+"""Task *number* has ended. The body: `RAN`, the ids of failed calls, the preview of
+the call, the outcome.
+"""
 EMITTED: Final = 34
 """A chunk for the run's custom stream."""
 BEAT: Final = 35
@@ -104,11 +106,11 @@ STRUCTURED: Final = 8
 
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
-RAN: Final = Struct("<fqfQI")
+RAN: Final = Struct("<fqfQIHI")
 """The head of ENDED: the duration of the task in seconds, its start in wall-clock
 nanoseconds, its CPU time in seconds, the peak memory of the process so far in bytes,
-and the number of bytes that follow with the ids of the calls whose failures the task
-has seen.
+and the numbers of bytes of the three parts that follow: the ids of the calls whose
+failures the task has seen, and the fields and the media of the call's preview.
 """
 TOKEN: Final = Struct("<I")
 """The number of a task."""

@@ -57,6 +57,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel import _fault, _linux
 from flowpregel._core.ids import CallKey
+from flowpregel._core.previews import NO_PREVIEW
 from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm
 from flowpregel._loggers import worker_log
@@ -155,6 +156,8 @@ class Worker:
         """True if the stop signal has stopped the task."""
         self._is_fork = False
         """True in a process that a task has forked."""
+        self._preview = NO_PREVIEW
+        """The preview of the call that has ended last."""
         os.register_at_fork(after_in_child=self._after_fork)
         signal.signal(STOP_SIGNAL, self._on_stop_signal)
 
@@ -233,6 +236,7 @@ class Worker:
         client = WorkerRunClient(link, number, self._status)
         link.task = link.requester = number
         self._is_stopped = False
+        self._preview = NO_PREVIEW
         began = time.monotonic()
         began_at = time.time_ns()
         cpu = time.process_time()
@@ -295,12 +299,12 @@ class Worker:
             observed = observed_failures(outcome, client.open_calls)
             failed_ids = " ".join(observed).encode()
         peak = getrusage(RUSAGE_SELF).ru_maxrss * RSS_UNIT
-        head = protocol.RAN.pack(*times, peak, len(failed_ids))
+        short, media = self._preview
+        sizes = len(failed_ids), len(short), len(media)
+        head = protocol.RAN.pack(*times, peak, *sizes) + failed_ids + short + media
         name, _ = self._codes[digest]
         packed = messages.pack_outcome(outcome, name, self._arena.share)
-        self._link.send(
-            protocol.ENDED, self._link.task, head + failed_ids + packed, flags
-        )
+        self._link.send(protocol.ENDED, self._link.task, head + packed, flags)
 
     def _interrupted_outcome(self, digest: bytes, error: BaseException) -> Outcome:
         """Return the outcome of a task that ended because a signal handler raised
@@ -359,7 +363,9 @@ class Worker:
         # leak into the next task.
         if "structlog" in sys.modules:
             job.variables.run(bind_fields, self._link, job)
-        return job.variables.run(perform, job, client)
+        outcome: Outcome = job.variables.run(perform, job, client)
+        self._preview = job.preview
+        return outcome
 
     # ------------------------------------------------ contexts
 

@@ -1,0 +1,314 @@
+"""Previews: short values of a call's arguments, result and metrics, by field.
+
+::
+
+    the attempt of a call ──► `PreviewDraft` ──► `Preview` ──► `AttemptRecord`
+                                                     └──► a record beside the writes
+
+A preview is made where the call runs, and is recorded as JSON with the call. So a
+reader shows the fields of a call without running any code of the user's program, and
+without decoding the result. In the JSON, a text in a list of its own describes a value
+that is no short text or number::
+
+    {"a": {"params.depth": 12, "rows": ["<list of 100>"]}, "r": {"loss": 0.113}}
+
+The keys are ``a`` for arguments, ``r`` for the result and ``m`` for metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import date
+from enum import Enum
+from itertools import islice
+from math import isfinite
+from pathlib import PurePath
+from types import NoneType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from flowpregel._core.ids import Preview
+from flowpregel._text import outlined
+from flowpregel.errors import TaskCancelled
+
+if TYPE_CHECKING:
+    from flowpregel._core.records import Node, Task
+
+Field: TypeAlias = int | float | str | list[str] | None
+"""The value of a field: a number, a short text or None, or a list with one text that
+describes any other value.
+"""
+Media: TypeAlias = tuple[str, str, bytes]
+"""A larger part of a preview: the title, the kind (such as ``png``), and the data."""
+
+MOST_FIELDS: Final = 24
+"""The greatest number of fields of the arguments, of the result and of the metrics."""
+LONGEST_NAME: Final = 60
+LONGEST_FIELD: Final = 80
+"""The greatest number of characters in the value of a field."""
+MOST_BYTES: Final = 8_000
+"""The limit on the size of a preview without its media."""
+REDACTED: Final = "<redacted>"
+LARGEST_INT: Final = 1 << 53
+"""The first integer that JavaScript may not represent exactly."""
+_SECRET: Final = re.compile(
+    r"(?i:passw(?:or)?d|passphrase|secret|credential|authorization)"
+    r"|(?i:(?:api|access|private|encryption|signing)_?key)"
+    r"|(?:^|[^A-Za-z])(?i:token)$|[a-z]Token$"
+)
+"""The names of fields whose values are never shown."""
+_USER_IN_URL: Final = re.compile(r"://[^/@\s]*@")
+encode_json: Final = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False
+).encode
+
+
+@dataclass(slots=True, eq=False)
+class PreviewDraft:
+    """The preview of a call that runs."""
+
+    parts: dict[str, Any] = field(default_factory=dict)
+    """The fields of the arguments and of the metrics, by their keys in the JSON."""
+    media: list[Media] = field(default_factory=list)
+
+
+NO_PREVIEW: Final = Preview()
+
+
+def first_fields(parts: dict[str, Any]) -> bytes:
+    """Return the parts of a preview as JSON of at most `MOST_BYTES` bytes, without
+    fields for which there is no room.
+
+    Args:
+        parts: The arguments, the result and the metrics, by their keys in the JSON.
+    """
+    smaller = dict(parts)
+    data = encode_json(smaller).encode(errors="replace")
+    while len(data) > MOST_BYTES:
+        for key, part in smaller.items():
+            if isinstance(part, dict):
+                names = list(part)[: len(part) // 2]
+                smaller[key] = {name: part[name] for name in names}
+        data = encode_json(smaller).encode(errors="replace")
+    return data
+
+
+def argument_fields(
+    node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Field]:
+    """Return the arguments of a call by the names of the parameters, and the fields of
+    arguments by names such as ``params.depth``.
+
+    Args:
+        node: The node of the called task.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+    """
+    others = map(str, range(len(node.parameters), len(args)))
+    arguments = dict(zip((*node.parameters, *others), args, strict=False))
+    arguments.update(kwargs)
+    fields: dict[str, Field] = {}
+    for name, value in islice(arguments.items(), MOST_FIELDS):
+        if name in node.redacted or _SECRET.search(name):
+            fields[name] = [REDACTED]
+        elif type(value) is int and abs(value) < LARGEST_INT:
+            fields[name] = value
+        else:
+            _add_fields(fields, name, value)
+    if len(fields) > MOST_FIELDS:
+        return dict(islice(fields.items(), MOST_FIELDS))
+    return fields
+
+
+def _add_fields(fields: dict[str, Field], name: str, value: Any) -> None:
+    """Add *value* to *fields* under *name*, or its fields if it has any."""
+    parts: Mapping[str, Field] | None = None
+    try:
+        parts = value_fields(value)
+    except TaskCancelled:
+        raise
+    except Exception:  # noqa: BLE001 - the class of the value may raise any error
+        parts = None
+    if not parts:
+        fields[name] = field_value(value)
+        return
+    free = max(1, MOST_FIELDS - len(fields))
+    for key, part in islice(parts.items(), free):
+        fields[f"{name}.{key}"] = part
+
+
+def value_fields(value: Any) -> dict[str, Field] | None:
+    """Return the first fields of a dict with texts as keys, or of an object with named
+    fields; or None if *value* has no such fields.
+    """
+    parts = _named_parts(value)
+    if parts is None or not all(isinstance(key, str) for key in parts):
+        return None
+    fields: dict[str, Field] = {}
+    for key, part in islice(parts.items(), MOST_FIELDS):
+        name = str(key)[:LONGEST_NAME]
+        fields[name] = [REDACTED] if _SECRET.search(name) else field_value(part)
+    return fields
+
+
+def _named_parts(value: Any) -> Mapping[Any, Any] | None:
+    """Return the items of a dict or the fields of an object, or None."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, SimpleNamespace):
+        return vars(value)
+    return None if type(value) in _PLAIN else named_fields(value)
+
+
+_PLAIN: Final = frozenset({int, float, bool, NoneType, str, bytes, list, tuple, set})
+
+
+def field_value(value: Any) -> Field:
+    """Return *value* if it is a number, a short text or None. Otherwise return a list
+    with a text that describes it.
+    """
+    try:
+        return _field_value(value)
+    except TaskCancelled:
+        raise
+    except Exception:  # noqa: BLE001 - the class of the value may raise any error
+        return [f"<{type(value).__qualname__}>"]
+
+
+def _field_value(value: Any) -> Field:
+    match value:
+        case None | bool():
+            return value
+        case Enum():
+            return [f"{type(value).__name__}.{value.name}"]
+        case str():
+            return _text_field(str(value))
+        case int() if -LARGEST_INT < value < LARGEST_INT:
+            return int(value)
+        case float():
+            number = float(value)
+            return number if isfinite(number) else [str(number)]
+        case date():
+            return value.isoformat()
+        case PurePath():
+            return _text_field(str(value))
+        case dict():
+            # The items are left out, because their names may be those of secrets.
+            return [f"<dict of {len(value)}>"]
+    return _array_field(value)
+
+
+def _text_field(text: str) -> Field:
+    """Return the beginning of a text in one line, without the user in a URL."""
+    beginning = _USER_IN_URL.sub(f"://{REDACTED}@", text[: 4 * LONGEST_FIELD])
+    if len(beginning) <= LONGEST_FIELD:
+        return beginning
+    return beginning[: LONGEST_FIELD - 1] + "…"
+
+
+def _array_field(value: Any) -> Field:
+    """Return the shape and the type of an array or a table, the number in an array
+    without dimensions, or the text of any other value.
+    """
+    kind = type(value)
+    shape = getattr(value, "shape", None) if hasattr(kind, "shape") else None
+    if not isinstance(shape, tuple):
+        return [outlined(value)[: 2 * LONGEST_FIELD]]
+    if not shape and hasattr(kind, "item"):
+        number = value.item()
+        return _field_value(number) if type(number) in _PLAIN else [str(number)[:80]]
+    lengths = " x ".join(f"{length:,}" for length in shape)
+    dtype = getattr(value, "dtype", "") if hasattr(kind, "dtype") else ""
+    return [f"<{kind.__name__} {lengths} {dtype}".strip()[:LONGEST_FIELD] + ">"]
+
+
+def arguments_preview(task: Task) -> bytes:
+    """Return the preview of a call that no process has run to its end: only its
+    arguments.
+    """
+    # The input of a node has no arguments. Captured arguments are unpickled here, and
+    # their classes may raise any error.
+    with suppress(Exception):
+        value = task.input
+        fields = argument_fields(task.node, value.args, value.kwargs)
+        return first_fields({"a": fields}) if fields else b""
+    return b""
+
+
+# ---------------------------------------------------------------- media
+
+
+def pack_media(media: Iterable[Media]) -> bytes:
+    """Return *media* as bytes: a line of JSON with the titles, kinds and sizes, and the
+    data.
+
+    Example:
+        >>> pack_media([("result", "text", b"one")])
+        b'[["result","text",3]]\\none'
+    """
+    items = list(media)
+    if not items:
+        return b""
+    head = [[title, kind, len(data)] for title, kind, data in items]
+    line = encode_json(head).encode(errors="replace")
+    return b"".join((line, b"\n", *(data for _, _, data in items)))
+
+
+def unpack_media(packed: bytes) -> list[Media]:
+    """Return the media that `pack_media` has packed.
+
+    Example:
+        >>> unpack_media(pack_media([("result", "text", b"one")]))
+        [('result', 'text', b'one')]
+    """
+    if not packed:
+        return []
+    line, _, rest = bytes(packed).partition(b"\n")
+    media: list[Media] = []
+    for title, kind, size in json.loads(line):
+        media.append((title, kind, rest[:size]))
+        rest = rest[size:]
+    return media
+
+
+# ---------------------------------------------------------------- fields of objects
+
+
+def named_fields(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a named tuple, a dataclass, a pydantic model or a class of
+    attrs, or None.
+    """
+    if isinstance(value, tuple):
+        if not hasattr(value, "_fields"):
+            return None
+        return dict(zip(value._fields, value, strict=False))
+    if isinstance(value, list | Set):
+        return None
+    names = _field_names(value)
+    if names is None:
+        return None
+    field_values: dict[str, Any] = {}
+    for name in names:
+        field_values[name] = getattr(value, name, None)
+    return field_values
+
+
+def _field_names(value: Any) -> list[str] | None:
+    """Return the field names of a dataclass, a pydantic model or a class of attrs, or
+    None.
+    """
+    if isinstance(value, type):
+        return None
+    if is_dataclass(value):
+        return [field.name for field in fields(value)]
+    kind = type(value)
+    model_fields = getattr(kind, "model_fields", None)
+    if isinstance(model_fields, Mapping):
+        return list(model_fields)
+    attributes = getattr(kind, "__attrs_attrs__", None)
+    if isinstance(attributes, tuple):
+        return [attribute.name for attribute in attributes]
+    return None

@@ -1,0 +1,166 @@
+"""The recorded previews of calls, for a terminal and for the page.
+
+A preview was made where the call ran, and is read as JSON. So no code of the user's
+program runs here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from flowpregel._core.ids import AttemptRecord
+from flowpregel._core.previews import unpack_media
+from flowpregel._inspection.preview import ReprText
+from flowpregel._text import in_one_line
+
+_PICTURES: Final = {
+    "png": "image/png",
+    "jpeg": "image/jpeg",
+    "svg": "image/svg+xml",
+}
+"""The media types of pictures, by kind."""
+_TEXTS: Final = ("text", "markdown")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallPreview:
+    """The short values of a call by field: numbers and texts, and `ReprText` for values
+    that are described.
+    """
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments by parameter, and their fields by names such as ``params.depth``.
+    """
+    result: Any = None
+    """The result, or a dict of the result's fields."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers that the call has recorded, by name."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parts by name."""
+        return {
+            "arguments": dict(self.arguments),
+            "result": self.result,
+            "metrics": dict(self.metrics),
+        }
+
+    def call_text(self, text: str) -> str:
+        """Return the call with its arguments by field, in one line.
+
+        Args:
+            text: The text of the call, such as ``train(<Params>)``, which is returned
+                if the arguments are not known.
+        """
+        if not self.arguments:
+            return text
+        name, _, _ = text.partition("(")
+        assignments = _assignments(self.arguments)
+        arguments = ", ".join(assignments)
+        return in_one_line(f"{name}({arguments})")
+
+    def metrics_text(self) -> str:
+        """Return the metrics in one line."""
+        metrics = _assignments(self.metrics)
+        return in_one_line(" ".join(metrics))
+
+
+NO_CALL_PREVIEW: Final = CallPreview()
+
+
+def _assignments(fields: Mapping[str, Any]) -> list[str]:
+    """Return texts such as ``depth=8``. A user's text is quoted."""
+    texts: list[str] = []
+    for name, value in fields.items():
+        is_described = isinstance(value, ReprText)
+        text = str(value) if is_described else repr(value)
+        texts.append(f"{name}={text}")
+    return texts
+
+
+def read_preview(data: bytes | str) -> CallPreview:
+    """Return the preview that is recorded with a call.
+
+    A preview that cannot be read, such as one of a later version, is empty.
+
+    Args:
+        data: The JSON, or nothing if the call was recorded without a preview.
+
+    Example:
+        >>> preview = read_preview(b'{"a":{"n":3,"rows":["<list of 9>"]},"r":9}')
+        >>> preview.call_text("f"), preview.result
+        ('f(n=3, rows=<list of 9>)', 9)
+    """
+    if not data:
+        return NO_CALL_PREVIEW
+    try:
+        parts = json.loads(data)
+        arguments = parts.get("a", {})
+        result = parts.get("r")
+        metrics = parts.get("m", {})
+        return CallPreview(
+            arguments=_values(arguments),
+            result=_value(result),
+            metrics=_values(metrics),
+        )
+    except (ValueError, AttributeError, RecursionError):
+        return NO_CALL_PREVIEW
+
+
+def preview_of(ran: AttemptRecord | None) -> CallPreview:
+    """Return the preview that is recorded with an attempt, if there is one."""
+    if ran is None:
+        return NO_CALL_PREVIEW
+    return read_preview(ran.preview)
+
+
+def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _value(value) for name, value in fields.items()}
+
+
+def _value(value: Any) -> Any:
+    """Return the value of a field, or the fields of a result."""
+    if isinstance(value, dict):
+        return _values(value)
+    if isinstance(value, list):
+        return ReprText(value[0] if value else "")
+    return value
+
+
+def media_to_json(packed: bytes) -> list[dict[str, Any]]:
+    """Return the media of a call's preview: pictures as data URLs, tables as columns
+    and rows, and texts.
+
+    Args:
+        packed: The recorded media, or nothing.
+    """
+    media: list[dict[str, Any]] = []
+    try:
+        for title, kind, data in unpack_media(packed):
+            content = _medium_of(kind, data)
+            if content:
+                media.append({"title": title, **content})
+    except (ValueError, TypeError):
+        # The media are those of another version, or of another program.
+        return media
+    return media
+
+
+def _medium_of(kind: str, data: bytes) -> dict[str, Any]:
+    """Return the kind of a medium and its data, or an empty dict for an unknown
+    kind.
+    """
+    if kind in _PICTURES:
+        encoded = base64.b64encode(data).decode()
+        url = f"data:{_PICTURES[kind]};base64,{encoded}"
+        return {"kind": "picture", "url": url}
+    if kind == "table":
+        table = json.loads(data)
+        return {"kind": kind, "table": table}
+    if kind in _TEXTS:
+        text = data.decode(errors="replace")
+        return {"kind": kind, "text": text}
+    return {}

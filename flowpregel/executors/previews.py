@@ -1,0 +1,222 @@
+"""Previews of results and reports, made in the process in which the call runs.
+
+::
+
+    result ──► its fields, for the columns of a table      ──► `Preview.fields`
+          └──► its first lines, rows, or its picture       ──► `Preview.media`
+
+Methods of the value's class run here, such as ``_repr_png_``, so that none has to run
+where the preview is shown. A preview that fails or is too large is left out: it is
+never the reason for which a call fails.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from flowpregel._core.previews import (
+    LONGEST_FIELD,
+    Media,
+    field_value,
+    pack_media,
+    value_fields,
+)
+from flowpregel.context import Scope
+from flowpregel.errors import TaskCancelled
+
+LARGEST_PICTURE: Final = 96 << 10
+"""The limit on the size of one picture, in bytes."""
+LARGEST_MEDIA: Final = 192 << 10
+"""The limit on the size of all media of a call, in bytes."""
+MOST_REPORTS: Final = 8
+"""The number of reports that are kept of a call. The latest are kept."""
+_MOST_LINES: Final = 12
+_LONGEST_TEXT: Final = 2_000
+_MOST_ROWS: Final = 10
+_MOST_COLUMNS: Final = 12
+_SIDE: Final = 640
+"""The width and the height in pixels to which a large picture is made smaller."""
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_JPEG: Final = b"\xff\xd8\xff"
+
+
+def packed_media(media: Sequence[Media]) -> bytes:
+    """Return the first *media* that together are not larger than `LARGEST_MEDIA`, as
+    bytes.
+    """
+    fitting: list[Media] = []
+    free = LARGEST_MEDIA
+    for item in media:
+        free -= len(item[2])
+        if free < 0:
+            break
+        fitting.append(item)
+    return pack_media(fitting)
+
+
+def result_fields(result: Any) -> Any:
+    """Return the fields of a result, or a list or value that describes it."""
+    try:
+        fields = value_fields(result)
+    except TaskCancelled:
+        raise
+    except Exception:  # noqa: BLE001 - the class of the result may raise any error
+        fields = None
+    return fields or field_value(result)
+
+
+def note_report(scope: Scope, value: Any, title: str = "report") -> None:
+    """Add the preview of *value* to the preview of the running call.
+
+    Args:
+        scope: The scope of the attempt.
+        value: The value.
+        title: The title, which replaces an earlier report with the same title.
+    """
+    draft = scope.preview_draft()
+    if draft is None:
+        return
+    media = media_of(value, title)
+    if not media:
+        text = _text_of_fields(value)
+        media = [(title, "text", text.encode(errors="replace"))]
+    others = [item for item in draft.media if item[0] != title]
+    draft.media = [*others, *media][-MOST_REPORTS:]
+
+
+def _text_of_fields(value: Any) -> str:
+    """Return a short text of a value without media: its fields, one a line."""
+    fields = result_fields(value)
+    if not isinstance(fields, dict):
+        fields = {"": fields}
+    lines: list[str] = []
+    for name, part in fields.items():
+        text = part[0] if isinstance(part, list) else part
+        lines.append(f"{name}: {text}" if name else str(text))
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- kinds of media
+
+
+def media_of(value: Any, title: str) -> list[Media]:
+    """Return the picture, the table or the text that shows *value*, if there is one.
+
+    Args:
+        value: The value.
+        title: The title of the media.
+    """
+    for kind, make in _MAKERS.items():
+        try:
+            data = make(value)
+        except TaskCancelled:
+            raise
+        except Exception:  # noqa: BLE001 - the class of the value may raise any error
+            continue
+        if data:
+            return [(title[:LONGEST_FIELD], kind, data)]
+    return []
+
+
+def _text_media(value: Any) -> bytes | None:
+    """Return the first lines of a text that does not fit in a field."""
+    if not isinstance(value, str):
+        return None
+    if len(value) <= LONGEST_FIELD and "\n" not in value:
+        return None
+    lines = value[:_LONGEST_TEXT].split("\n", _MOST_LINES)[:_MOST_LINES]
+    text = "\n".join(lines)
+    if len(text) < len(value):
+        text += f"\n… ({len(value):,} characters)"
+    return text.encode(errors="replace")
+
+
+def _png_media(value: Any) -> bytes | None:
+    """Return the PNG of an image or a figure, made smaller if it is large."""
+    if isinstance(value, bytes):
+        return value if _is_picture(value, _PNG) else None
+    data: bytes | None = _picture_of(value, "_repr_png_")
+    if data is not None and len(data) <= LARGEST_PICTURE:
+        return data
+    kind = type(value)
+    file = io.BytesIO()
+    if hasattr(kind, "thumbnail"):
+        # A large image of Pillow. The copy is made because the result must not change.
+        small = value.copy()
+        small.thumbnail((_SIDE, _SIDE))
+        small.save(file, format="PNG")
+    elif hasattr(kind, "savefig"):
+        # A figure of matplotlib, 480 to 640 pixels wide in most cases.
+        value.savefig(file, format="png", dpi=80)
+    data = file.getvalue()
+    return data if _is_picture(data, _PNG) else None
+
+
+def _picture_of(value: Any, method: str) -> Any:
+    """Return what IPython would show of *value* by *method*, or None."""
+    make = getattr(type(value), method, None)
+    picture = None if make is None else make(value)
+    # The metadata of the picture may follow it.
+    return picture[0] if isinstance(picture, tuple) else picture
+
+
+def _is_picture(data: bytes, beginning: bytes) -> bool:
+    return data.startswith(beginning) and len(data) <= LARGEST_PICTURE
+
+
+def _jpeg_media(value: Any) -> bytes | None:
+    """Return the JPEG in a `bytes`."""
+    if isinstance(value, bytes) and _is_picture(value, _JPEG):
+        return value
+    return None
+
+
+def _svg_media(value: Any) -> bytes | None:
+    """Return the SVG of a drawing."""
+    text = value
+    if not isinstance(value, str):
+        text = _picture_of(value, "_repr_svg_")
+    elif not value.lstrip().startswith(("<svg", "<?xml")) or "<svg" not in value[:999]:
+        return None
+    data = text.encode() if isinstance(text, str) else b""
+    return data if 0 < len(data) <= LARGEST_PICTURE else None
+
+
+def _markdown_media(value: Any) -> bytes | None:
+    """Return the Markdown of an object that has one."""
+    text = _picture_of(value, "_repr_markdown_")
+    if not isinstance(text, str):
+        return None
+    return text[: 10 * _LONGEST_TEXT].encode(errors="replace")
+
+
+def _table_media(value: Any) -> bytes | None:
+    """Return the columns and the first rows of a table of pandas or polars, as JSON."""
+    kind = type(value)
+    if not (hasattr(kind, "columns") and hasattr(kind, "head")):
+        return None
+    names = [str(name) for name in islice(value.columns, _MOST_COLUMNS)]
+    head = value.head(_MOST_ROWS)
+    if hasattr(kind, "itertuples"):
+        rows = head.itertuples(index=False, name=None)
+    else:
+        rows = head.rows()
+    cells = [[field_value(cell) for cell in row[:_MOST_COLUMNS]] for row in rows]
+    count, width = value.shape
+    table = {"columns": names, "rows": cells, "shape": [int(count), int(width)]}
+    return json.dumps(table, ensure_ascii=False, allow_nan=False).encode()
+
+
+_MAKERS: Final[dict[str, Callable[[Any], bytes | None]]] = {
+    "svg": _svg_media,
+    "text": _text_media,
+    "jpeg": _jpeg_media,
+    "markdown": _markdown_media,
+    "table": _table_media,
+    "png": _png_media,
+}
+"""The functions that make media, by the kind. The first that returns any is used."""
