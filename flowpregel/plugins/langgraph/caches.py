@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from flowpregel.cache.base import BaseCache, FullKey, Namespace
 from flowpregel.errors import ValueEncodingError
-from flowpregel.plugins.langgraph.foreign import from_foreign, to_foreign
+from flowpregel.plugins.langgraph.conversion import from_foreign, to_foreign
 
 _REQUIRED: Final = ("get", "set", "clear", "aget", "aset", "aclear")
 

@@ -44,7 +44,8 @@ from flowpregel.checkpoint.langgraph_methods import (
     with_langgraphs_deltas,
 )
 from flowpregel.errors import ConfigurationError, ValueEncodingError
-from flowpregel.types import Interrupt, Overwrite, Send, TimeoutPolicy
+from flowpregel.plugins.langgraph.caches import ForeignCache, is_foreign_cache
+from flowpregel.plugins.langgraph.conversion import from_foreign, to_foreign
 
 _REQUIRED = ("get_tuple", "list", "put", "put_writes")
 
@@ -85,11 +86,8 @@ def adapt(candidate: Any) -> BaseCheckpointSaver | BaseCache | None:
         ConfigurationError: *candidate* has some methods of a LangGraph saver, but not
             all of them.
     """
-    # The module imports functions of this one.
-    from flowpregel.plugins.langgraph import caches  # noqa: PLC0415
-
-    if caches.is_foreign_cache(candidate):
-        return caches.ForeignCache(candidate)
+    if is_foreign_cache(candidate):
+        return ForeignCache(candidate)
     if not any(callable(getattr(candidate, name, None)) for name in _REQUIRED):
         return None
     return as_saver(candidate)
@@ -508,87 +506,4 @@ async def _all_of(items: AsyncIterator[Any]) -> list[Any]:
 
 
 def _unchanged(value: Any) -> Any:
-    return value
-
-
-def to_foreign(value: Any) -> Any:
-    """Return *value*, with our records converted to LangGraph's. Records in a sequence
-    are converted too.
-    """
-    if not isinstance(value, Interrupt | Overwrite | Send):
-        return _with_items(value, to_foreign)
-    types = _records_of_langgraph()
-    if isinstance(value, Interrupt):
-        return types.Interrupt(value=value.value, id=value.id)
-    if isinstance(value, Overwrite):
-        return types.Overwrite(value.value)
-    timeout = value.timeout
-    if timeout is not None:
-        timeout = types.TimeoutPolicy(**vars(timeout))
-    return types.Send(
-        value.node,
-        value.arg,
-        timeout=timeout,
-    )
-
-
-def _records_of_langgraph() -> Any:
-    """Return a module with the classes of LangGraph's records."""
-    # The import cannot fail, because a user of LangGraph's savers has LangGraph
-    # installed, or the import hook.
-    types: Any = import_module("langgraph.types")
-    if types.Send is not Send:
-        return types
-    # The import hook answers, so the module has our records.
-    from flowpregel.plugins.langgraph import stored  # noqa: PLC0415
-
-    return stored
-
-
-def from_foreign(value: Any) -> Any:
-    """Return *value*, with LangGraph's records converted to ours. Records in a sequence
-    are converted too.
-    """
-    kind = type(value)
-    # The class is recognized by its name, because LangGraph's savers do not need the
-    # module that defines the records.
-    if kind.__module__ != "langgraph.types":
-        return _with_items(value, from_foreign)
-    if kind.__name__ == "Interrupt":
-        return Interrupt(value.value, value.id)
-    if kind.__name__ == "Overwrite":
-        return Overwrite(value.value)
-    if kind.__name__ == "Send":
-        timeout = _timeout_of(getattr(value, "timeout", None))
-        return Send(
-            value.node,
-            value.arg,
-            timeout=timeout,
-        )
-    return value
-
-
-def _timeout_of(policy: Any) -> TimeoutPolicy | None:
-    """Return a timeout policy of LangGraph as a `TimeoutPolicy` of flowpregel."""
-    if not policy:
-        return None
-    fields = {}
-    for name in TimeoutPolicy.__dataclass_fields__:
-        fields[name] = getattr(policy, name)
-    return TimeoutPolicy(**fields)
-
-
-def _with_items(
-    value: Any,
-    convert: Callable[[Any], Any],
-) -> Any:
-    """Return *value* with its items converted.
-
-    *value* may be a sequence, or the result of a graph that was interrupted.
-    """
-    kind = type(value)
-    if kind in (list, tuple):
-        return kind(convert(item) for item in value)
-    if kind is dict and base.INTERRUPT in value:
-        return {**value, base.INTERRUPT: convert(value[base.INTERRUPT])}
     return value
