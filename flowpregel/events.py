@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from uuid import UUID
 
 All: TypeAlias = Literal["*"]
 """The value ``"*"``, which means all nodes in an option that takes node names."""
@@ -32,6 +34,53 @@ Durability: TypeAlias = Literal["sync", "async", "exit"]
 """The time at which a run's results are on disk: before they are used (``"sync"``),
 shortly afterwards (``"async"``), or at the end of the run (``"exit"``).
 """
+
+
+GraphLifecycleStatus: TypeAlias = Literal[
+    "input",
+    "pending",
+    "done",
+    "interrupt_before",
+    "interrupt_after",
+    "out_of_steps",
+]
+"""The state of a run in a `GraphInterruptEvent` or a `GraphResumeEvent`. A run that
+stops at a question, or resumes, is ``"pending"``.
+"""
+
+
+@dataclass(frozen=True)
+class GraphInterruptEvent:
+    """The stop of a run at a question or a breakpoint, which the method
+    ``on_interrupt`` of a handler in ``config["callbacks"]`` gets.
+    """
+
+    run_id: UUID | None
+    """The id of the run, as in the handler's other methods."""
+    status: GraphLifecycleStatus
+    """``"pending"`` at a question, or the kind of breakpoint."""
+    checkpoint_id: str
+    """The id of the checkpoint from which the run will resume."""
+    checkpoint_ns: tuple[str, ...]
+    """The parts of the namespace of the run; empty for an outermost graph."""
+    interrupts: tuple[Any, ...]
+    """The questions, each an `Interrupt`; none at a breakpoint."""
+
+
+@dataclass(frozen=True)
+class GraphResumeEvent:
+    """The resumption of a run, outermost or nested, which the method ``on_resume`` of a
+    handler in ``config["callbacks"]`` gets.
+    """
+
+    run_id: UUID | None
+    """The id of the run, as in the handler's other methods."""
+    status: GraphLifecycleStatus
+    """Always ``"pending"``."""
+    checkpoint_id: str
+    """The id of the checkpoint from which the run resumes."""
+    checkpoint_ns: tuple[str, ...]
+    """The parts of the namespace of the run; empty for an outermost graph."""
 
 
 class ProgressPayload(TypedDict):

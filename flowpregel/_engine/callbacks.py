@@ -21,7 +21,7 @@ from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from flowpregel._core.barrier import PUSHED
 from flowpregel._core.effects import Effect, Ended, Steps, Submit, Wakeup, labels_of
-from flowpregel._core.program import Keys
+from flowpregel._core.program import Keys, Names
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -35,6 +35,7 @@ from flowpregel._core.records import (
 from flowpregel._core.run import Result
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel._core.tracing import observed_steps
+from flowpregel._engine.lifecycle import LIFECYCLE_METHODS, LifecycleCalls
 from flowpregel._loggers import run_log
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
 from flowpregel.policies import TracePolicy
@@ -84,9 +85,9 @@ class Handlers:
         return Handlers(more)
 
     def observe_nodes(self) -> bool:
-        """Return whether any handler has a method that is called for nodes."""
+        """Return whether any handler has a method that is called while a run runs."""
         for handler in self.handlers:
-            for method in _CHAIN_METHODS:
+            for method in (*_CHAIN_METHODS, *LIFECYCLE_METHODS):
                 if _callable_method(handler, method) is not None:
                     return True
         return False
@@ -127,6 +128,8 @@ class GraphLabels:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     stream_channels: Keys = ()
     """The channels of which a node's output consists."""
+    interrupt_after: Names = frozenset()
+    """The nodes after which the run stops."""
 
 
 def _ignore(_: ParentCommand) -> None:
@@ -161,6 +164,7 @@ class GraphCallbacks:
         self._outputs = StreamEvents(
             frozenset(), labels.stream_channels, labels.stream_channels
         )
+        self._lifecycle = LifecycleCalls(handlers.call, run_id, labels.interrupt_after)
         self._attempts: dict[str, _StartedAttempt] = {}
         """The attempts that have started and not ended, by the id of the task."""
 
@@ -171,12 +175,14 @@ class GraphCallbacks:
         not called for the run.
         """
         try:
-            return (yield from observed_steps(steps, self))
+            result: Result = yield from observed_steps(steps, self)
         except GeneratorExit:
             raise
         except BaseException:
             self._abandon()
             raise
+        self._lifecycle.end(result)
+        return result
 
     def graph_steps(self, steps: Steps, graph_input: Any) -> Steps:
         """Forward the *steps* of a nested run, and call the handlers for the run and
@@ -215,6 +221,7 @@ class GraphCallbacks:
 
     def begin(self, effect: Effect) -> None:
         """Call the handlers for the attempts that an effect starts."""
+        self._lifecycle.begin(effect)
         if isinstance(effect, Submit):
             for task in effect.tasks:
                 if not task.node.hidden:

@@ -154,6 +154,8 @@ def with_node_callbacks(run: Any, plan: RunPlan) -> RunPlan:
     if not handlers.observe_nodes():
         return plan
     labels = _labels_of(run.definition, run.config)
+    after = plan.run_context.options.interrupt_after
+    labels = replace(labels, interrupt_after=after)
     run_id = callback_id(plan.run_context.run_id or "")
     callbacks = GraphCallbacks(handlers, labels, run_id)
     return replace(

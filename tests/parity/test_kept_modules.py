@@ -7,10 +7,11 @@ from threading import Lock
 
 import pytest
 
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ValueEncodingError
 from flowpregel.graph import START, StateGraph
 from flowpregel.plugins.langgraph import ForeignCache
-from flowpregel.types import CachePolicy
+from flowpregel.types import CachePolicy, GraphInterruptEvent, interrupt
 from tests.parity.programs.servers import RedisClient
 from tests.runs.hooked_programs import outcomes_of
 
@@ -32,6 +33,44 @@ def test_programs_with_these_modules_do_the_same(executor: str, tmp_path: Path) 
     assert [] == [line for line in expected if "error" in line[2]]
     for theirs, ours in zip(expected, outcomes, strict=True):
         assert theirs == ours
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
+def test_handlers_are_called_when_a_run_stops_and_resumes(executor: str) -> None:
+    """At questions and breakpoints, with the position of the run."""
+    module = "tests.parity.programs.lifecycles"
+
+    expected = outcomes_of(module)
+
+    assert [] == [line for line in expected if "error" in line[2]]
+    assert expected == outcomes_of(module, executor=executor)
+
+
+class Asked:
+    """A handler that has no other method."""
+
+    def __init__(self) -> None:
+        self.events: list[GraphInterruptEvent] = []
+
+    def on_interrupt(self, event: GraphInterruptEvent) -> None:
+        """Note the event."""
+        self.events.append(event)
+
+
+def test_a_handler_may_have_only_a_method_for_interrupts() -> None:
+    """Of LangChain, it needs no class."""
+    handler = Asked()
+    builder = StateGraph(dict).add_node("ask", lambda _: {"a": interrupt("Why?")})
+    app = builder.add_edge(START, "ask").compile(
+        checkpointer=InMemorySaver(), executor="inline"
+    )
+    config = {"configurable": {"thread_id": "1"}, "callbacks": [handler]}
+
+    app.invoke({"a": 1}, config)
+
+    [event] = handler.events
+    assert ["Why?"] == [question.value for question in event.interrupts]
+    assert ("pending", ()) == (event.status, event.checkpoint_ns)
 
 
 def double(state: dict[str, int]) -> dict[str, int]:

@@ -12,6 +12,7 @@ import pytest
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import Ended, StepContext, Steps, Submit, Wait, Wakeup
 from flowpregel._core.records import Escaped, Kind, Task, Withdrawn
+from flowpregel._core.run import Result
 from flowpregel._engine.callbacks import GraphCallbacks, GraphLabels, Handlers
 from flowpregel.errors import ParentCommand
 from tests.unit.core.programs import node
@@ -46,6 +47,7 @@ def steps_of(planned: Task) -> Steps:
     """Start *planned*, and wait."""
     yield Submit([planned], StepContext("c", "", 0, 1))
     yield Wait()
+    return Result(None)
 
 
 def commanding() -> Steps:

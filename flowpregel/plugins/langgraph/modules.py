@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+_CALLBACKS: Final = "flowpregel.plugins.langgraph.names.callbacks"
 _CHANNELS: Final = "flowpregel.channels"
 _CONFIG: Final = "flowpregel.plugins.langgraph.names.config"
 _CONSTANTS: Final = "flowpregel.plugins.langgraph.names.constants"
@@ -32,6 +33,7 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "langgraph.checkpoint": {},
     "langgraph.store": {},
     # Graphs and workflows.
+    "langgraph.callbacks": {_CALLBACKS: "*"},
     "langgraph.config": {"flowpregel.config": "*"},
     "langgraph.constants": {
         "flowpregel.constants": "*",
