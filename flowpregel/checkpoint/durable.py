@@ -23,6 +23,12 @@ from flowpregel.checkpoint.retention import (
     pin,
     undo_calls,
 )
+from flowpregel.checkpoint.scheduled import (
+    SCHEDULES,
+    ScheduledFlow,
+    encoded_schedules,
+    scheduled_flows,
+)
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.codec import Codec
@@ -40,6 +46,7 @@ __all__ = [
     "NamespaceRecord",
     "PausedRuns",
     "Retention",
+    "ScheduledFlow",
     "Stats",
     "Tables",
     "ThreadInfo",
@@ -461,6 +468,42 @@ class DurableSaver(RecordSaver):
         def work(transaction: Any) -> None:
             paused = PausedRuns.of(meta.get(transaction, PAUSED))
             meta.put(transaction, PAUSED, change(paused).encoded())
+
+        self._write(work)
+
+    # -------------------------------------------------------- schedules
+
+    def schedules(self) -> dict[str, ScheduledFlow]:
+        """Return the workflows whose schedules `flowpregel work` follows, by
+        ``MODULE:FLOW``.
+        """
+        data = self._read(partial(self._tables.meta.get, key=SCHEDULES))
+        return scheduled_flows(data)
+
+    def change_schedules(
+        self, change: Callable[[dict[str, ScheduledFlow]], None]
+    ) -> None:
+        """Change the workflows whose schedules `flowpregel work` follows.
+
+        Args:
+            change: A function that changes a dict of them in place, in a transaction.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.durable import ScheduledFlow
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     nightly = {"jobs:nightly": ScheduledFlow(1_777_600_800.0)}
+            ...     saver.change_schedules(lambda flows: flows.update(nightly))
+            ...     list(saver.schedules())
+            ['jobs:nightly']
+        """
+        meta = self._tables.meta
+
+        def work(transaction: Any) -> None:
+            flows = scheduled_flows(meta.get(transaction, SCHEDULES))
+            change(flows)
+            meta.put(transaction, SCHEDULES, encoded_schedules(flows))
 
         self._write(work)
 

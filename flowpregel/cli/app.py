@@ -17,6 +17,7 @@ from flowpregel.cli import (
     maintenance,
     pausing,
     running,
+    scheduling,
     threads,
     working,
 )
@@ -29,7 +30,17 @@ from flowpregel.cli.console import (
 )
 from flowpregel.errors import ConfigurationError, FlowPregelError
 
-_MODULES = (running, working, pausing, calls, threads, looking, maintenance, docs)
+_MODULES = (
+    running,
+    working,
+    pausing,
+    scheduling,
+    calls,
+    threads,
+    looking,
+    maintenance,
+    docs,
+)
 """The modules with commands, in the order in which the help lists the commands."""
 
 

@@ -6,7 +6,6 @@ Results go to stdout, everything else to stderr.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ import click
 
 from flowpregel import errors
 from flowpregel._inspection.preview import one_line
-from flowpregel._text import in_one_line, printable
+from flowpregel._text import in_one_line, printable, seconds_in
 from flowpregel.cli.wording import StyledText
 
 if TYPE_CHECKING:
@@ -26,16 +25,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 COUNT = click.IntRange(min=1)
-_SECONDS = {
-    "w": 604_800,
-    "d": 86_400,
-    "h": 3_600,
-    "m": 60,
-    "s?": 1,
-}
-"""The number of seconds in each unit, by a pattern for the unit's name."""
-_UNIT_PATTERNS = [rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS]
-_DURATION = re.compile("".join(_UNIT_PATTERNS))
 _WIDEST = 1_000_000
 """The number of columns of an output that is not a terminal. Its lines never wrap."""
 _USAGE_ERRORS = (
@@ -56,14 +45,11 @@ def duration(
     """Return the seconds in an option's value, such as 3h50m, 7d, 90s or 90."""
     if value is None:
         return None
-    match = _DURATION.fullmatch(value)
-    if not value or match is None:
+    seconds = seconds_in(value)
+    if seconds is None:
         raise click.BadParameter(
             f"{value!r} is not a duration: write 3h50m, 7d, 90s or 90"
         )
-    seconds = 0.0
-    for number, unit in zip(match.groups(), _SECONDS.values(), strict=True):
-        seconds += float(number or 0) * unit
     return seconds
 
 

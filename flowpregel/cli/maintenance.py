@@ -35,6 +35,7 @@ _NEEDED = (
 _EXTRAS = (
     "click",
     "rich",
+    "cronsim",
     "cryptography",
     "zstandard",
     "numpy",

@@ -85,7 +85,10 @@ def unpause_command(
                 console.print_note(f"{thread}: its flow is still paused: {flow}")
 
 
-def end_pause(saver: Any, thread: str) -> None:
+def end_pause(
+    saver: Any,
+    thread: str,
+) -> None:
     """End the pause of a single run that the user resumes."""
     from flowpregel.checkpoint.durable import (  # noqa: PLC0415 - keeps --help fast
         DurableSaver,
@@ -96,7 +99,10 @@ def end_pause(saver: Any, thread: str) -> None:
 
 
 def _check_selection(
-    threads: tuple[str, ...], flows: tuple[str, ...], *, everything: bool
+    threads: tuple[str, ...],
+    flows: tuple[str, ...],
+    *,
+    everything: bool,
 ) -> None:
     """Raise an error unless the arguments select something, and in one way.
 
@@ -109,7 +115,9 @@ def _check_selection(
 
 
 def _selected(
-    threads: tuple[str, ...], flows: tuple[str, ...], everything: bool
+    threads: tuple[str, ...],
+    flows: tuple[str, ...],
+    everything: bool,
 ) -> str:
     """Return the selected runs as text."""
     return "all runs" if everything else ", ".join([*threads, *flows])

@@ -33,6 +33,7 @@ from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code
 from flowpregel.cli.running import can_resume
+from flowpregel.cli.scheduling import ScheduleFollower
 from flowpregel.runtime import pauses
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class _QueueWorker:
     flows: Collection[str]
     _active: dict[str, _ActiveRun] = field(default_factory=dict)
     """The runs that this process has taken, by thread."""
+    _schedules: ScheduleFollower = field(init=False)
     _left: set[str] = field(default_factory=set)
     """The threads that this process does not take again, because their runs have failed
     here.
@@ -160,7 +162,16 @@ class _QueueWorker:
     _next_look: float = 0.0
     """The monotonic time of the next look."""
 
-    def work(self, jobs: int, every: float, *, until_empty: bool) -> Code:
+    def __post_init__(self) -> None:
+        self._schedules = ScheduleFollower(self.saver, self.flows)
+
+    def work(
+        self,
+        jobs: int,
+        every: float,
+        *,
+        until_empty: bool,
+    ) -> Code:
         """Take runs until this process is asked to end, and return the exit code.
 
         Args:
@@ -172,6 +183,7 @@ class _QueueWorker:
         with on_sigterm(self._end, dies=False):
             try:
                 while not self._reason or self._active:
+                    self._enqueue_scheduled()
                     self._look(every)
                     self._end_paused()
                     if until_empty and not self._due and not self._active:
@@ -210,6 +222,11 @@ class _QueueWorker:
                 active.run.cancel()
 
     # ------------------------------------------------ taking runs
+
+    def _enqueue_scheduled(self) -> None:
+        """Enqueue the runs that are due by their schedules."""
+        if not self._reason and self._schedules.enqueue_due(time.time()):
+            self._next_look = 0.0
 
     def _look(self, every: float) -> None:
         """Read the due runs, if it is time, or if this process has nothing to do.
@@ -346,7 +363,11 @@ class _QueueWorker:
             self._left.add(ended.thread_id)
         return Code.FAILED if ended.status == "failed" else Code.OK
 
-    def _judged(self, ended: _Ended, active: _ActiveRun) -> _Ended:
+    def _judged(
+        self,
+        ended: _Ended,
+        active: _ActiveRun,
+    ) -> _Ended:
         """Return the end of a run, as one of a paused run if it was stopped because of
         a pause. If the run was cancelled, pause it.
         """
@@ -359,7 +380,11 @@ class _QueueWorker:
         return ended
 
 
-def _must_run(reader: DurableSaver, thread: ThreadInfo, paused: PausedRuns) -> bool:
+def _must_run(
+    reader: DurableSaver,
+    thread: ThreadInfo,
+    paused: PausedRuns,
+) -> bool:
     """Return whether a thread has a run that must begin, or be resumed, now."""
     if paused.reason(thread.thread_id, thread.metadata):
         return False

@@ -35,11 +35,14 @@ from flowpregel.pregel.hooks import EndHooks, Hook
 from flowpregel.pregel.invocation import check_choices
 from flowpregel.pregel.jsonschema import hints_of
 from flowpregel.pregel.node import Channel, PregelNode
+from flowpregel.pregel.schedule import CatchUp, Schedule
 
 P = ParamSpec("P")
 R = TypeVar("R")
 ValueT = TypeVar("ValueT")
 SaveT = TypeVar("SaveT")
+_OF_SCHEDULE = frozenset({"timezone", "catch_up", "jitter"})
+"""The options of `entrypoint` that need one of the options *cron* and *every*."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,11 @@ class EntrypointOptions:
     tags: Sequence[str] | None = None
     context: Any = None
     check_mutations: bool | None = None
+    cron: str | None = None
+    every: float | timedelta | str | None = None
+    timezone: str = "UTC"
+    catch_up: CatchUp = "last"
+    jitter: float | timedelta | str = 0.0
 
     def __post_init__(self) -> None:
         check_names("entrypoint", "adopts", self.adopts)
@@ -74,6 +82,31 @@ class EntrypointOptions:
                 )
         check_choices(self.run_options)
         parse(self.config)
+        _ = self.schedule
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The schedule of the workflow, or None.
+
+        Raises:
+            ConfigurationError: An option of the schedule is not allowed.
+        """
+        if self.cron is not None or self.every is not None:
+            return Schedule(
+                cron=self.cron,
+                every=self.every,
+                timezone=self.timezone,
+                catch_up=self.catch_up,
+                jitter=self.jitter,
+            )
+        for field in fields(EntrypointOptions):
+            value = getattr(self, field.name)
+            if field.name in _OF_SCHEDULE and value != field.default:
+                raise ConfigurationError(
+                    f"entrypoint({field.name}={value!r}) is part of a schedule: pass "
+                    "cron= or every=, too"
+                )
+        return None
 
     @property
     def run_options(self) -> dict[str, Any]:
@@ -134,6 +167,15 @@ class entrypoint(EntrypointOptions):
         durability, max_concurrency, context, check_mutations: The defaults for each
             run; see `Flow.run`.
         metadata, tags: Added to the metadata and tags of each run.
+        cron: The times at which ``flowpregel work`` begins a run, as a cron expression,
+            such as ``"0 3 * * *"``. The first parameter of the function gets the due
+            time, a datetime.
+        every: The period between two runs, in place of *cron*: seconds, a timedelta, or
+            a text such as ``"1h"``.
+        timezone: The name of the time zone of *cron*, such as ``"Europe/Berlin"``.
+        catch_up: The due times to make up for that passed while no process was looking:
+            none (``"skip"``), the ``"last"`` one, or ``"all"``.
+        jitter: The longest random delay of a scheduled run.
 
     Raises:
         ConfigurationError: The function cannot be a workflow; the message gives the
@@ -191,6 +233,11 @@ class entrypoint(EntrypointOptions):
         tags: Sequence[str] | None = None,
         context: Any = None,
         check_mutations: bool | None = None,
+        cron: str | None = None,
+        every: float | timedelta | str | None = None,
+        timezone: str = "UTC",
+        catch_up: CatchUp = "last",
+        jitter: float | timedelta | str = 0.0,
     ) -> entrypoint: ...
     def __new__(cls, *args: Any, **options: Any) -> Any:
         """Return a decorator, or the workflow itself for ``@entrypoint`` without
@@ -262,8 +309,26 @@ def flow_of_body(
         config=options.config,
     )
     graph.run_options = options.run_options
+    graph.schedule = options.schedule
+    if graph.schedule is not None:
+        _check_scheduled(name, parameters)
     graph.__doc__ = func.__doc__
     return graph
+
+
+def _check_scheduled(name: str, parameters: FlowParameters) -> None:
+    """Raise an error if a function cannot be called with a due time alone.
+
+    Raises:
+        ConfigurationError: Another parameter has no default.
+    """
+    try:
+        parameters.signature.bind(None)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"entrypoint {name!r} has a schedule, so its function is called with the "
+            f"due time alone, but {error}"
+        ) from error
 
 
 def _body_node(

@@ -47,6 +47,7 @@ from flowpregel.pregel.invocation import STOP_GRACE, check_choices
 from flowpregel.pregel.naming import RunIdentity, folder_of, imported_as
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
+from flowpregel.pregel.schedule import Schedule
 
 if TYPE_CHECKING:
     pass
@@ -261,6 +262,8 @@ class Flow(Pregel, Generic[P, R]):
         self.parameters: FlowParameters = replace(parameters, options=tuple(options))
         self.once: RunIdentity = replace(once, completed=self.completed)
         self.preset_options: Mapping[str, Any] = {}
+        self.schedule: Schedule | None = None
+        """The times at which `flowpregel work` begins runs, or None."""
         self.expression: str = parameters.name
         """The text by which a message refers to the workflow in code."""
         self._options = options

@@ -70,6 +70,8 @@ SEARCHES = [
     ("job queue", "how-to/queue-runs.md"),
     ("enqueue priority", "how-to/queue-runs.md"),
     ("pause a run", "how-to/queue-runs.md"),
+    ("schedule a workflow", "how-to/schedule-runs.md"),
+    ("every hour", "how-to/schedule-runs.md"),
     ("nightly cron", CRON),
     ("prevent overlapping runs", CRON),
     ("run twice at once", "faq.md"),

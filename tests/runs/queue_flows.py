@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import datetime
 from pathlib import Path
 
 from flowpregel import signal
+from flowpregel.checkpoint.durable import ScheduledFlow
 from flowpregel.func import entrypoint, task
 from flowpregel.runtime import get_runtime
 
@@ -71,3 +73,21 @@ def two_parts(file: str, begun: str, gate: str) -> str:
 def wait_in_a_worker(begun: str, gate: str) -> str:
     """Wait for a file in a worker process, which can be stopped at once."""
     return wait_for_file(begun, gate).result()
+
+
+@entrypoint(executor="threads", every="1s", catch_up="all")
+def each_second(due: datetime, file: str = "") -> str:
+    """Append the time at which the run was due."""
+    file = file or os.environ["FLOWPREGEL_TEST_NOTES"]
+    return append(file, due.isoformat()).result()
+
+
+@entrypoint(executor="threads", every="1h")
+def hourly(due: datetime) -> str:
+    """Append the time at which the run was due."""
+    return append(os.environ["FLOWPREGEL_TEST_NOTES"], due.isoformat()).result()
+
+
+def since(moment: float) -> dict[str, ScheduledFlow]:
+    """Return the hourly schedule, whose times until *moment* have been handled."""
+    return {f"{FLOWS}:hourly": ScheduledFlow(moment)}
