@@ -9,7 +9,7 @@ import importlib.util
 
 import pytest
 
-from tests.runs.hooked_programs import outcomes_of
+from tests.runs.hooked_programs import HOOK, outcomes_of, run_python
 
 pytestmark = pytest.mark.slow
 
@@ -67,3 +67,19 @@ def test_a_package_does_what_it_does_on_langgraph(
     expected = outcomes_of(module, program)
 
     assert expected == outcomes_of(module, program, executor=executor)
+
+
+def test_middleware_that_cannot_be_sent_is_named_with_the_remedy() -> None:
+    """On OS threads the agent runs."""
+    need("langchain")
+    module = f"{FOLDER}.unsendable"
+
+    variables = {"FLOWPREGEL_EXECUTOR": "processes"}
+    failed = run_python(*HOOK, "-m", module, variables=variables)
+
+    [error] = [
+        line for line in failed.stderr.splitlines() if "TaskSerializationError" in line
+    ]
+    assert "_lock: _thread.lock (in __main__.OneAtATime)" in error
+    assert "FLOWPREGEL_EXECUTOR=threads" in error
+    assert [["Hello", "Done."]] == outcomes_of(module, executor="threads")
