@@ -103,7 +103,7 @@ def read_preview(data: bytes | str) -> CallPreview:
         metrics = parts.get("m", {})
         return CallPreview(
             arguments=_values(arguments),
-            result=_value(result),
+            result=_result(result),
             metrics=_values(metrics),
         )
     except (ValueError, AttributeError, RecursionError):
@@ -118,16 +118,27 @@ def preview_of(ran: AttemptRecord | None) -> CallPreview:
 
 
 def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _value(value) for name, value in fields.items()}
+    values: dict[str, Any] = {}
+    for name, value in fields.items():
+        values[name] = _value(value)
+    return values
 
 
 def _value(value: Any) -> Any:
-    """Return the value of a field, or the fields of a result."""
-    if isinstance(value, dict):
-        return _values(value)
+    """Return the value of a field. A list has the text that describes the value."""
     if isinstance(value, list):
-        return ReprText(value[0] if value else "")
+        description = value[0] if value else ""
+        return ReprText(description)
+    if isinstance(value, dict):
+        return ReprText("{...}")
     return value
+
+
+def _result(result: Any) -> Any:
+    """Return the fields of a result, or the result."""
+    if isinstance(result, dict):
+        return _values(result)
+    return _value(result)
 
 
 def media_to_json(packed: bytes) -> list[dict[str, Any]]:
@@ -143,7 +154,7 @@ def media_to_json(packed: bytes) -> list[dict[str, Any]]:
             content = _medium_of(kind, data)
             if content:
                 media.append({"title": title, **content})
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         # The media are those of another version, or of another program.
         return media
     return media
@@ -159,8 +170,39 @@ def _medium_of(kind: str, data: bytes) -> dict[str, Any]:
         return {"kind": "picture", "url": url}
     if kind == "table":
         table = json.loads(data)
-        return {"kind": kind, "table": table}
+        return {"kind": kind, "table": _checked_table(table)}
     if kind in _TEXTS:
         text = data.decode(errors="replace")
         return {"kind": kind, "text": text}
     return {}
+
+
+def _checked_table(table: Any) -> dict[str, Any]:
+    """Return the columns, the rows and the shape of a table, as values of these types.
+
+    Raises:
+        KeyError: A part is missing.
+        TypeError: A part has another type.
+        ValueError: A part has another form.
+    """
+    height, width = table["shape"]
+    columns = list(map(str, table["columns"]))
+    rows: list[list[Any]] = []
+    for row in table["rows"]:
+        cells = map(_checked_cell, row)
+        rows.append(list(cells))
+    return {
+        "columns": columns,
+        "rows": rows,
+        "shape": [int(height), int(width)],
+    }
+
+
+def _checked_cell(cell: Any) -> Any:
+    """Return a number or a text, or a list with the text of another value."""
+    if isinstance(cell, list):
+        description = cell[0] if cell else ""
+        return [str(description)]
+    if isinstance(cell, dict):
+        return ["{...}"]
+    return cell

@@ -311,11 +311,12 @@ def test_media_have_a_limit_together() -> None:
 
 
 def test_media_are_read_as_data_urls_tables_and_texts() -> None:
+    table = {"columns": ["a"], "rows": [[["nan"]]], "shape": [9, 1]}
     packed = pack_media(
         [
             ("result", "png", b"12"),
             ("ü", "text", b"one"),
-            ("t", "table", b'{"rows":[]}'),
+            ("t", "table", b'{"columns":["a"],"rows":[[["nan"]]],"shape":[9,1]}'),
             ("later", "hologram", b"?"),
         ]
     )
@@ -323,7 +324,7 @@ def test_media_are_read_as_data_urls_tables_and_texts() -> None:
     assert [
         {"title": "result", "kind": "picture", "url": "data:image/png;base64,MTI="},
         {"title": "ü", "kind": "text", "text": "one"},
-        {"title": "t", "kind": "table", "table": {"rows": []}},
+        {"title": "t", "kind": "table", "table": table},
     ] == media_to_json(packed)
     assert [] == media_to_json(b"") == media_to_json(b"no media")
 
@@ -337,6 +338,22 @@ def test_a_preview_is_read_with_descriptions_apart_from_texts() -> None:
     assert "f(n=3, t='<x>', p=<x>)" == preview.call_text("f")
     assert isinstance(preview.result["loss"], ReprText)
     assert {} == preview.metrics
+
+
+@pytest.mark.parametrize(
+    "table", [b"[]", b"3", b'{"rows":[]}', b'{"columns":1,"rows":[],"shape":[1,1]}']
+)
+def test_a_table_of_another_form_is_left_out(table: bytes) -> None:
+    packed = pack_media([("one", "text", b"1"), ("two", "table", table)])
+
+    assert ["one"] == [medium["title"] for medium in media_to_json(packed)]
+
+
+def test_nested_values_of_another_program_are_described() -> None:
+    preview = read_preview('{"a":{"x":{"y":[1]},"z":[[1]]},"r":{"s":{}}}')
+
+    assert {"x": "{...}", "z": "[1]"} == preview.arguments
+    assert {"s": "{...}"} == preview.result
 
 
 @pytest.mark.parametrize("data", ["", "no JSON", "[]", '{"a":3}', '{"a":' * 9_000])

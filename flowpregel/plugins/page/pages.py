@@ -46,6 +46,7 @@ MODULES = (
     "values",
     "markdown",
     "questions",
+    "media",
     "call",
     "calls",
     "status",

@@ -2,6 +2,7 @@
 
 import { actionButton, badge, fact, h, patch, whenReleased } from "./dom.js";
 import { bytes, moment, seconds } from "./format.js";
+import { mediaOf } from "./media.js";
 import { load } from "./source.js";
 import { nameOf } from "./model.js";
 import { itemsOf, tree } from "./values.js";
@@ -30,7 +31,9 @@ export function callPanel({ run, start, isPending, linkBack }, id) {
   const textOf = (error) => (typeof error === "string" ? error : error.items.map(([, text]) => text).join(": "));
 
   function draw() {
-    const { row, arguments: given, result, error, attempts } = details;
+    const { row, arguments: given, result, error, attempts, preview, media } = details;
+    const asked = given ?? preview.arguments;
+    const { metrics } = preview;
     const live = run.running.get(id);
     const state = run.stateOf(row);
     const redo = row.text && state === "done" && run.row.status !== "running";
@@ -51,8 +54,10 @@ export function callPanel({ run, start, isPending, linkBack }, id) {
       error !== null && attempts.length === 0 && section("Error", h("pre", { class: "error", tabindex: 0 }, textOf(error))),
       attempts.length > 0 && h("section", { key: "attempts" },
         h("h3", null, many ? `Failed attempts: ${attempts.length}` : "Failed attempt"), attempts.map(attemptOf).reverse()),
-      given !== null && section("Arguments", itemsOf(given)),
-      state === "done" && section(row.text ? "Result" : "Wrote", tree(result)));
+      asked.items.length > 0 && section("Arguments", itemsOf(asked)),
+      metrics.items.length > 0 && section("Metrics", itemsOf(metrics)),
+      state === "done" && section(row.text ? "Result" : "Wrote", tree(result)),
+      media.length > 0 && section("Preview", mediaOf(media)));
   }
 
   function drawUnknown(error) {
