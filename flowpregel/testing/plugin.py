@@ -1,4 +1,5 @@
-"""A pytest plugin with the fixture ``flowpregel_check`` and ``--crash-everywhere``.
+"""A pytest plugin with the fixtures ``flowpregel_check`` and ``flowpregel_store``, and
+the option ``--crash-everywhere``.
 
 While tests run, a task that changes an argument in place gives a `RunNotice`, because a
 test with inline tasks would not show that the change is lost in a worker process. Set
@@ -14,12 +15,15 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb import LMDBSaver
 
 _MARKER = "crash_everywhere"
 _MUTATIONS = "FLOWPREGEL_CHECK_MUTATIONS"
@@ -104,6 +108,25 @@ def flowpregel_check() -> Callable[..., None]:
         ...     flowpregel_check("runs.lmdb", study, report)
     """
     return check_runs_fit
+
+
+@pytest.fixture
+def flowpregel_store(tmp_path: Path) -> Iterator[LMDBSaver]:
+    """A new store on disk, which is closed after the test.
+
+    Its folder is in the ``tmp_path`` of the test, and its path is the attribute
+    ``path``.
+
+    Example:
+        >>> def test_a_run_is_stored(flowpregel_store):  # doctest: +SKIP
+        ...     flow = study.copy({"checkpointer": flowpregel_store})
+        ...     flow.run([1, 2], id="1")
+        ...     assert flowpregel_store.thread("1").status == "done"
+    """
+    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - as below
+
+    with LMDBSaver(tmp_path / "flowpregel_store") as saver:
+        yield saver
 
 
 def check_runs_fit(store: str | Path, *flows: Any) -> None:
