@@ -2,7 +2,16 @@
 
 from flowpregel._inspection.call_index import CallIndex, CallPage
 from flowpregel._inspection.call_query import CallQuery
-from flowpregel._inspection.preview import PreviewLimits, RecordView, ReprText, to_json
+from flowpregel._inspection.preview import (
+    FULL,
+    ClippedText,
+    OmittedItems,
+    PreviewLimits,
+    RecordView,
+    ReprText,
+    ShortenedText,
+    to_json,
+)
 from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.run_list import (
     FlowSummary,
@@ -13,16 +22,21 @@ from flowpregel._inspection.run_list import (
 )
 from flowpregel._inspection.situations import StatusText
 from flowpregel._inspection.steps import StepRow, StepValues
-from flowpregel._inspection.tasks import CallChanges, CallRow, RunRow
+from flowpregel._inspection.tasks import CallChanges, CallPart, CallRow, RunRow
+from flowpregel._inspection.value_pages import ValuePage, value_page
 from flowpregel._text import printable
 
 __all__ = [
+    "FULL",
     "CallChanges",
     "CallIndex",
     "CallPage",
+    "CallPart",
     "CallQuery",
     "CallRow",
+    "ClippedText",
     "FlowSummary",
+    "OmittedItems",
     "PreviewLimits",
     "RecordView",
     "ReprText",
@@ -31,10 +45,13 @@ __all__ = [
     "RunQuery",
     "RunRow",
     "RunSummary",
+    "ShortenedText",
     "StatusText",
     "StepRow",
     "StepValues",
     "StoreReader",
+    "ValuePage",
     "printable",
     "to_json",
+    "value_page",
 ]

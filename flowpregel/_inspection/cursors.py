@@ -205,6 +205,10 @@ class CheckpointView:
             return None
         return self._decode(data, "the metadata of a checkpoint")
 
+    def continues(self, known_id: str | None) -> bool:
+        """Return whether this checkpoint follows the known one in the same run."""
+        return self.record.source != "input" and self.record.parent_id == known_id
+
     @property
     def root_id(self) -> str:
         """The id of a checkpoint of the outermost graph: the checkpoint from which the

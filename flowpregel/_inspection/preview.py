@@ -82,6 +82,64 @@ class ReprText(str):
     __slots__ = ()
 
 
+class OmittedItems(ReprText):
+    """A text in place of the items that a preview has left out.
+
+    Args:
+        text: The text.
+        count: The number of omitted items.
+
+    Example:
+        >>> from flowpregel.watching import PreviewLimits, to_json
+        >>> preview = to_json([1, 2, 3], PreviewLimits(count=1))
+        >>> preview, preview[-1].omitted
+        ([1, '… 2 more'], 2)
+    """
+
+    omitted: int
+
+    def __new__(cls, text: str, count: int) -> OmittedItems:
+        """Return the text with its number."""
+        instance = super().__new__(cls, text)
+        instance.omitted = count
+        return instance
+
+
+class ShortenedText(ReprText):
+    """A text that represents an object, and has not all of it.
+
+    Example:
+        >>> from flowpregel.watching import PreviewLimits, to_json
+        >>> type(to_json([[1]], PreviewLimits(depth=1))[0]).__name__
+        'ShortenedText'
+    """
+
+    __slots__ = ()
+
+
+class ClippedText(str):
+    """The beginning of a text, followed by the number of omitted characters.
+
+    Args:
+        text: The beginning and the number.
+        omitted: The number of omitted characters.
+
+    Example:
+        >>> from flowpregel.watching import PreviewLimits, to_json
+        >>> preview = to_json("abcdef", PreviewLimits(size=2))
+        >>> preview, preview.omitted
+        ('ab… (4 more)', 4)
+    """
+
+    omitted: int
+
+    def __new__(cls, text: str, omitted: int) -> ClippedText:
+        """Return the text with its number."""
+        instance = super().__new__(cls, text)
+        instance.omitted = omitted
+        return instance
+
+
 def to_json(value: Any, limits: PreviewLimits = PREVIEW) -> Any:
     """Return *value* as dicts, lists, texts and numbers, which JSON supports.
 
@@ -179,7 +237,21 @@ def clipped(text: str, size: int) -> str:
     if len(text) <= size:
         return text
     omitted = len(text) - size
-    return f"{text[:size]}… ({omitted:,} more)"
+    return ClippedText(f"{text[:size]}… ({omitted:,} more)", omitted)
+
+
+def items_of(value: Any) -> dict[Any, Any] | list[Any] | None:
+    """Return the items or fields of a value that a preview shows as such, or None for a
+    value that a preview shows as text or number.
+    """
+    if isinstance(value, str | bytes | bytearray | memoryview):
+        return None
+    # A user's container may raise any error when its items are read.
+    with suppress(Exception):
+        items = _container_parts(value, full=False)
+        is_call = isinstance(value, OpaqueObject) and (value.args or not items)
+        return None if is_call else items
+    return None
 
 
 class _Preview:
@@ -213,12 +285,11 @@ class _Preview:
         with suppress(Exception):
             items = _container_parts(value, full=self._is_full)
         if items is None:
-            text = _text_of(value)
-            return ReprText(clipped(text, self._limits.size))
+            return self._of_text(object_text(value))
         if self._is_too_deep(value, depth):
             kind = type(value).__name__
             name = getattr(items, "name", kind)
-            return ReprText(f"… {name} of {len(items)}")
+            return ShortenedText(f"… {name} of {len(items)}")
         self._open_containers.append(id(value))
         preview = self._of_parts(items, depth)
         if isinstance(value, OpaqueObject):
@@ -240,7 +311,14 @@ class _Preview:
         size = self._limits.size
         beginning = bytes(value[:size])
         text = clipped(repr(beginning), size)
-        return ReprText(f"{text} ({len(value):,} bytes)")
+        kind = ReprText if len(value) <= size else ShortenedText
+        return kind(f"{text} ({len(value):,} bytes)")
+
+    def _of_text(self, text: str) -> ReprText:
+        """Return the beginning of the text that represents an object."""
+        size = self._limits.size
+        kind = ReprText if len(text) <= size else ShortenedText
+        return kind(clipped(text, size))
 
     def _of_opaque(
         self,
@@ -256,7 +334,7 @@ class _Preview:
             arguments,
             keywords,
         )
-        return ReprText(clipped(text, self._limits.size))
+        return self._of_text(text)
 
     def _of_parts(
         self,
@@ -275,18 +353,18 @@ class _Preview:
                 preview = self.of(item, depth + 1)
                 elements.append(preview)
             if omitted > 0:
-                elements.append(ReprText(f"… {omitted:,} more"))
+                elements.append(OmittedItems(f"… {omitted:,} more", omitted))
             return elements
         entries: dict[str, Any] = {}
         if isinstance(items, RecordView):
             entries = RecordView(items.name, {})
         for key in islice(items, count):
-            text = _key_text(key)
+            text = key_text(key)
             name = clipped(text, self._limits.size)
             value = items[key]
             entries[name] = self.of(value, depth + 1)
         if omitted > 0:
-            entries["…"] = ReprText(f"{omitted:,} more")
+            entries["…"] = OmittedItems(f"{omitted:,} more", omitted)
         return entries
 
 
@@ -318,7 +396,7 @@ def _container_parts(
     if isinstance(value, BaseException):
         return {
             "type": type(value).__name__,
-            "message": _text_of(value, str),
+            "message": object_text(value, str),
         }
     if isinstance(value, Mapping):
         return dict(value)
@@ -336,16 +414,16 @@ def _container_parts(
     return None
 
 
-def _key_text(key: Any) -> str:
+def key_text(key: Any) -> str:
     """Return a dict key as text."""
     if isinstance(key, str):
         return key
     if isinstance(key, OpaqueKey):
-        return _text_of(key.value)
-    return _text_of(key)
+        return object_text(key.value)
+    return object_text(key)
 
 
-def _text_of(
+def object_text(
     value: Any,
     convert: Callable[[Any], object] = repr,
 ) -> str:

@@ -43,6 +43,7 @@ from flowpregel._inspection.situations import RunFacts, StatusText, describe_sta
 from flowpregel._inspection.steps import RunBeginning, StepReader, StepRow, StepValues
 from flowpregel._inspection.tasks import (
     CallChanges,
+    CallPart,
     CallState,
     RunRow,
     TaskLocation,
@@ -554,9 +555,7 @@ class StoreReader:
             self._update(run, thread_id)
         self._runs[thread_id] = run
         while len(self._runs) > _MOST_RUNS:
-            thread_ids = iter(self._runs)
-            oldest = next(thread_ids)
-            del self._runs[oldest]
+            del self._runs[next(iter(self._runs))]
         return run
 
     def _update(self, run: RunCursor, thread_id: str) -> bool:
@@ -650,7 +649,7 @@ class StoreReader:
             run.locations.append(checkpoint.tasks.location)
             oldest = checkpoint
         if known_index is not None:
-            if oldest is not None and not _continues(oldest, known_id):
+            if oldest is not None and not oldest.continues(known_id):
                 return False
             is_last = known_id != namespace.newest
             run.behind.append((known_index, is_last))
@@ -721,6 +720,40 @@ class StoreReader:
         """
         locations = self._locations(thread_id, at)
         return self._tasks.call(locations, call_id)
+
+    def value(
+        self,
+        thread_id: str,
+        call_id: str,
+        part: CallPart,
+        at: str | None = None,
+    ) -> Any:
+        """Return the whole value of a part of a call, read inertly, or None.
+
+        Args:
+            thread_id: The id of the thread.
+            call_id: The id of the call.
+            part: The part: ``"arguments"``, ``"result"`` or ``"error"``.
+            at: The id of the checkpoint from which the call started, or None to search
+                all checkpoints of the run.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def count(number: int) -> list[int]:
+            ...         return [*range(number)]
+            ...     numbers = count.run(1_000, id="1")
+            ...     reader = StoreReader(saver)
+            ...     row = reader.calls("1").rows[0]
+            ...     print(len(reader.value("1", row.id, "result")["__end__"]))
+            ...     reader.close()
+            1000
+        """
+        locations = self._locations(thread_id, at)
+        return self._tasks.value(locations, call_id, part)
 
     def output(
         self,
@@ -829,15 +862,6 @@ class StoreReader:
             "pid": owner.pid,
             **state,
         }
-
-
-def _continues(
-    checkpoint: CheckpointView,
-    known_id: str | None,
-) -> bool:
-    """Return whether a checkpoint follows the known one in the same run."""
-    record = checkpoint.record
-    return record.source != "input" and record.parent_id == known_id
 
 
 def _root_ids(run: RunCursor) -> set[str | None]:

@@ -348,16 +348,15 @@ class RunList:
         rows = self._reader.runs()
         self._forget_deleted(rows)
         candidates = [row for row in rows if _matches(row, query)]
-        selected = [
-            row
-            for row in candidates
-            if not query.statuses or row.status in query.statuses
-        ]
+        states = Counter(row.status for row in candidates)
+        selected = candidates
+        if query.statuses:
+            selected = [row for row in candidates if row.status in query.statuses]
         self._sort(selected, query, now)
         return _SelectedRuns(
             groups=_by_flow(selected),
             all_groups=_by_flow(rows),
-            states=dict(Counter(row.status for row in candidates)),
+            states=dict(states),
             total=len(rows),
             matched=len(selected),
         )
@@ -399,21 +398,21 @@ class RunList:
             counting: Counting = "some" if left_to_count else "no"
             details, was_counted = self._details_of(row, counting)
             left_to_count -= was_counted
-            summaries.append(
-                RunSummary(
-                    thread_id=row.thread_id,
-                    status=row.status,
-                    situation=details.situation,
-                    short=details.short,
-                    flow=row.flow,
-                    began=began,
-                    updated=row.updated,
-                    seconds=self._seconds(row, now),
-                    failed=details.failed,
-                    input=run_input,
-                    error=details.error,
-                )
+            seconds = self._seconds(row, now)
+            summary = RunSummary(
+                thread_id=row.thread_id,
+                status=row.status,
+                situation=details.situation,
+                short=details.short,
+                flow=row.flow,
+                began=began,
+                updated=row.updated,
+                seconds=seconds,
+                failed=details.failed,
+                input=run_input,
+                error=details.error,
             )
+            summaries.append(summary)
         return summaries
 
     def _flow_summaries(
@@ -455,13 +454,19 @@ class RunList:
             strip.append((row.thread_id, row.status, seconds))
             if row.status == "done" and seconds is not None:
                 durations.append(seconds)
+        strip.reverse()
+        states = Counter(row.status for row in selected)
+        updated = max(row.updated for row in selected)
+        middle: float | None = None
+        if durations:
+            middle = median(durations)
         return FlowSummary(
             flow=flow,
             runs=len(selected),
-            states=dict(Counter(row.status for row in selected)),
-            updated=max(row.updated for row in selected),
-            median=median(durations) if durations else None,
-            strip=strip[::-1],
+            states=dict(states),
+            updated=updated,
+            median=middle,
+            strip=strip,
         )
 
     def _seconds(self, row: RunRow, now: int) -> float | None:
@@ -501,14 +506,22 @@ class RunList:
         """Return the details of a run, and whether its calls were counted for them."""
         state = (row.status, row.updated, row.states)
         known = self._details.get(row.thread_id)
-        if known is not None and known[0] == state and known[1].failed is not None:
-            return known[1], False
-        is_counted = row.status == "done" and counting != "no"
-        how = counting if row.status == "done" else "no"
-        text = self._reader.status(row.thread_id, counting=how)
-        failed, error = self._reader.failures(row.thread_id, counting=how)
-        situation: Situation = "done" if text is None else text.situation
-        short = row.status if text is None else text.short
+        if known is not None:
+            known_state, known_details = known
+            is_complete = known_details.failed is not None
+            if is_complete and known_state == state:
+                return known_details, False
+        if row.status != "done":
+            counting = "no"
+        is_counted = counting != "no"
+        thread_id = row.thread_id
+        text = self._reader.status(thread_id, counting=counting)
+        failed, error = self._reader.failures(thread_id, counting)
+        situation: Situation = "done"
+        short: str = row.status
+        if text is not None:
+            situation = text.situation
+            short = text.short
         details = _RunDetails(
             situation=situation,
             short=short,

@@ -37,6 +37,9 @@ A *waiting* call needs an answer. An *unfinished* call has records, such as a sa
 state, but has not ended. A running call often has no records yet, and so no row.
 """
 
+CallPart: TypeAlias = Literal["arguments", "result", "error"]
+"""A part of the data of a call that may be a large value."""
+
 
 class RunRow(NamedTuple):
     """A run, described by the thread's newest checkpoint and the current process."""
@@ -269,6 +272,25 @@ class TaskRecords:
                 row = self.row(location, record)
                 if row is not None:
                     return self._details(location, record, row)
+        return None
+
+    def value(
+        self,
+        locations: Collection[TaskLocation],
+        call_id: str,
+        part: CallPart,
+    ) -> Any:
+        """Return the whole value of a part of a task, as `StoreReader.value` does."""
+        keys = [location.key + digest(call_id) for location in locations]
+        for location, data in zip(locations, self._payloads(keys), strict=True):
+            if not data:
+                continue
+            if part == "arguments":
+                return self._arguments(location, call_id)
+            work = self._work(location, self.record(data), whole=True)
+            if part == "error":
+                return work.error
+            return work.result if work.writes is None else work.writes
         return None
 
     def _details(

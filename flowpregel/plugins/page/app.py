@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from flowpregel.plugins.page.guard import RequestGuard
+    from flowpregel.plugins.page.values import ValueFile
 
 
 Words: TypeAlias = list[str]
@@ -301,6 +302,8 @@ def _routes(
     for name in _QUERIES:
         query = getattr(pages, name)
         routes.append(Route(f"/api/{name}", _query_endpoint(query)))
+    routes.append(Route("/api/value", _query_endpoint(pages.values.value)))
+    routes.append(Route("/api/value/file", _file_endpoint(pages.values.file)))
     if actions is not None:
         start = partial(_start_action, actions)
         routes.append(
@@ -336,6 +339,29 @@ def _query_endpoint(
             raise
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"the request is incomplete: {error}") from error
+
+    return endpoint
+
+
+def _file_endpoint(
+    query: Callable[..., ValueFile],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that passes a request's parameters to *query*, and sends the
+    file that it returns.
+    """
+
+    # The endpoint is a coroutine function, as that of `_query_endpoint` is.
+    async def endpoint(request: Request) -> Response:
+        """Return the file."""
+        try:
+            file = query(**request.query_params)
+        except TypeError as error:
+            raise ConfigurationError(f"the request is incomplete: {error}") from error
+        return Response(
+            file.content.encode(errors="replace"),
+            media_type=file.media_type,
+            headers={"content-disposition": f'attachment; filename="{file.name}"'},
+        )
 
     return endpoint
 

@@ -19,12 +19,11 @@ from typing import Any, TypeAlias
 
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.plugins.page.values import ValuePages, tagged
 from flowpregel.watching import (
     CallChanges,
     CallRow,
     PreviewLimits,
-    RecordView,
-    ReprText,
     RunList,
     RunQuery,
     StoreReader,
@@ -92,31 +91,6 @@ def json_text(value: Json) -> str:
     return text
 
 
-def tagged(preview: Any) -> Json:
-    """Return a preview, made by `to_json`, as JSON in which texts, objects and dicts
-    can be told apart.
-
-    Example:
-        >>> tagged({"a": [1, ReprText("… 3 more")]})
-        {'items': [('a', [1, {'written': '… 3 more'}])]}
-    """
-    match preview:
-        case RecordView():
-            return {"items": _tagged_items(preview), "name": preview.name}
-        case dict():
-            return {"items": _tagged_items(preview)}
-        case list():
-            return [tagged(item) for item in preview]
-        case ReprText():
-            return {"written": str(preview)}
-    return preview
-
-
-def _tagged_items(preview: Mapping[str, Any]) -> list[tuple[str, Json]]:
-    """Return the keys of a dict, each with its tagged value."""
-    return [(key, tagged(value)) for key, value in preview.items()]
-
-
 def calls_to_json(changes: CallChanges) -> dict[str, Json]:
     """Return changes of a run's calls, and the names of the columns."""
     return {"columns": CallRow._fields, **changes._asdict()}
@@ -138,6 +112,7 @@ class Pages:
         self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(saver)
         self._list = RunList(self.reader)
+        self.values: ValuePages = ValuePages(self.reader)
         self._inode = _inode_of(self.path)
         self._activities: dict[str, Mapping[str, Any]] = {}
         """The last published activity of each run, in the order of publication."""
@@ -235,8 +210,8 @@ class Pages:
             },
             "media": details["media"],
             "attempts": details["attempts"],
-            "arguments": tagged(details["arguments"]),
-            "result": tagged(details["result"]),
+            "arguments": tagged(details["arguments"], rest=True),
+            "result": tagged(details["result"], rest=True),
             "error": tagged(details["error"]),
             "questions": questions,
         }
@@ -279,7 +254,8 @@ class Pages:
             if is_changed and name in values.before:
                 channel["before"] = tagged(to_json(values.before[name], _LIMITS))
             if name in values.after:
-                channel["value"] = tagged(to_json(values.after[name], _LIMITS))
+                preview = to_json(values.after[name], _LIMITS)
+                channel["value"] = tagged(preview, rest=True)
             channels.append(channel)
         return {"id": checkpoint, "channels": channels}
 

@@ -5,7 +5,7 @@ import { bytes, moment, seconds } from "./format.js";
 import { mediaOf } from "./media.js";
 import { load } from "./source.js";
 import { nameOf } from "./model.js";
-import { itemsOf, tree } from "./values.js";
+import { itemsOf, tree, valueButtons } from "./values.js";
 
 export function callPanel({ run, start, isPending, linkBack }, id) {
   const body = h("div");
@@ -19,6 +19,11 @@ export function callPanel({ run, start, isPending, linkBack }, id) {
 
   function section(title, ...children) {
     return h("section", { key: title }, h("h3", null, title), children);
+  }
+
+  function valueSection(title, part, value, drawn) {
+    const origin = { thread: run.thread, call: id, at: details.row.checkpoint_id, part };
+    return section(title, valueButtons(value, origin), drawn(value, origin));
   }
 
   function attemptOf(attempt, number, attempts) {
@@ -54,9 +59,10 @@ export function callPanel({ run, start, isPending, linkBack }, id) {
       error !== null && attempts.length === 0 && section("Error", h("pre", { class: "error", tabindex: 0 }, textOf(error))),
       attempts.length > 0 && h("section", { key: "attempts" },
         h("h3", null, many ? `Failed attempts: ${attempts.length}` : "Failed attempt"), attempts.map(attemptOf).reverse()),
-      asked.items.length > 0 && section("Arguments", itemsOf(asked)),
+      given === null && asked.items.length > 0 && section("Arguments", itemsOf(asked)),
+      given !== null && valueSection("Arguments", "arguments", given, itemsOf),
       metrics.items.length > 0 && section("Metrics", itemsOf(metrics)),
-      state === "done" && section(row.text ? "Result" : "Wrote", tree(result)),
+      state === "done" && valueSection(row.text ? "Result" : "Wrote", "result", result, tree),
       media.length > 0 && section("Preview", mediaOf(media)));
   }
 

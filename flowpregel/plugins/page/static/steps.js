@@ -4,7 +4,7 @@ import { actionButton, h, patch } from "./dom.js";
 import { count, moment } from "./format.js";
 import { currentPlace, note } from "./place.js";
 import { isReport, load } from "./source.js";
-import { brief, tree } from "./values.js";
+import { brief, tree, valueButtons } from "./values.js";
 
 export function stepsView({ run, start, isPending }) {
   const list = h("ol", { class: "steps", onkeydown: move });
@@ -103,12 +103,13 @@ export function stepsView({ run, start, isPending }) {
 
   function channelOf(channel) {
     const [was, is] = ["before" in channel, "value" in channel];
+    const origin = { thread: run.thread, checkpoint: seen, channel: channel.name, part: "after" };
     const change = was ? (is ? "changed" : "removed") : "new";
     return h("section", { key: channel.name, class: channel.changed ? "channel changed" : "channel" },
       h("h3", null, h("span", { class: "mono" }, channel.name),
         channel.changed && h("span", { class: "mark" }, change)),
       was && h("p", { class: "before mono" }, h("span", { class: "unseen" }, "before: "), brief(channel.before, 300)),
-      is && tree(channel.value));
+      is && [valueButtons(channel.value, origin), tree(channel.value, origin)]);
   }
 
   function go({ query }) {
