@@ -84,6 +84,12 @@ MADE_BY = "made_by"
 The key is used where attempts are not stored beside the writes of nodes: at the exit of
 a run, and by other savers. It is never shown.
 """
+DURABILITY = "run_durability"
+"""The key in the metadata for the durability of the run that made a checkpoint.
+
+Only the stored checkpoints of our own savers have the key. Snapshots, streams and the
+methods of LangGraph's savers leave it out: their metadata have LangGraph's keys.
+"""
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 

@@ -15,7 +15,14 @@ from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
 from flowpregel._core.effects import CacheStore, StepContext, Steps
 from flowpregel._core.program import Options, Program
 from flowpregel._core.recorded_calls import count_unreplayed
-from flowpregel._core.records import LIMIT_REACHED, NOTHING_DUE, PAUSED, TASKS_DUE, Task
+from flowpregel._core.records import (
+    DURABILITY,
+    LIMIT_REACHED,
+    NOTHING_DUE,
+    PAUSED,
+    TASKS_DUE,
+    Task,
+)
 from flowpregel._core.run import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.stream_events import checkpoint_config
@@ -233,16 +240,18 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
         )
         for task in tasks
     ]
+    metadata = {
+        "source": cursor.source,
+        "step": step,
+        "parents": {},
+        **run.options.metadata,
+    }
+    metadata.pop(DURABILITY, None)
     payload = {
         "config": checkpoint_config(present, parents),
         "parent_config": parent_config,
         "values": run.state.read(run.program.stream_channels),
-        "metadata": {
-            "source": cursor.source,
-            "step": step,
-            "parents": {},
-            **run.options.metadata,
-        },
+        "metadata": metadata,
         "next": [task.name for task in tasks],
         "tasks": entries,
     }

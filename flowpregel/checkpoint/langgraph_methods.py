@@ -26,6 +26,7 @@ from flowpregel._async_forms import async_form
 from flowpregel._core import ids
 from flowpregel._core.records import (
     ASKED,
+    DURABILITY,
     NOTHING_DUE,
     TASKS,
     TASKS_DUE,
@@ -557,8 +558,9 @@ def metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
         >>> metadata["source"], metadata["step"]
         ('loop', 0)
     """
+    hidden = (_FORMAT_KEY, DURABILITY)
     items = {
-        key: value for key, value in checkpoint.metadata.items() if key != _FORMAT_KEY
+        key: value for key, value in checkpoint.metadata.items() if key not in hidden
     }
     return {
         "parents": {},

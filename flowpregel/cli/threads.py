@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from flowpregel._core.records import Saved
+from flowpregel._core.records import DURABILITY, Saved
 from flowpregel._inspection.preview import FULL, PreviewLimits, to_json
 from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.queue import QueuePosition, places
@@ -405,13 +405,16 @@ def _thread_facts(saved: Saved, *, running: bool) -> dict[str, Any]:
     checkpoint = saved.checkpoint
     metadata = dict(checkpoint.metadata)
     metadata.pop("input_digest", None)
-    metadata.pop(QUEUE, None)
+    durability = metadata.pop(DURABILITY, None)
+    if metadata.pop(QUEUE, None) is not None:
+        durability = None  # The process that begins the run chooses its durability.
     return {
         "thread_id": saved.address.thread_id,
         "status": status_of(saved, running=running),
         "checkpoint": checkpoint.id,
         "step": step_number(checkpoint.step),
         "at": console.utc_text(checkpoint.at),
+        "durability": to_json(durability),
         "metadata": to_json(metadata),
     }
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from flowpregel._core.effects import Emit, Steps
 from flowpregel._core.ids import time_from_id
 from flowpregel._core.program import Options
+from flowpregel._core.records import DURABILITY
 from flowpregel._core.run_loop import run_program
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.engine import RunPlan
@@ -125,6 +126,8 @@ def _begun(
         **run.config.metadata,
         "run_id": run_id,
     }
+    if run.saver is not None:
+        metadata[DURABILITY] = options.durability.value
     if run.config.checkpoint_map:
         # The run starts from a checkpoint of a nested graph. The checkpoints of the run
         # name that checkpoint, so that a run that replays them starts from it, too.

@@ -175,6 +175,7 @@ def _metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
         **checkpoint.metadata,
     }
     metadata.pop(records.MADE_BY, None)
+    metadata.pop(records.DURABILITY, None)
     return metadata
 
 

@@ -68,6 +68,61 @@ def test_a_run_that_asks_is_answered_by_the_command_that_is_shown(cli: Cli) -> N
     assert ["Done.", ""] == lines_of(cli, "asks")
 
 
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_the_durability_of_a_run_is_shown(cli: Cli, durability: str) -> None:
+    words = ["run", f"{FLOWS}:shares", "--id", "kept", "--durability", durability]
+    cli(*words, "--input", "[1]", "--quiet")
+
+    record = json.loads(cli("show", "kept", "--json").stdout)
+    text = cli("show", "kept").stdout
+
+    assert durability == record["durability"]
+    assert "run_durability" not in record["metadata"]
+    assert re.search(rf"^durability +{durability}$", text, re.MULTILINE)
+
+
+def test_a_run_shows_the_durability_with_which_it_was_resumed(cli: Cli) -> None:
+    begin(cli, "allow", "asks", ["ann"])
+    before = json.loads(cli("show", "asks", "--json").stdout)
+    cli("answer", "asks", "yes", "--durability", "sync")
+    after = json.loads(cli("show", "asks", "--json").stdout)
+
+    assert ("async", "sync") == (before["durability"], after["durability"])
+
+
+def test_an_enqueued_run_has_no_durability_yet(cli: Cli, tmp_path: Path) -> None:
+    """The process that begins the run chooses it."""
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(number: int) -> int:
+            return number
+
+        flow.enqueue(1, id="later")
+
+    record = json.loads(cli("show", "later", "--json").stdout)
+
+    assert ("enqueued", None) == (record["status"], record["durability"])
+
+
+def test_the_durability_is_in_no_metadata_that_langgraph_shows(tmp_path: Path) -> None:
+    """Neither in a snapshot, nor in a stream, nor through the methods of its savers."""
+    with LMDBSaver(tmp_path / "store") as saver:
+        graph = StateGraph(State).add_node("add", add).add_edge(START, "add")
+        compiled = graph.compile(checkpointer=saver, executor="inline")
+        options = {"stream_mode": "checkpoints", "durability": "sync"}
+        streamed = [*compiled.stream({"n": 1}, thread_id="1", **options)]
+        config: Any = {"configurable": {"thread_id": "1"}}
+        newest = saver.glance("1")
+        shown = [item["metadata"] for item in streamed]
+        shown.append(compiled.get_state(thread_id="1").metadata)
+        shown.append(saver.get_tuple(config).metadata)
+
+    assert "sync" == newest.saved.checkpoint.metadata["run_durability"]
+    assert len(shown) > 3
+    assert all("run_durability" not in metadata for metadata in shown)
+
+
 def test_a_failed_run_names_the_call_and_its_error(cli: Cli) -> None:
     begin(cli, "shares", "fails", [1, 0])
 

@@ -60,6 +60,15 @@ def asking(side: Side, saver: Any) -> Any:
     return builder.compile(saver, **side.options)
 
 
+def test_their_metadata_have_no_key_for_the_durability(theirs: Any) -> None:
+    asking(sides.flowpregel(), theirs).invoke({"items": []}, CONFIG, durability="sync")
+
+    metadata = theirs.get_tuple(CONFIG).metadata
+
+    assert "run_id" in metadata
+    assert "run_durability" not in metadata
+
+
 @pytest.mark.parametrize(
     "side", [sides.langgraph(), sides.flowpregel()], ids=lambda it: it.name
 )
