@@ -2,6 +2,12 @@
 
 from flowpregel._inspection.call_index import CallIndex, CallPage
 from flowpregel._inspection.call_query import CallQuery
+from flowpregel._inspection.error_kinds import (
+    ErrorKind,
+    FailedCalls,
+    SharedFields,
+    error_pattern,
+)
 from flowpregel._inspection.preview import (
     FULL,
     ClippedText,
@@ -23,6 +29,15 @@ from flowpregel._inspection.run_list import (
 from flowpregel._inspection.situations import StatusText
 from flowpregel._inspection.steps import StepRow, StepValues
 from flowpregel._inspection.tasks import CallChanges, CallPart, CallRow, RunRow
+from flowpregel._inspection.time_use import (
+    CriticalPath,
+    TaskTime,
+    TimedCall,
+    TimeUse,
+    WorkerTime,
+    time_use,
+)
+from flowpregel._inspection.user_traceback import user_traceback
 from flowpregel._inspection.value_pages import ValuePage, value_page
 from flowpregel._text import printable
 
@@ -35,6 +50,9 @@ __all__ = [
     "CallQuery",
     "CallRow",
     "ClippedText",
+    "CriticalPath",
+    "ErrorKind",
+    "FailedCalls",
     "FlowSummary",
     "OmittedItems",
     "PreviewLimits",
@@ -45,13 +63,21 @@ __all__ = [
     "RunQuery",
     "RunRow",
     "RunSummary",
+    "SharedFields",
     "ShortenedText",
     "StatusText",
     "StepRow",
     "StepValues",
     "StoreReader",
+    "TaskTime",
+    "TimeUse",
+    "TimedCall",
     "ValuePage",
+    "WorkerTime",
+    "error_pattern",
     "printable",
+    "time_use",
     "to_json",
+    "user_traceback",
     "value_page",
 ]

@@ -207,7 +207,7 @@ class TaskRecords:
             namespace=location.address.namespace,
             path=record.path,
             caller=caller_of(record.path),
-            error=_error_line(work.error),
+            error=error_line(work.error),
             questions=len(work.interrupts),
             planned=ran.planned,
             began=ran.began,
@@ -406,7 +406,7 @@ class TaskRecords:
         )
 
 
-def _error_line(error: Any) -> str:
+def error_line(error: Any) -> str:
     """Return the error of a task in one line, or an empty text if there is none."""
     if not error:
         return ""

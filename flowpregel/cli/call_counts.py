@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from flowpregel._inspection.error_kinds import ErrorKind, FailedCalls
 
 if TYPE_CHECKING:
     from flowpregel._inspection.tasks import CallChanges, CallRow
 
 ENDED = ("done", "failed", "asking")
 """The categories of calls that have run and are not running now."""
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-
-
-class ErrorGroup(NamedTuple):
-    """The failed calls of a task whose errors differ only in numbers."""
-
-    name: str
-    """The name of the task."""
-    error: str
-    """The error in one line. If the errors differ, ``#`` replaces their numbers."""
-    calls: tuple[str, ...]
-    """The texts of the calls."""
 
 
 class CallCounts:
@@ -51,9 +40,7 @@ class CallCounts:
         """The paths of the tasks that made calls."""
         self._names: dict[str, str] = {}
         """The names of the tasks that are not calls, by path."""
-        self._errors: list[ErrorGroup] = []
-        self._errors_mark = 0
-        """The mark after the last change that *_errors* includes."""
+        self._failed = FailedCalls()
         self._late: list[CallRow] = []
         """The calls that ended after the last published activity."""
 
@@ -79,6 +66,7 @@ class CallCounts:
             self._add(call, 1)
             if call.state != "done":
                 self.open_calls[call.id] = call
+        self._failed.update(changes)
         self._late += changes.rows
         self._find_bodies(changes.rows)
         self.mark = changes.mark
@@ -130,27 +118,9 @@ class CallCounts:
                 waiting[row.name] -= 1
         return {**activity, "running": running, "waiting": dict(+waiting)}
 
-    def errors(self) -> list[ErrorGroup]:
-        """Return the failed calls by task and error, the largest group first."""
-        if self._errors_mark != self.mark:
-            # The calls are grouped again only if some have changed.
-            self._errors = self._grouped_errors()
-            self._errors_mark = self.mark
-        return self._errors
-
-    def _grouped_errors(self) -> list[ErrorGroup]:
-        """Return the result of `errors`."""
-        groups: defaultdict[tuple[str, str], list[CallRow]] = defaultdict(list)
-        for call in self.open_calls.values():
-            if call.state == "failed" and call.text:
-                kind = _NUMBER.sub("#", call.error)
-                groups[call.name, kind].append(call)
-        result: list[ErrorGroup] = []
-        for (name, kind), calls in groups.items():
-            errors = {call.error for call in calls}
-            error = errors.pop() if len(errors) == 1 else kind
-            result.append(ErrorGroup(name, error, tuple(call.text for call in calls)))
-        return sorted(result, key=lambda group: len(group.calls), reverse=True)
+    def errors(self) -> list[ErrorKind]:
+        """Return the failed calls by kind of error, the most frequent kind first."""
+        return self._failed.kinds()
 
 
 def _ended_at(call: CallRow) -> float:

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flowpregel._core.records import Address, Saved
+from flowpregel._inspection.error_kinds import error_pattern
 from flowpregel._inspection.preview import FULL, one_line, to_json
+from flowpregel._inspection.tasks import error_line
 from flowpregel._text import in_one_line, printable
 from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
@@ -295,18 +297,81 @@ _FAILED = click.Option(
 )
 
 
-@click.command("retry", params=[_FAILED, *running.resume_command.params])
-def retry_command(failed: bool, **options: Any) -> Any:
+_ONLY_TASK = click.Option(
+    ["--task", "only_task"],
+    metavar="NAME",
+    help="Of the handled failures, include only those of this task.",
+)
+_ONLY_ERROR = click.Option(
+    ["--error", "only_error"],
+    metavar="ERROR",
+    help="Of the handled failures, include only those with this error.",
+)
+_RETRY_PARAMETERS = (
+    _FAILED,
+    _ONLY_TASK,
+    _ONLY_ERROR,
+    *running.resume_command.params,
+)
+
+
+@click.command("retry", params=[*_RETRY_PARAMETERS])
+def retry_command(
+    failed: bool,
+    only_task: str | None,
+    only_error: str | None,
+    **options: Any,
+) -> Any:
     """Resume a thread's run, and try again what failed.
 
-    The results of finished calls stay.
+    The results of finished calls stay. ERROR is the class and the message of an error,
+    or their beginning, such as "ValueError: no"; any number matches another number, or
+    a #. `show` lists the errors of a run by kind.
     """
-    if failed:
+    if failed or only_task is not None or only_error is not None:
         store = options["store"]
         calls = _recorded_calls(options["thread"], store)
-        _take_back(store, [call for call in calls if call.state == "failed"])
+        selected = _failed_calls(calls, only_task, only_error or "")
+        _take_back(store, selected)
     context = click.get_current_context()
     return context.invoke(running.resume_command, **options)
+
+
+def _failed_calls(
+    calls: Iterable[Work],
+    task: str | None,
+    error: str,
+) -> list[Work]:
+    """Return the calls that failed.
+
+    Args:
+        calls: The calls to select from.
+        task: The name of the calls' task, or None for all tasks.
+        error: The beginning of the calls' error.
+
+    Raises:
+        ConfigurationError: No call failed so.
+    """
+    pattern = error_pattern(error)
+    selected: list[Work] = []
+    for call in calls:
+        if call.state != "failed":
+            continue
+        call_error = error_pattern(error_line(call.error))
+        if task in (None, _name_of_task(call)) and call_error.startswith(pattern):
+            selected.append(call)
+    if not selected and (task is not None or pattern):
+        raise ConfigurationError(
+            "no call failed so; `flowpregel show` lists the errors of a run by kind"
+        )
+    return selected
+
+
+def _name_of_task(call: Work) -> str:
+    """Return the name of the task of a call."""
+    if call.ran is not None and call.ran.name:
+        return call.ran.name
+    return "" if call.call_key is None else call.call_key.name
 
 
 @console.thread_command("redo")

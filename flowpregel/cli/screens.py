@@ -239,7 +239,10 @@ def error_lines(snapshot: RunSnapshot) -> Iterator[Text]:
     for group in snapshot.errors:
         number = len(group.calls)
         text = f"{number:,} x {in_one_line(group.name)}: {in_one_line(group.error)}"
-        yield Text(text, "red")
+        line = Text(text, "red")
+        if group.condition:
+            line.append(f", {group.condition}", "bold")
+        yield line
         examples = [in_one_line(call) for call in group.calls[:_MOST_EXAMPLES]]
         if number > _MOST_EXAMPLES:
             examples.append("...")

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flowpregel.cli.call_counts import CallCounts, ErrorGroup, time_left
+from flowpregel.cli.call_counts import CallCounts, time_left
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from flowpregel._inspection.error_kinds import ErrorKind
     from flowpregel._inspection.reader import StoreReader
     from flowpregel._inspection.situations import StatusText
     from flowpregel.checkpoint.work import Status
@@ -44,7 +45,7 @@ class RunSnapshot:
     reports: Sequence[Mapping[str, Any]] = ()
     """The tasks that made the calls and report their own progress."""
     workers: Sequence[Mapping[str, Any]] = ()
-    errors: Sequence[ErrorGroup] = ()
+    errors: Sequence[ErrorKind] = ()
     seconds_left: float | None = None
     """The estimated seconds until all known calls have ended, or None."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, get_args
@@ -20,6 +20,7 @@ from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.queue import QueuePosition, places
 from flowpregel.checkpoint.work import Status, status_of
 from flowpregel.cli import console, targets
+from flowpregel.cli.diagnosis import ExplainedRun, Explanation, explain_run
 from flowpregel.cli.looking import full_option, limit_option
 from flowpregel.cli.rows import (
     running_task_record,
@@ -259,18 +260,27 @@ def _began_at(thread_id: str, reader: StoreReader) -> int | None:
 )
 @limit_option
 @full_option
+@click.option(
+    "--time",
+    "with_time",
+    is_flag=True,
+    help="Also show where the time went.",
+)
 def show_command(
     thread: str,
     flow: str | None,
     limit: int,
     limits: PreviewLimits,
+    with_time: bool,
     store: str | None,
 ) -> None:
     """Show how a thread stands, and what its last run did.
 
     A sentence describes the status, with the command for the next step. The tasks are
     listed by superstep: how they ended, how long they ran, how often they were tried,
-    and their result, error or question; then the tasks that run now.
+    and their result, error or question; then the tasks that run now. The failed calls
+    follow by kind of error, with the arguments that only they have; --full adds a
+    traceback of each kind.
     """
     # The import is done here, so that ``--help`` stays fast.
     from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
@@ -278,13 +288,7 @@ def show_command(
     names: dict[str, str] = {}
     with targets.open_to_read(store, flow=flow is not None) as saver:
         saved = targets.newest_checkpoint(saver, thread)
-        owner = saver.owner(thread)
-        facts = _thread_facts(saved, running=owner is not None)
-        live = None
-        if owner is not None:
-            live = _live_activity(saver, thread)
-            facts["run by"] = str(owner)
-            facts["waiting for their turn"] = _waiting_calls(live)
+        facts, live = _facts_and_activity(saver, saved)
         if flow is not None:
             app = targets.load_flow(flow).copy({"checkpointer": saver})
             state = app.get_state(thread_id=thread)
@@ -294,17 +298,48 @@ def show_command(
             facts["queue"] = _queue_facts(saver, thread, saved)
         work = work_of_last_run(saver, thread, limit)
         text = _status_text(saver, thread, live)
+        run = ExplainedRun(
+            thread=thread,
+            store=store,
+            has_failures=any(task.state == "failed" for task in work),
+            with_time=with_time,
+            with_tracebacks=limits is FULL,
+        )
+        explanation = _explanation(saver, run)
     tasks = [task_record(task, names, limits) for task in work]
-    recorded_ids = {task.id for task in work}
-    running = _running_tasks(live, saved)
-    tasks += [task for task in running if task["id"] not in recorded_ids]
+    tasks += _running_tasks(live, saved, {task.id for task in work})
     parts = [
         *_status_parts(text, store),
         *_fact_parts(facts, saved),
         *_task_parts(tasks, limits),
+        *explanation.parts,
     ]
-    record = {**facts, **text.to_json(store), "tasks": tasks}
+    record = {**facts, **text.to_json(store), "tasks": tasks, **explanation.record}
     console.print_result(record, *parts)
+
+
+def _facts_and_activity(
+    saver: DurableSaver,
+    saved: Saved,
+) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+    """Return the facts about a thread, and what its run does now, if it is running."""
+    thread = saved.address.thread_id
+    owner = saver.owner(thread)
+    facts = _thread_facts(saved, running=owner is not None)
+    live = None
+    if owner is not None:
+        live = _live_activity(saver, thread)
+        facts["run by"] = str(owner)
+        facts["waiting for their turn"] = _waiting_calls(live)
+    return facts, live
+
+
+def _explanation(saver: DurableSaver, run: ExplainedRun) -> Explanation:
+    """Return the errors of a run by kind, and its time, if they are wanted."""
+    from flowpregel._inspection.reader import StoreReader  # noqa: PLC0415
+
+    with closing(StoreReader(saver)) as reader:
+        return explain_run(reader, run)
 
 
 def _live_activity(saver: DurableSaver, thread: str) -> Mapping[str, Any] | None:
@@ -429,12 +464,17 @@ def _waiting_calls(live: Mapping[str, Any] | None) -> Any:
 def _running_tasks(
     live: Mapping[str, Any] | None,
     saved: Saved,
+    recorded_ids: Collection[str],
 ) -> list[dict[str, Any]]:
-    """Return the records of the tasks that run now."""
+    """Return the records of the tasks that run now and have no record yet."""
     if live is None:
         return []
     step = saved.checkpoint.step + 1
-    return [running_task_record(task, step) for task in live["running"]]
+    return [
+        running_task_record(task, step)
+        for task in live["running"]
+        if task["id"] not in recorded_ids
+    ]
 
 
 def _early_done_ids(tasks: Iterable[Mapping[str, Any]]) -> set[str]:

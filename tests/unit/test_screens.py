@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from flowpregel._inspection.error_kinds import ErrorKind, SharedFields
 from flowpregel._inspection.situations import RunFacts, describe_status
-from flowpregel.cli.call_counts import ErrorGroup
 from flowpregel.cli.screens import ScreenState, screen_lines
 from flowpregel.cli.snapshots import RunSnapshot
 
@@ -93,11 +93,19 @@ def test_calls_of_an_earlier_run_are_done_and_counted_apart() -> None:
 
 def test_errors_are_shown_by_kind_with_examples() -> None:
     calls = tuple(f"fit({number})" for number in range(9))
-    group = ErrorGroup("fit", "ValueError: nan at epoch #", calls)
+    shared = SharedFields(fields={"fit.depth": 12}, matching=0, others=3)
+    group = ErrorKind(
+        name="fit",
+        error="ValueError: nan at epoch #",
+        calls=calls,
+        ids=calls,
+        shared=shared,
+    )
 
     lines = drawn(snapshot_of(errors=[group]), view="errors")
 
-    assert "9 x fit: ValueError: nan at epoch #" in lines
+    kind = "9 x fit: ValueError: nan at epoch #, only where depth = 12"
+    assert kind in lines
     assert "    fit(0), fit(1), fit(2), ..." in lines
     assert "e errors (9)" in lines[-1]
 
@@ -128,7 +136,7 @@ def test_a_picture_has_the_size_of_the_terminal(
         counts={name: Counter(done=1, failed=2)},
         running=[running(name, done=1, total=2, message=name)] * 30,
         reports=[running(name, done=1, total=None, message=name)],
-        errors=[ErrorGroup(name, name, (name,) * 5)] * 30,
+        errors=[ErrorKind(name=name, error=name, calls=(name,) * 5, ids=())] * 30,
     )
 
     lines = screen_lines(snapshot, ScreenState(view=view), [name] * 30, size)  # type: ignore[arg-type]
