@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from flowpregel import errors
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.scheduled import ScheduledFlow
@@ -239,8 +238,8 @@ class ScheduleFollower:
                 id=run_id,
                 not_before=due + delay,
             )
-        except errors.FlowPregelError as error:
-            console.print_note(f"error: {run_id}: {error}")
+        except Exception as error:  # noqa: BLE001 - other schedules are followed
+            console.print_note(f"error: {run_id}: {type(error).__name__}: {error}")
             return True
         # Another process may have been killed while it enqueued this run.
         return self.saver.glance(run_id) is not None
@@ -276,7 +275,8 @@ class ScheduleFollower:
         if name not in self._loaded:
             try:
                 self._loaded[name] = _scheduled_flow(name, folder)
-            except ConfigurationError as error:
-                console.print_note(f"error: the schedule of {name}: {error}")
+            except Exception as error:  # noqa: BLE001 - the user's module may raise any
+                text = f"{type(error).__name__}: {error}"
+                console.print_note(f"error: the schedule of {name}: {text}")
                 self._loaded[name] = None
         return self._loaded[name]

@@ -89,7 +89,7 @@ def work_command(
     every: float,
     store: str | None,
 ) -> Code:
-    """Run what is enqueued, and resume what was stopped or killed.
+    """Run what is enqueued or scheduled, and resume what was stopped or killed.
 
     `Flow.enqueue` records a run, and this command begins it: those with the greatest
     priority first, and then in the order in which they were enqueued. Runs whose time

@@ -186,6 +186,40 @@ def test_a_schedule_that_cannot_be_imported_leaves_the_others(
     assert capsys.readouterr().err.count("the schedule of tests.runs.none:flow") == 1
 
 
+def test_a_module_that_raises_leaves_the_other_schedules(
+    saver: LMDBSaver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whatever it raises."""
+    (tmp_path / "jobs_that_raise.py").write_text("raise ValueError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    saver.change_schedules(
+        lambda flows: flows.update({"jobs_that_raise:flow": flows[HOURLY]})
+    )
+
+    ScheduleFollower(saver).enqueue_due(NOON + HOUR)
+
+    assert runs(saver) == ["13:00:00Z"]
+    assert "the schedule of jobs_that_raise:flow: " in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_be_enqueued_leaves_the_later_ones(
+    saver: LMDBSaver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The id of its due time names a run of another workflow."""
+    other = queue_flows.note.copy({"checkpointer": saver})
+    other.enqueue("notes", "a", id=f"{HOURLY}@2026-05-01T13:00:00Z")
+    follower = ScheduleFollower(saver)
+
+    follower.enqueue_due(NOON + HOUR)
+    follower.enqueue_due(NOON + 2 * HOUR)
+
+    assert runs(saver) == ["13:00:00Z", "14:00:00Z"]
+    assert "FlowMismatchError" in capsys.readouterr().err
+
+
 def test_a_body_that_needs_more_than_the_due_time_is_refused() -> None:
     """When it is defined."""
     with pytest.raises(ConfigurationError, match="called with the due time alone"):
