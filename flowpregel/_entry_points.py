@@ -41,7 +41,8 @@ library.
 STREAMS: Final = "flowpregel.streams"
 """The group of stream modes that need an extra. A name is the mode; a value is a
 function that takes a run's metadata and the modes that are read, and returns an object
-that produces the items of the stream.
+that produces the items of the stream. The function's attribute ``make_manager`` passes
+callback handlers to the code of a node.
 """
 NOTEBOOKS: Final = "flowpregel.notebooks"
 """The group of views of a run in a notebook. A value is a function that takes a saver

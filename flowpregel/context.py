@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from random import Random
@@ -23,7 +24,7 @@ from flowpregel._core.previews import (
 from flowpregel._core.questions import NOTHING_KNOWN, AskedQuestions
 from flowpregel._core.records import Interrupted, Task, Write
 from flowpregel._pickling.copies import private_copy
-from flowpregel.carried import headers_in, trace_headers
+from flowpregel.carried import carry, headers_in, trace_headers
 from flowpregel.channels.base import PrepareWrite
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 
@@ -357,6 +358,62 @@ def _number(value: Any, name: str) -> float:
         raise ConfigurationError(f"progress({name}={value!r}): use a number") from error
 
 
+@dataclass(slots=True)
+class PathRun:
+    """A call of the function of a conditional edge."""
+
+    output: Any = None
+    """The result of the function."""
+    delay: Awaitable[None] | None = None
+    """The object that a coroutine must await before it calls the function, or None."""
+
+
+class NodeCallbacks:
+    """The callback handlers for the code of one attempt. The engine has the subclass
+    that calls them.
+    """
+
+    def enter(
+        self, scope: Scope, call: Callable[..., Any], *, on_loop: bool
+    ) -> Generator[Awaitable[None], None, Callable[..., Any]]:
+        """Pass the handlers to the code of an attempt that begins.
+
+        Args:
+            scope: The scope of the attempt.
+            call: The function that calls a step of the node.
+            on_loop: Whether the attempt runs on an event loop.
+
+        Yields:
+            The objects that the attempt must await before it calls the node.
+
+        Returns:
+            The function to use in place of *call*.
+        """
+        raise NotImplementedError
+
+    def path(
+        self, scope: Scope, name: str | None, tag: str, state: Any, *, on_loop: bool
+    ) -> AbstractContextManager[PathRun]:
+        """Return a context manager that calls the handlers at the start and at the end
+        of the function of a conditional edge.
+
+        Args:
+            scope: The scope of the attempt.
+            name: The name of the function, or None for a ``Runnable``, which calls the
+                handlers itself.
+            tag: The tag of the function's run.
+            state: The input of the function.
+            on_loop: Whether the function is awaited.
+        """
+        raise NotImplementedError
+
+
+node_callbacks: ContextVar[NodeCallbacks | None] = carry(
+    ContextVar("node_callbacks", default=None)
+)
+"""The callback handlers for the running attempt, or None if the run has none."""
+callback_manager: ContextVar[Any] = ContextVar("callback_manager", default=None)
+"""LangChain's callback manager for the code of the running attempt, or None."""
 current: ContextVar[Scope | None] = ContextVar("flowpregel_scope", default=None)
 """The scope of the attempt that the running code belongs to."""
 
@@ -411,6 +468,9 @@ def config_of(scope: Scope) -> dict[str, Any]:
         "checkpoint_ns": task.namespace,
         "checkpoint_id": job.step.checkpoint_id,
     }
+    manager = callback_manager.get()
+    if manager is not None:
+        config["callbacks"] = manager
     return config
 
 

@@ -266,6 +266,17 @@ class ToolEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerCall:
+    """A call of a callback handler, emitted by a task in another process."""
+
+    position: int
+    """The position of the handler among the handlers of the run."""
+    method: str
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class EndedTask:
     """A node's task that has ended, for the stream of mode ``messages``."""
 
@@ -313,7 +324,7 @@ class Notice:
 @dataclass(frozen=True, slots=True)
 class Emitted:
     """The event that a running task has emitted a chunk, a `Report`, a `Notice`, a
-    `ModelMessage` or a `ToolEvent`.
+    `ModelMessage`, a `ToolEvent` or a `HandlerCall`.
     """
 
     task_id: str

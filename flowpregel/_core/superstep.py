@@ -369,7 +369,7 @@ class Superstep:
         outbox = self.run.outbox
         if isinstance(event.payload, effects.Notice):
             outbox.note(event.payload.text, event.payload.subject)
-        else:
+        elif not isinstance(event.payload, effects.HandlerCall):
             outbox.effects.extend(self.run.stream_events.emitted(task, event))
 
     def _start_due(self, now: int) -> None:

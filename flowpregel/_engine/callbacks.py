@@ -8,19 +8,30 @@ is a run of its own, with an id, and with the id of the graph's run as its paren
           └── nested graph    ...
 
 The handlers are called in the coordinator, on the OS thread that drives the run, also
-if a node runs in a worker process.
+if a node runs in a worker process. For what the node calls, they are called by the node
+(`node_callbacks`).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from flowpregel._core.barrier import PUSHED
-from flowpregel._core.effects import Effect, Ended, Steps, Submit, Wakeup, labels_of
+from flowpregel._core.effects import (
+    Effect,
+    Emitted,
+    Ended,
+    HandlerCall,
+    Steps,
+    Submit,
+    Wakeup,
+    labels_of,
+)
 from flowpregel._core.program import Keys, Names
 from flowpregel._core.records import (
     Arguments,
@@ -31,75 +42,22 @@ from flowpregel._core.records import (
     Raised,
     Returned,
     Task,
+    TaskOrigin,
 )
 from flowpregel._core.run import Result
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel._core.tracing import observed_steps
-from flowpregel._engine.lifecycle import LIFECYCLE_METHODS, LifecycleCalls
+from flowpregel._engine.handlers import Handlers
+from flowpregel._engine.lifecycle import LifecycleCalls
+from flowpregel._engine.node_callbacks import AttemptCallbacks
 from flowpregel._loggers import run_log
+from flowpregel.context import node_callbacks
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
 from flowpregel.policies import TracePolicy
 
-_CHAIN_METHODS: Final = ("on_chain_start", "on_chain_end", "on_chain_error")
 _REDACTED: Final = "<redacted>"
 _IN_NODE: Final = "seq:step:1"
 """The tag with which LangChain marks a run that the code of a node has started."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handlers:
-    """Callback handlers, whose errors are logged. A handler may lack methods."""
-
-    handlers: Sequence[Any] = ()
-
-    def call(self, method: str, *args: Any, **kwargs: Any) -> None:
-        """Call *method* of each handler that has it."""
-        for handler in self.handlers:
-            try:
-                function = _callable_method(handler, method)
-                if function is not None:
-                    function(*args, **kwargs)
-            except Exception:  # noqa: BLE001 - a run does not depend on its handlers
-                run_log.exception("%s of a callback failed", method)
-
-    def with_values(self, value: Any, recorded: Any) -> Iterator[tuple[Handlers, Any]]:
-        """Yield the handlers with *value*, and LangChain's tracers, which record what
-        they get, with *recorded*.
-        """
-        if recorded is value:
-            yield self, value
-            return
-        tracers = [item for item in self.handlers if hasattr(item, "run_map")]
-        others = [item for item in self.handlers if not hasattr(item, "run_map")]
-        yield Handlers(others), value
-        yield Handlers(tracers), recorded
-
-    def with_more(self, handlers: Sequence[Any]) -> Handlers:
-        """Return these handlers, followed by those of *handlers* that are not among
-        them.
-        """
-        more = [*self.handlers]
-        for handler in handlers:
-            if all(handler is not other for other in more):
-                more.append(handler)
-        return Handlers(more)
-
-    def observe_nodes(self) -> bool:
-        """Return whether any handler has a method that is called while a run runs."""
-        for handler in self.handlers:
-            for method in (*_CHAIN_METHODS, *LIFECYCLE_METHODS):
-                if _callable_method(handler, method) is not None:
-                    return True
-        return False
-
-
-def _callable_method(handler: Any, method: str) -> Any:
-    """Return the method of *handler*, or None if it must not be called."""
-    if method in _CHAIN_METHODS and getattr(handler, "ignore_chain", False):
-        return None
-    function = getattr(handler, method, None)
-    # A sync run could not await a coroutine, so async methods are never called.
-    return None if inspect.iscoroutinefunction(function) else function
 
 
 def callback_id(run_id: str) -> UUID:
@@ -130,6 +88,10 @@ class GraphLabels:
     """The channels of which a node's output consists."""
     interrupt_after: Names = frozenset()
     """The nodes after which the run stops."""
+    variables: Context = field(default_factory=copy_context)
+    """The context variables in which the nodes run."""
+    own_tags: tuple[str, ...] = (_IN_NODE,)
+    """The tags of a nested graph that its nodes do not have."""
 
 
 def _ignore(_: ParentCommand) -> None:
@@ -189,7 +151,7 @@ class GraphCallbacks:
         for its nodes.
         """
         labels = self._labels
-        tags = (*labels.tags, _IN_NODE)
+        tags = (*labels.own_tags, *labels.tags)
         identity = _arguments_of_run(self._run_id, self._parent_id, tags)
         self.handlers.call(
             "on_chain_start",
@@ -224,7 +186,7 @@ class GraphCallbacks:
         self._lifecycle.begin(effect)
         if isinstance(effect, Submit):
             for task in effect.tasks:
-                if not task.node.hidden:
+                if not task.node.hidden or _follows_path(task):
                     self._start(task, effect.step.step)
 
     def end(self, reply: Any, failure: Exception | None) -> None:
@@ -235,18 +197,28 @@ class GraphCallbacks:
             for event in reply.events:
                 if isinstance(event, Ended):
                     self._end(event)
+                elif isinstance(event, Emitted):
+                    self._forward(event.payload)
+
+    def _forward(self, payload: Any) -> None:
+        """Call a handler for a task in another process, if *payload* is such a call."""
+        if isinstance(payload, HandlerCall):
+            handler = self.handlers.handlers[payload.position]
+            self.handlers.call_one(
+                handler, payload.method, payload.args, payload.kwargs
+            )
 
     def _start(self, task: Task, step: int) -> None:
         """Call the handlers for the start of an attempt of *task*."""
         labels = self._labels
         is_call = task.kind is Kind.CALL
         tag = _IN_NODE if is_call else f"graph:step:{step}"
-        tags = (*labels.tags, *task.node.tags, tag)
+        own_tags = (*labels.tags, *task.node.tags)
         parent_id = self._run_id
         if is_call and task.parent is not None:
             parent_id = self.id_of(task.parent)
         policy = task.node.trace_policy or TracePolicy()
-        attempt = _StartedAttempt(uuid4(), parent_id, tags, policy)
+        attempt = _StartedAttempt(uuid4(), parent_id, (tag, *own_tags), policy)
         self._attempts[task.id] = attempt
         metadata = {
             **labels.metadata,
@@ -255,6 +227,7 @@ class GraphCallbacks:
         }
         if is_call or task.kind is Kind.HANDLER:
             metadata["langgraph_triggers"] = PUSHED
+        self._pass_on(task, attempt.run_id, own_tags, metadata)
         task_input = _shown_input(task)
         recorded = _processed(task_input, policy.process_inputs)
         for handlers, value in self.handlers.with_values(task_input, recorded):
@@ -266,6 +239,26 @@ class GraphCallbacks:
                 metadata=metadata,
                 name=task.name,
             )
+
+    def _pass_on(
+        self,
+        task: Task,
+        run_id: UUID,
+        tags: tuple[str, ...],
+        metadata: Mapping[str, Any],
+    ) -> None:
+        """Let the code of *task* call the handlers, with *run_id* as the parent."""
+        variables = task.variables
+        if variables is None:
+            variables = self._labels.variables
+        variables = variables.copy()
+        callbacks = AttemptCallbacks(
+            handlers=self.handlers, run_id=run_id, tags=tags, metadata=metadata
+        )
+        variables.run(node_callbacks.set, callbacks)
+        if task.origin is None:
+            task.origin = TaskOrigin()
+        task.origin.variables = variables
 
     def _end(self, event: Ended) -> None:
         """Call the handlers for the end of an attempt."""
@@ -382,6 +375,11 @@ def _by_parameter(
         elif name not in ("self", "cls"):
             values[name] = value
     return values
+
+
+def _follows_path(task: Task) -> bool:
+    """Return whether a conditional edge leaves the node of *task*."""
+    return any(hasattr(writer, "path") for writer in task.node.writers)
 
 
 def _task_and_callers(task: Task) -> Iterator[Task]:

@@ -38,7 +38,14 @@ from flowpregel._core.records import (
     Task,
 )
 from flowpregel._pickling.copies import private_copy
-from flowpregel.context import Job, RunClient, Scope, config_of, current
+from flowpregel.context import (
+    Job,
+    RunClient,
+    Scope,
+    config_of,
+    current,
+    node_callbacks,
+)
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import HOST
 from flowpregel.executors.calls import (
@@ -293,6 +300,8 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         _fault.fault("task.before", task.id)
     if node.contexts:
         value = yield from _entered(node.contexts, value, on_loop=prefer_async)
+    if (callbacks := node_callbacks.get()) is not None:
+        call_step = yield from callbacks.enter(scope, call_step, on_loop=prefer_async)
     try:
         for callee in node.steps:
             result = call_step(callee, value, scope, prefer_async=prefer_async)
@@ -302,12 +311,12 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     if _fault.points:
         _fault.fault("task.after", task.id)
     scope.end_questions()
-    if task.kind is Kind.CALL:
-        if futures_in(value):
-            raise returned_futures()
-        scope.writes = [(records.RETURN, value)]
-    else:
+    if task.kind is not Kind.CALL:
         yield from _write(scope, value)
+        return
+    if futures_in(value):
+        raise returned_futures()
+    scope.writes = [(records.RETURN, value)]
 
 
 def _write(scope: Scope, output: Any) -> Generator[Any, Any, None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from flowpregel._core.commands import CallTarget, Command, Send
 from flowpregel._core.effects import Notice
 from flowpregel._core.records import TASKS, Write
 from flowpregel.channels.base import MISSING
-from flowpregel.context import Scope
+from flowpregel.context import PathRun, Scope, node_callbacks
 from flowpregel.errors import ConfigurationError, InvalidUpdateError, ParentCommand
 from flowpregel.executors.attempt import call
 from flowpregel.graph.spec import ROOT
@@ -249,10 +250,39 @@ class BranchWriter:
             # refuses the result, and must not leave a coroutine behind that was never
             # awaited.
             return self._later(state, scope)
-        return self._writes_of(call(self.path, state, scope))
+        if node_callbacks.get() is None:
+            return self._writes_of(call(self.path, state, scope))
+        with self._path_run(state, scope) as path_run:
+            path_run.output = call(self.path, state, scope)
+        return self._writes_of(path_run.output)
 
     async def _later(self, state: Any, scope: Scope) -> list[Write]:
-        return self._writes_of(await call(self.path, state, scope))
+        with self._path_run(state, scope, on_loop=True) as path_run:
+            if path_run.delay is not None:
+                await path_run.delay
+            path_run.output = await call(self.path, state, scope)
+        return self._writes_of(path_run.output)
+
+    def _path_run(
+        self, state: Any, scope: Scope, *, on_loop: bool = False
+    ) -> AbstractContextManager[PathRun]:
+        """Return a context manager that calls the run's handlers, if there are any, for
+        a call of the path function.
+
+        Args:
+            state: The input of the path function.
+            scope: The scope of the attempt.
+            on_loop: Whether the path function is awaited.
+        """
+        callbacks = node_callbacks.get()
+        if callbacks is None:
+            return nullcontext(PathRun())
+        node = scope.job.task.node
+        # LangChain counts the steps of the node, and its writers.
+        position = len(node.steps) + node.writers.index(self) + 1
+        name = _traced_name(self.path)
+        tag = f"seq:step:{position}"
+        return callbacks.path(scope, name, tag, state, on_loop=on_loop)
 
     def _writes_of(self, result: Any) -> list[Write]:
         """Return the writes for a *result* of the path function, or a list of them."""
@@ -295,6 +325,17 @@ class BranchWriter:
                 f"Cannot send a packet to the END node: branch {self.name!r} of node "
                 f"{self.node!r} returned {packet!r}"
             )
+
+
+def _traced_name(path: CallTarget) -> str | None:
+    """Return the name that handlers get for a path function, as in LangGraph, or None
+    for a `Runnable`.
+    """
+    function = path.func or path.coroutine
+    name = getattr(function, "__name__", "<lambda>")
+    if inspect.ismethod(function) and name in ("invoke", "ainvoke"):
+        return None
+    return "RunnableCallable" if name == "<lambda>" else name
 
 
 def check_input(

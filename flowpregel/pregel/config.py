@@ -138,7 +138,9 @@ def _with_addition(
     if key in ("configurable", "metadata"):
         return {**config.get(key, {}), **_setting_of({key: value}, key)}
     if key == "tags":
-        return [*config.get(key, ()), *_setting_of({key: value}, key)]
+        # A tag counts once, because code may pass on the config that it got.
+        tags = (*config.get(key, ()), *_setting_of({key: value}, key))
+        return [*dict.fromkeys(tags)]
     if key == "callbacks":
         # LangChain may pass a callback manager, whose handlers are used.
         handlers = getattr(value, "handlers", value)

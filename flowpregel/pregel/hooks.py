@@ -7,11 +7,13 @@ of a run. A handler may lack methods that it does not use.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 from flowpregel._core.effects import StepContext, Steps, labels_of
@@ -19,14 +21,27 @@ from flowpregel._core.records import Kind, Task
 from flowpregel._engine.callbacks import (
     GraphCallbacks,
     GraphLabels,
-    Handlers,
     callback_id,
 )
 from flowpregel._engine.engine import RunPlan
+from flowpregel._engine.handlers import HandlerQueue, Handlers
+from flowpregel._engine.nested import RunContext
+from flowpregel._entry_points import STREAMS, load_plugin
 from flowpregel._interrupts import is_from_handler
 from flowpregel.errors import RunDiedError
 from flowpregel.pregel.config import ParsedConfig
 from flowpregel.pregel.definition import GraphDefinition
+
+_SHOWN_IDS: Final = (
+    "thread_id",
+    "checkpoint_id",
+    "checkpoint_ns",
+    "task_id",
+    "run_id",
+    "assistant_id",
+    "graph_id",
+)
+"""The keys of ``configurable`` that handlers get as metadata, as in LangGraph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +99,7 @@ def run_hooks(
         plan: The plan of the run.
     """
     config = run.config
-    handlers = Handlers(config.callbacks)
+    handlers = run.handlers
     lease = plan.lease
     has_died = lease is not None and lease.is_inherited
     is_finished = plan.run_context.is_finished
@@ -95,7 +110,7 @@ def run_hooks(
         if has_died and not is_finished:
             error = RunDiedError(str(run_id))
             handlers.call("on_run_failure", RunEnd(flow=flow, id=run_id, error=error))
-        labels = {"metadata": config.metadata, "name": config.run_name}
+        labels = {"metadata": _shown_metadata(config), "name": config.run_name}
         handlers.call("on_chain_start", None, run.input, **identity, **labels)
         try:
             yield
@@ -142,6 +157,31 @@ def _output_of(run: Any) -> Any:
     return run.output()
 
 
+def handlers_of(config: ParsedConfig, loop: Any = None) -> Handlers:
+    """Return the handlers of a run.
+
+    Args:
+        config: The config of the run.
+        loop: The event loop of an async run.
+    """
+    queue = None if loop is None else HandlerQueue(loop)
+    return _with_manager(Handlers(config.callbacks, queue))
+
+
+def _with_manager(handlers: Handlers) -> Handlers:
+    """Return *handlers*, which the code of nodes reaches by LangChain's callback
+    manager if one of them is a handler of LangChain.
+    """
+    base = sys.modules.get("langchain_core.callbacks.base")
+    handler_class = getattr(base, "BaseCallbackHandler", None)
+    if handlers.make_manager is not None or handler_class is None:
+        return handlers
+    if not any(isinstance(item, handler_class) for item in handlers.handlers):
+        return handlers
+    plugin = load_plugin(STREAMS, "messages")
+    return replace(handlers, make_manager=plugin.make_manager)
+
+
 def with_node_callbacks(run: Any, plan: RunPlan) -> RunPlan:
     """Return the *plan* of an outermost run, whose steps call the run's handlers for
     each node.
@@ -150,10 +190,11 @@ def with_node_callbacks(run: Any, plan: RunPlan) -> RunPlan:
         run: The `GraphRun`.
         plan: The plan of the run.
     """
-    handlers = Handlers(run.config.callbacks)
+    handlers = run.handlers
     if not handlers.observe_nodes():
         return plan
-    labels = _labels_of(run.definition, run.config)
+    variables = plan.run_context.variables
+    labels = _labels_of(run.definition, run.config, variables)
     after = plan.run_context.options.interrupt_after
     labels = replace(labels, interrupt_after=after)
     run_id = callback_id(plan.run_context.run_id or "")
@@ -166,7 +207,7 @@ def with_node_callbacks(run: Any, plan: RunPlan) -> RunPlan:
 
 
 def nested_callbacks(
-    outer: GraphCallbacks | None,
+    outer: RunContext,
     task: Task,
     step: StepContext,
     definition: GraphDefinition,
@@ -175,35 +216,43 @@ def nested_callbacks(
     """Return the calls of handlers for a nested run, or None if there is no handler.
 
     Args:
-        outer: The calls of handlers for the outer run, or None.
+        outer: The context of the outer run.
         task: The task of the outer run that runs the nested graph.
         step: The superstep of the task.
         definition: The nested graph.
         config: The config of the nested run. Its handlers are called in addition to
             those of the outer run.
     """
-    outer_handlers = Handlers() if outer is None else outer.handlers
-    handlers = outer_handlers.with_more(config.callbacks)
+    outer_callbacks = outer.callbacks
+    outer_handlers = Handlers() if outer_callbacks is None else outer_callbacks.handlers
+    handlers = _with_manager(outer_handlers.with_more(config.callbacks))
     if not handlers.observe_nodes():
         return None
-    labels = _labels_of(definition, config)
+    variables = outer.variables if task.variables is None else task.variables
+    labels = _labels_of(definition, config, variables)
     # The call of a graph is hidden, and the node that makes it is shown.
     node_task = task.parent or task if task.kind is Kind.CALL else task
     metadata = {**labels.metadata, **labels_of(node_task, step.step)}
     labels = replace(labels, metadata=metadata)
     run_id = uuid4()
-    if outer is None:
+    if outer_callbacks is None:
         return GraphCallbacks(
             handlers,
             labels,
             run_id,
         )
+    parent_id = outer_callbacks.id_of(task)
+    if config.chain_run is not None:
+        # The code of the node calls the graph in a chain, and has passed its config.
+        parent_id = config.chain_run.run_id
+        own_tags = [tag for tag in config.chain_run.tags if tag not in labels.tags]
+        labels = replace(labels, own_tags=tuple(own_tags))
     return GraphCallbacks(
         handlers,
         labels,
         run_id,
-        parent_id=outer.id_of(task),
-        escape=partial(outer.escape, task),
+        parent_id=parent_id,
+        escape=partial(outer_callbacks.escape, task),
     )
 
 
@@ -218,13 +267,24 @@ def with_graph_callbacks(
     return callbacks.graph_steps(steps, graph_input)
 
 
+def _shown_metadata(config: ParsedConfig) -> dict[str, Any]:
+    """Return the metadata that handlers get for a run: the user's, and the ids in
+    ``configurable``.
+    """
+    configurable = config.run_config["configurable"]
+    ids = {key: configurable[key] for key in _SHOWN_IDS if configurable.get(key)}
+    return {**ids, **config.metadata}
+
+
 def _labels_of(
     definition: GraphDefinition,
     config: ParsedConfig,
+    variables: Context,
 ) -> GraphLabels:
     return GraphLabels(
         name=config.run_name or definition.name,
         tags=tuple(config.run_config["tags"]),
-        metadata=config.metadata,
+        metadata=_shown_metadata(config),
         stream_channels=definition.stream_channels_asis,
+        variables=variables,
     )

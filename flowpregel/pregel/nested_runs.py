@@ -101,7 +101,7 @@ def nested_run(
         address = Address(outer.thread_id, namespace, checkpoint_id)
         options = options_for_saver(options, committer.saver)
         options = replace(options, address=address)
-    callbacks = nested_callbacks(outer.callbacks, task, step, definition, config)
+    callbacks = nested_callbacks(outer, task, step, definition, config)
     steps = run_program(definition.program_now(), options, run_input)
     steps = with_graph_callbacks(steps, run_input, callbacks)
     run_context = replace(
@@ -203,9 +203,7 @@ def _own_thread_run(
         {"durability": durability, "control": outer.control},
     )
     plan = plan_of(run)
-    callbacks = nested_callbacks(
-        outer.callbacks, task, step, graph.definition, run.config
-    )
+    callbacks = nested_callbacks(outer, task, step, graph.definition, run.config)
 
     def run_steps() -> Steps:
         """Yield the steps of the run, and release its thread at the end."""

@@ -37,7 +37,11 @@ from flowpregel.policies import (
     TracePolicy,
 )
 from flowpregel.pregel._write import ChannelWrite, ChannelWriteEntry
-from flowpregel.pregel.runnables import RunnableMethods, runnable_class
+from flowpregel.pregel.runnables import (
+    RunnableMethods,
+    parts_of_chain,
+    runnable_class,
+)
 
 TAG_HIDDEN: Final = "langsmith:hidden"
 """The tag of a node that streams and breakpoints skip."""
@@ -331,7 +335,7 @@ class PregelNode(RunnableMethods):
             ('a',)
         """
         is_nested = not self.then and is_graph(self.bound)
-        steps = () if is_nested else tuple(map(call_target_of, self.steps))
+        steps = () if is_nested else tuple(map(call_target_of, self._parts()))
         channels = self.channels
         if not isinstance(channels, str):
             channels = tuple(channels)
@@ -360,6 +364,13 @@ class PregelNode(RunnableMethods):
             trace_policy=self.trace_policy,
             tags=tuple(self.tags),
         )
+
+    def _parts(self) -> Iterator[Any]:
+        """Yield the steps of the node, and instead of a chain of LangChain its
+        parts.
+        """
+        for step in self.steps:
+            yield from parts_of_chain(step)
 
     def _resources(self) -> Resources | None:
         return None if self.isolation is None else Resources(isolation=self.isolation)

@@ -49,6 +49,14 @@ def runnable_class(use: str) -> Any:
     return Runnable
 
 
+def parts_of_chain(step: Any) -> list[Any]:
+    """Return the parts of a chain of LangChain, or *step* itself if it is none."""
+    module = sys.modules.get(_MODULE)
+    if module is None or type(step) is not module.RunnableSequence:
+        return [step]
+    return list(step.steps)
+
+
 class RunnableMethods:
     """A mixin with methods of LangChain's `Runnable`.
 

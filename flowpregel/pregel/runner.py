@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import AsyncExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -31,6 +31,7 @@ from flowpregel._core.records import Durability
 from flowpregel._core.run import Result
 from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
+from flowpregel._engine.handlers import Handlers
 from flowpregel._interrupts import (
     defer_interrupts,
     held_on_loop,
@@ -43,7 +44,7 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt, ThreadBusyErro
 from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
 from flowpregel.pregel.definition import CompiledGraph
 from flowpregel.pregel.hints import add_hint
-from flowpregel.pregel.hooks import run_hooks, with_node_callbacks
+from flowpregel.pregel.hooks import handlers_of, run_hooks, with_node_callbacks
 from flowpregel.pregel.invocation import (
     OPTION_NAMES,
     InvocationOptions,
@@ -79,6 +80,8 @@ class GraphRun:
     """The engine of the run, once the run has begun."""
     is_unnamed = False
     """True if the user does not know the id of the run's thread."""
+    handlers: Handlers = Handlers()
+    """The callback handlers of the run, once it has begun."""
     _stopped: Stopped | None = None
     _grace: float | None = None
     """The last request to stop, which may arrive before the run begins."""
@@ -208,6 +211,7 @@ class GraphRun:
     def _driven(self) -> Generator[Item, None, None]:
         plan = plan_of(self)
         if self.config.callbacks:
+            self.handlers = handlers_of(self.config)
             plan = with_node_callbacks(self, plan)
         self.engine = Engine(plan)
         if self._stopped is not None:
@@ -234,37 +238,37 @@ class GraphRun:
 
         loop = asyncio.get_running_loop()
         events: Any = None
-        with (
-            UsersFrames(),
-            self._hints(),
-            on_sigterm(self.end),
-            ExitStack() as contexts,
-        ):
-            try:
-                while True:
-                    # Python's signal handlers are delayed until the reader's code runs.
-                    with held_on_loop(loop, self._wake):
-                        if events is None:
-                            engine = await self._begun(loop, contexts)
-                            events = adrive(engine)
-                        event = await anext(events, None)
-                    if event is None:
-                        return
-                    for item in self.form.items(event):
-                        yield item
-            finally:
-                if events is not None:
-                    with held_on_loop(loop, self._wake):
-                        await events.aclose()
+        with UsersFrames(), self._hints(), on_sigterm(self.end):
+            async with AsyncExitStack() as contexts:
+                try:
+                    while True:
+                        # Python's signal handlers are delayed until the reader's code
+                        # runs.
+                        with held_on_loop(loop, self._wake):
+                            if events is None:
+                                engine = await self._begun(loop, contexts)
+                                events = adrive(engine)
+                            event = await anext(events, None)
+                        if event is None:
+                            return
+                        for item in self.form.items(event):
+                            yield item
+                finally:
+                    if events is not None:
+                        with held_on_loop(loop, self._wake):
+                            await events.aclose()
 
     async def _begun(
         self,
         loop: Any,
-        contexts: ExitStack,
+        contexts: AsyncExitStack,
     ) -> Engine:
         """Return the engine of the run, and enter its contexts in *contexts*."""
         plan = await self._plan_on_loop()
         if self.config.callbacks:
+            self.handlers = handlers_of(self.config, loop)
+            if self.handlers.queue is not None:
+                contexts.push_async_callback(self.handlers.queue.drain)
             plan = with_node_callbacks(self, plan)
         self.engine = Engine(plan, loop)
         contexts.enter_context(self._hooks(plan))

@@ -46,12 +46,13 @@ class Library:
 
     def compile(self, builder: Any, **options: Any) -> Any:
         """Compile *builder*, with a saver unless *options* name another."""
+        own = {"executor": "inline"} if self.is_ours else {}
         options = {
             "checkpointer": self.of("checkpoint.memory.InMemorySaver")(),
+            **own,
             **options,
         }
-        own = {"executor": "inline"} if self.is_ours else {}
-        return builder.compile(**own, **options)
+        return builder.compile(**options)
 
 
 BOTH = [Library("langgraph"), Library("flowpregel")]

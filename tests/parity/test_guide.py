@@ -49,7 +49,7 @@ class GuidePage:
 
 
 GUIDE = [
-    GuidePage("move-from-langgraph", "langgraph", shared=7, own=4),
+    GuidePage("move-from-langgraph", "langgraph", shared=8, own=4),
     GuidePage("use-langchain", "langchain", shared=7, own=1),
 ]
 

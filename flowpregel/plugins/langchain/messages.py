@@ -31,6 +31,7 @@ from flowpregel.plugins.langchain.model_listener import (
     listener,
     with_id,
 )
+from flowpregel.plugins.langchain.node_manager import make_manager
 from flowpregel.plugins.langchain.tool_stream import ToolListener, tool_listener
 
 
@@ -135,6 +136,9 @@ class MessageStream:
         as_events: Whether the output of models is shown as events of content blocks.
             Then the answers of tools are left out.
     """
+
+    make_manager = staticmethod(make_manager)
+    """The function that passes the handlers of a run to the code of a node."""
 
     def __init__(
         self,

@@ -88,7 +88,7 @@ def test_a_handler_is_told_what_a_run_failed_with(drive: Drive) -> None:
         )
 
     assert [
-        ("start", {"n": 1}, "mine", [], {}),
+        ("start", {"n": 1}, "mine", [], {"thread_id": "1"}),
         ("error", caught.value),
     ] == watcher.seen
 
