@@ -8,6 +8,12 @@ from flowpregel._inspection.error_kinds import (
     SharedFields,
     error_pattern,
 )
+from flowpregel._inspection.output_lines import (
+    OutputLine,
+    OutputPage,
+    output_lines,
+    output_page,
+)
 from flowpregel._inspection.preview import (
     FULL,
     ClippedText,
@@ -55,6 +61,8 @@ __all__ = [
     "FailedCalls",
     "FlowSummary",
     "OmittedItems",
+    "OutputLine",
+    "OutputPage",
     "PreviewLimits",
     "RecordView",
     "ReprText",
@@ -75,6 +83,8 @@ __all__ = [
     "ValuePage",
     "WorkerTime",
     "error_pattern",
+    "output_lines",
+    "output_page",
     "printable",
     "time_use",
     "to_json",

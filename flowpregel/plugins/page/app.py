@@ -304,6 +304,8 @@ def _routes(
         routes.append(Route(f"/api/{name}", _query_endpoint(query)))
     routes.append(Route("/api/value", _query_endpoint(pages.values.value)))
     routes.append(Route("/api/value/file", _file_endpoint(pages.values.file)))
+    routes.append(Route("/api/output", _query_endpoint(pages.output.output)))
+    routes.append(Route("/api/output/file", _file_endpoint(pages.output.file)))
     if actions is not None:
         start = partial(_start_action, actions)
         routes.append(

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.plugins.page.logs import LogPages
 from flowpregel.plugins.page.values import ValuePages, tagged
 from flowpregel.watching import (
     CallChanges,
@@ -52,6 +53,7 @@ MODULES = (
     "timeline",
     "graph",
     "steps",
+    "logs",
     "run",
     "runs",
     "main",
@@ -64,6 +66,8 @@ MOST_CALLS = 20_000
 MOST_DETAILS = 1_000
 """The limit on the calls in a report that are shown with arguments, results and output.
 """
+MOST_LINES = 5_000
+"""The limit on the lines of output in a report. The last lines are taken."""
 MOST_STEPS = 200
 """The limit on the supersteps in a report that are shown with values. The newest
 supersteps are taken.
@@ -113,6 +117,7 @@ class Pages:
         self.reader: StoreReader = StoreReader(saver)
         self._list = RunList(self.reader)
         self.values: ValuePages = ValuePages(self.reader)
+        self.output: LogPages = LogPages(saver, self.reader)
         self._inode = _inode_of(self.path)
         self._activities: dict[str, Mapping[str, Any]] = {}
         """The last published activity of each run, in the order of publication."""
@@ -371,6 +376,7 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
         "run:": run,
         "calls:": calls,
         "steps:": steps,
+        "output:": pages.output.output(thread, most=MOST_LINES),
     }
     for row in calls["rows"][:MOST_DETAILS]:
         # Each call is read at its own checkpoint, because the run may have a great many

@@ -9,6 +9,7 @@ import { ORDER, Run } from "./model.js";
 import { callPanel } from "./call.js";
 import { callsView } from "./calls.js";
 import { graphView } from "./graph.js";
+import { logsView } from "./logs.js";
 import { questionsView } from "./questions.js";
 import { situationBadge, statusButtons, statusText } from "./status.js";
 import { stepsView } from "./steps.js";
@@ -19,6 +20,7 @@ const TABS = {
   timeline: ["Timeline", timelineView],
   graph: ["Graph", graphView],
   steps: ["Supersteps", stepsView],
+  logs: ["Logs", logsView],
 };
 
 export function showRun(thread) {

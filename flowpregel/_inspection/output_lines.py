@@ -1,0 +1,118 @@
+"""The lines that the calls of a run have printed and logged, with their levels.
+
+A log record begins with its level, such as ``WARNING jobs: slow``. The indented lines
+and the traceback after it belong to the record. Printed lines have no level.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from flowpregel.checkpoint.output import CallOutput
+
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+"""The levels of log records, in ascending order."""
+_RECORD: Final = re.compile(rf"({'|'.join(LEVELS)}) [^:]*: ")
+_CONTINUED: Final = re.compile(r"\s|Traceback |[\w.]+(?:Error|Exception|Interrupt)\b")
+_ESCAPES: Final = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
+
+
+class OutputLine(NamedTuple):
+    """A line of a call's output."""
+
+    call: str
+    """The id of the call."""
+    name: str
+    """The text of the call, or the name of the node."""
+    level: str
+    """The level of the log record, or an empty text for a printed line."""
+    text: str
+    """The line, with terminal escape sequences."""
+
+
+class OutputPage(NamedTuple):
+    """Some of the selected lines of a run."""
+
+    lines: Sequence[OutputLine]
+    """The lines."""
+    first: int
+    """The number of selected lines before these."""
+    matched: int
+    """The number of selected lines."""
+    total: int
+    """The number of all lines."""
+
+
+def output_lines(outputs: Iterable[CallOutput]) -> Iterator[OutputLine]:
+    """Yield the lines of calls, call by call.
+
+    Args:
+        outputs: The output of the calls.
+
+    Example:
+        >>> from flowpregel.checkpoint.base import CallOutput
+        >>> output = CallOutput("", "1", "f(4)", 0, b"one\\nINFO job: two\\n", b"", 18)
+        >>> [(line.level, line.text) for line in output_lines([output])]
+        [('', 'one'), ('INFO', 'INFO job: two')]
+    """
+    for output in outputs:
+        level = ""
+        for raw_line in output.text.removesuffix("\n").split("\n"):
+            # A progress bar overwrites its line: only the last state is shown.
+            line = raw_line.rstrip("\r").rpartition("\r")[2]
+            plain = _ESCAPES.sub("", line)
+            record = _RECORD.match(plain)
+            if record is not None:
+                level = record[1]
+            elif not _CONTINUED.match(plain):
+                level = ""
+            yield OutputLine(
+                call=output.task_id,
+                name=output.name,
+                level=level,
+                text=line,
+            )
+
+
+def output_page(
+    lines: Sequence[OutputLine],
+    text: str = "",
+    level: str = "",
+    end: int | None = None,
+    most: int = 500,
+) -> OutputPage:
+    """Return the last of the selected lines.
+
+    Args:
+        lines: All lines of a run.
+        text: A text that a line or its call must contain, in any case.
+        level: The least level of a line; an empty text also selects printed lines.
+        end: The number of selected lines up to which lines are returned; None for all.
+        most: The greatest number of lines to return.
+
+    Example:
+        >>> from flowpregel.watching import OutputLine
+        >>> lines = [OutputLine("1", "f(4)", "", text) for text in ("one", "two")]
+        >>> page = output_page(lines, text="TWO")
+        >>> page.lines[0].text, page.matched, page.total
+        ('two', 1, 2)
+    """
+    words = text.lower()
+    levels = LEVELS[LEVELS.index(level) :] if level in LEVELS else ("", *LEVELS)
+    selected = [
+        line
+        for line in lines
+        if line.level in levels and words in f"{line.name} {line.text}".lower()
+    ]
+    last = len(selected)
+    if end is not None:
+        last = max(0, min(end, last))
+    first = max(0, last - most)
+    return OutputPage(
+        lines=selected[first:last],
+        first=first,
+        matched=len(selected),
+        total=len(lines),
+    )
