@@ -109,17 +109,17 @@ class CallIndex:
     """
 
     def __init__(self) -> None:
-        self.mark = 0
+        self.mark: int = 0
         """The mark of the last changes."""
-        self.is_behind = True
+        self.is_behind: bool = True
         """True if some calls have not been read yet."""
         self._reset(0)
 
     def _reset(self, epoch: int) -> None:
         """Forget all calls."""
-        self.epoch = epoch
+        self.epoch: int = epoch
         """The number of the index, which changes if calls get other numbers."""
-        self.table = CallTable()
+        self.table: CallTable = CallTable()
         """The rows of the calls."""
         self.counts: Counter[str] = Counter()
         """The number of calls in each state."""

@@ -60,7 +60,7 @@ class CallTable:
         """The values of each field of `CallRow`, by the numbers of the rows."""
         self.fields: dict[str, dict[int, FieldValue]] = {}
         """The values of the fields that the user's code named, by name and by row."""
-        self.urgency = array("b")
+        self.urgency: array[int] = array("b")
         """The position of each call's state in `STATES`, or -1 if the call is gone."""
         self._numbers: dict[str, int] = {}
         """The number of each row, by the id of the call."""

@@ -252,7 +252,7 @@ class FailedCalls:
     """
 
     def __init__(self) -> None:
-        self.mark = 0
+        self.mark: int = 0
         """The mark of the last changes."""
         self._clear()
         self._kinds: list[ErrorKind] = []

@@ -23,4 +23,4 @@ def _graph_protocol() -> Any:
     return PregelProtocol
 
 
-GraphProtocol = _graph_protocol()
+GraphProtocol: Any = _graph_protocol()
