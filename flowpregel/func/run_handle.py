@@ -15,6 +15,7 @@ from flowpregel._interrupts import on_sigterm
 from flowpregel._tracebacks import UsersFrames, users_line
 from flowpregel.context import nothing
 from flowpregel.errors import UnansweredError
+from flowpregel.func.cell_view import CellView, cell_view_of
 from flowpregel.pregel.hints import add_hint
 from flowpregel.pregel.runner import GraphRun
 
@@ -49,6 +50,7 @@ class RunHandle(Generic[R]):
         """The id of the run."""
         self._run = run
         run.form.started_at = users_line()
+        self._cell_view: CellView | None = cell_view_of(run)
         self._future: Future[R] = Future()
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._on_event: Callable[[], object] = nothing
@@ -175,6 +177,22 @@ class RunHandle(Generic[R]):
         """Add an event, and wake the coroutine that waits for one."""
         self._events.put(event)
         self._on_event()
+
+    def __repr__(self) -> str:
+        name = self._run.definition.name
+        run = "run" if self.id is None else f"run {self.id!r}"
+        return f"<{run} of {name}, {self.status}>"
+
+    def _ipython_display_(self) -> None:
+        """Show an output in a notebook that is updated until the run has ended.
+
+        Raises:
+            NotImplementedError: The run has ended, or the program runs in no notebook.
+                IPython then shows the handle's HTML or its repr.
+        """
+        if self._cell_view is None or self._future.done():
+            raise NotImplementedError
+        self._cell_view.display(self, self._future)
 
     def _repr_html_(self) -> str | None:
         """Return the current page of the run for a notebook, or None if the run is not

@@ -60,6 +60,7 @@ class ProgressView:
         clock: A function that returns monotonic seconds.
         workers: A function that returns the number of workers and their memory, as
             text.
+        show: A function that shows the last lines of the run, instead of *out*.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ProgressView:
         out: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
         workers: Callable[[], str] | None = None,
+        show: Callable[[list[str]], object] | None = None,
     ) -> None:
         self._name = name
         self._workers = workers_text if workers is None else workers
@@ -81,11 +83,15 @@ class ProgressView:
         """
         self._reports: dict[str, dict[str, Any]] = {}
         """The last report of each running task, by task id."""
-        self._show, self._period = _display(
-            self._out,
-            overwrites=out is not None,
-            shares=self._shares,
-        )
+        self._show: Callable[[list[str]], object]
+        if show is not None:
+            self._show, self._period = show, float("inf")
+        else:
+            self._show, self._period = _display(
+                self._out,
+                overwrites=out is not None,
+                shares=self.shares,
+            )
         if self._period < 1:
             # A view that is overwritten in place is shown from the first event on.
             self._last_shown = float("-inf")
@@ -148,10 +154,11 @@ class ProgressView:
             lines.extend(f"    {text}" for text in task_texts)
         return [in_one_line(line) for line in lines]
 
-    def _shares(self) -> list[tuple[str, int, int]]:
+    def shares(self) -> list[tuple[str, int, int]]:
         """Return the names of tasks, each with the numbers of ended and known calls."""
         shares: list[tuple[str, int, int]] = []
-        for name, count in self._counts.items():
+        # The counts are copied, because another OS thread may call this method.
+        for name, count in list(self._counts.items()):
             if name != self._name:
                 ended = count["done"] + count["failed"] + count["asking"]
                 before = count["before"]

@@ -1,0 +1,110 @@
+"""The output of a notebook's cell whose last value is the handle of a run.
+
+The OS thread of the run counts the tasks. Another OS thread reads the counts, and
+updates the output until the run has ended::
+
+    run ----> CellView <---- OS thread of the output ----> IPython's display
+
+So a slow notebook does not slow the run down, and only one OS thread uses the output.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowpregel.context import nothing
+from flowpregel.pregel.progress import (
+    MODES,
+    NotebookProgress,
+    ProgressView,
+    is_notebook,
+)
+
+if TYPE_CHECKING:
+    from flowpregel.pregel.runner import GraphRun
+
+_PERIOD = 0.5
+"""Seconds between two updates of an output."""
+
+
+class DisplayedRun(Protocol):
+    """A run that a notebook displays: a `RunHandle`."""
+
+    id: str | None
+
+    def _repr_html_(self) -> str | None:
+        """Return the run's page, or None if there is none."""
+
+
+class CellView(ProgressView):
+    """A view of a started run in the outputs of a notebook's cells.
+
+    Args:
+        name: The name of the workflow.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, show=nothing)
+
+    def display(self, handle: DisplayedRun, future: Future[Any]) -> None:
+        """Add an output below the cell, and update it until the run has ended.
+
+        Args:
+            handle: The handle of the run.
+            future: The future of the run's result.
+        """
+        ipython: Any = import_module("IPython.display")
+        output = ipython.display(self._content(handle), display_id=True)
+        threading.Thread(
+            target=self._update,
+            args=(output, handle, future),
+            name=f"flowpregel-output-{handle.id}",
+            daemon=True,
+        ).start()
+
+    def _update(
+        self,
+        output: Any,
+        handle: DisplayedRun,
+        future: Future[Any],
+    ) -> None:
+        """Update *output* until the run has ended, and then show the run's page in its
+        place.
+        """
+        while not wait([future], _PERIOD).done:
+            output.update(self._content(handle))
+        output.update(self._content(handle))
+        # The program may have closed the store by now. Then the counts are left.
+        with suppress(Exception):
+            page = handle._repr_html_()
+            if page is not None:
+                bundle = {"text/plain": repr(handle), "text/html": page}
+                output.update(bundle, raw=True)
+
+    def _content(self, handle: DisplayedRun) -> NotebookProgress:
+        """Return the present status and counts of the run."""
+        lines = [repr(handle), *self.lines(time.monotonic())]
+        return NotebookProgress(lines, self.shares())
+
+
+def cell_view_of(run: GraphRun) -> CellView | None:
+    """Return a view that counts the tasks of *run* from its beginning.
+
+    The result is None outside of a notebook, and for a run that shows its progress
+    (``progress=True``).
+
+    Args:
+        run: A run that has not begun.
+    """
+    if run.form.view is not None or not is_notebook():
+        return None
+    view = CellView(run.definition.name)
+    run.form.view = view
+    run.options = replace(run.options, modes=run.options.modes.union(MODES))
+    return view
