@@ -11,7 +11,7 @@ from flowpregel import LMDBSaver
 from flowpregel.graph import START, StateGraph
 from tests.page.browser import CHROMIUM, Tab
 from tests.page.serving import Served, served
-from tests.page.stores import plain_store, sums
+from tests.page.stores import plain_store, shares, sums
 
 pytestmark = [
     pytest.mark.slow,
@@ -117,3 +117,40 @@ def test_runs_that_recorded_no_flow_have_a_group(tab: Tab, tmp_path: Path) -> No
         tab.hold(".flow p a")
         tab.until(f"{NAMES}.length === 9")
         assert "graph-8" == tab.run(f"{NAMES}[0]")
+
+
+def test_failed_runs_are_tried_again_together(tab: Tab, tmp_path: Path) -> None:
+    with LMDBSaver(tmp_path / "store") as saver:
+        flow = shares.copy({"checkpointer": saver})
+        for number in range(3):
+            with pytest.raises(ZeroDivisionError):
+                flow.run([0], id=f"fails-{number}")
+        flow.run([1], id="fine")
+    with served(str(tmp_path / "store"), actions=True) as server:
+        open_list(tab, server)
+        for thread in ("fails-0", "fails-2", "fine"):
+            tab.hold(f"tr[data-run={thread}] input")
+        buttons = (
+            "[...document.querySelectorAll('[aria-label=\"Chosen runs\"] button')]"
+        )
+        assert ["Try failed calls again (2)", "Choose none"] == tab.run(
+            f"{buttons}.map(button => button.textContent)"
+        )
+        tab.hold('[aria-label="Chosen runs"] button')
+        tab.until("!document.querySelector('[aria-label=\"Chosen runs\"]')")
+        ended = "[...document.querySelectorAll('details .badge.failed')].length"
+        tab.until(f"{ended} === 2")
+
+        assert server.actions is not None
+        commands = server.actions.commands()
+        assert ["fails-2", "fails-0"] == [each["thread"] for each in commands]
+        assert {"retry"} == {each["action"] for each in commands}
+        assert not tab.run("document.querySelector('tbody input:checked')")
+
+
+def test_without_actions_no_run_can_be_chosen(tab: Tab, server: Served) -> None:
+    open_list(tab, server)
+
+    assert tab.run(
+        "[...document.querySelectorAll('tbody input')].every(e => !e.offsetParent)"
+    )

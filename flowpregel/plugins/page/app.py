@@ -97,6 +97,8 @@ _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
     ),
     "resume": lambda: (["--quiet"], []),
     "retry": lambda: (["--quiet", "--failed"], []),
+    "pause": lambda: ([], []),
+    "unpause": lambda: ([], []),
     "redo": lambda call: ([], [call]),
     "fork": lambda checkpoint, name: ([f"--at={checkpoint}"], [name]),
 }
@@ -204,14 +206,14 @@ class Actions:
             os.close(forgotten.output)
         del self._started[:-_MOST_COMMANDS]
 
-    def commands(self, thread: str) -> list[dict[str, Any]]:
-        """Return the states of a thread's commands. The command that was started last
-        comes first.
+    def commands(self, thread: str | None = None) -> list[dict[str, Any]]:
+        """Return the states of a thread's commands, or of all commands. The command
+        that was started last comes first.
         """
         return [
             command.to_json()
             for command in reversed(self._started)
-            if command.thread == thread
+            if thread is None or command.thread == thread
         ]
 
 
@@ -284,12 +286,13 @@ def _routes(
         return StreamingResponse(news, media_type="text/event-stream")
 
     def runs(**query: str) -> Json:
-        """Return a page of the list of runs, whether there are buttons, and the
-        server's command line.
+        """Return a page of the list of runs, whether there are buttons, the commands
+        that buttons have started, and the server's command line.
         """
         return {
             **pages.runs(**query),
             "actions": actions is not None,
+            "commands": [] if actions is None else actions.commands(),
             "restart": restart,
         }
 

@@ -1,10 +1,10 @@
 // The list of runs, flow by flow. The server filters, sorts and cuts it into pages.
 
-import { badge, h, labelOf, markTab, patch, say, whenReleased } from "./dom.js";
+import { actionButton, badge, h, labelOf, markTab, patch, say, whenReleased } from "./dom.js";
 import { ago, count, moment, seconds } from "./format.js";
 import { stateChips } from "./chips.js";
 import { currentPlace, hashOf, note } from "./place.js";
-import { ConnectionLost, load } from "./source.js";
+import { act, ConnectionLost, load } from "./source.js";
 import { follow } from "./stream.js";
 
 const STATES = ["running", "waiting", "failed", "stopped", "enqueued", "done"];
@@ -12,6 +12,19 @@ const HEADS = [["run", "Run"], ["status", "Status"], [null, "Failed"], ["took", 
 const PASSED_ON = ["q", "state", "flow", "sort", "page"];
 const NO_FLOW = "-"; // in the address: an address does not keep an empty word
 const DAY = 86_400;
+const MOST_AT_ONCE = 4;
+const STILL_GOES_ON = ["running", "waiting", "stopped", "enqueued"];
+
+// The commands that can be started for many runs, each with its words and the runs that it is for.
+const BULK = [
+  ["cancel", "Cancel", (run) => run.status === "running"],
+  ["retry", "Try failed calls again", (run) => ["failed", "partly failed"].includes(run.situation)],
+  ["resume", "Go on", (run) => run.status === "stopped"],
+  ["wake", "Wake now", (run) => ["sleeping", "awaiting signal"].includes(run.situation)],
+  ["pause", "Pause", (run) => STILL_GOES_ON.includes(run.status) && !isPaused(run)],
+  ["unpause", "End the pause", (run) => isPaused(run)],
+];
+const isPaused = (run) => run.short.endsWith(", paused");
 
 export const runLink = (thread) => `#/run/${encodeURIComponent(thread)}`;
 export const nameOfFlow = (flow) => flow || "Runs without a recorded flow";
@@ -60,21 +73,68 @@ export function showRuns() {
   const dates = { from: dateOf("from", "Changed since"), to: dateOf("to", "Changed until") };
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const flows = h("div", { class: "flows" });
+  const bulk = h("div", { class: "needs-actions" });
+  const chosen = new Map(); // the chosen runs, by id
+  let underWay = null; // the action that is started for many runs, and the number of runs that are left
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const element = h("section", { "aria-labelledby": "runs-title" },
     h("div", { class: "bar" }, h("h1", { id: "runs-title" }, "Runs"), search, h("span", { class: "dates" }, dates.from, "–", dates.to), filters),
-    problem, flows);
+    problem, bulk, flows);
 
   function draw() {
     const numberOf = (state) => page.states[state] ?? 0;
     patch(filters, stateChips(STATES, numberOf, () => change({})));
     const none = page.total ? "No run is like that." : "This store has no runs yet. They appear here when they begin.";
-    const chosen = currentPlace().query.get("flow");
-    patch(flows, chosen !== null && h("p", { class: "crumbs" }, h("a", { href: hashOf(currentPlace(), { flow: null, page: null }) }, "← All flows")),
+    const isOneFlow = currentPlace().query.get("flow") !== null;
+    patch(flows, isOneFlow && h("p", { class: "crumbs" }, h("a", { href: hashOf(currentPlace(), { flow: null, page: null }) }, "← All flows")),
       page.flows.map(flowOf), !page.matched && h("p", { class: "card empty" }, none), page.pages > 1 && pager());
+    for (const run of page.runs) if (chosen.has(run.thread_id)) chosen.set(run.thread_id, run);
+    drawBulk();
     const urgent = ["waiting", "running"].find(numberOf);
     markTab(urgent, urgent ? `${numberOf(urgent)} ${urgent} · Runs` : "Runs");
   }
+
+  function drawBulk() {
+    const runs = [...chosen.values()];
+    const buttonOf = ([action, text, isFor]) => {
+      const fitting = runs.filter(isFor);
+      const isPending = underWay?.action === action;
+      return (fitting.length > 0 || isPending) && actionButton({
+        key: action, text: `${text} (${fitting.length})`, pendingText: `${text} … (${underWay?.left} left)`, isPending,
+        onclick: () => underWay || startEach(action, fitting.map((run) => run.thread_id)),
+      });
+    };
+    const stateOf = (code) => (code === null ? "running" : { 0: "done", 3: "waiting" }[code] ?? "failed");
+    const commands = page.commands ?? [];
+    patch(bulk, (runs.length > 0 || underWay) && h("p", { key: "chosen", class: "answer card", role: "group", "aria-label": "Chosen runs" },
+      h("strong", null, `${runs.length} chosen`), BULK.map(buttonOf),
+      h("button", { key: "none", type: "button", class: "button", onclick: () => { chosen.clear(); draw(); } }, "Choose none")),
+    commands.length > 0 && h("details", { key: "commands", class: "card" }, h("summary", null, `Started from here: ${commands.length}`),
+      commands.map(({ number, code, line, output }) => h("details", { key: number },
+        h("summary", null, badge(stateOf(code)), h("code", null, line)), h("pre", { tabindex: 0 }, output || "(it has printed nothing)")))));
+  }
+
+  // A command for each run, some at a time: each is a process.
+  async function startEach(action, threads) {
+    const left = [...threads];
+    underWay = { action, left: left.length };
+    draw();
+    try {
+      while (left.length) {
+        await act(action, { thread: left.shift() });
+        underWay.left = left.length;
+        do await refresh(); while (page.commands.filter(({ code }) => code === null).length >= MOST_AT_ONCE && await later());
+      }
+      say(`${action} was started for ${threads.length} runs`);
+    } catch (error) {
+      problem.hidden = false;
+      patch(problem, String(error.message ?? error));
+    }
+    underWay = null;
+    chosen.clear();
+    draw();
+  }
+  const later = () => new Promise((done) => setTimeout(() => done(true), 300));
 
   function flowOf(flow) {
     const rows = page.runs.filter((run) => (run.flow ?? "") === flow.flow);
@@ -101,7 +161,7 @@ export function showRuns() {
 
   function rowOf(run, median) {
     return h("tr", { key: run.thread_id, "data-run": run.thread_id },
-      h("th", { scope: "row" }, h("a", { href: runLink(run.thread_id) }, run.thread_id)),
+      h("th", { scope: "row" }, choiceOf(run), h("a", { href: runLink(run.thread_id) }, run.thread_id)),
       h("td", { title: run.short }, badge(run.situation === "asking" ? "waiting" : run.situation)),
       h("td", { class: run.failed ? "number error" : "number quiet" }, run.failed === null ? "" : count(run.failed)),
       tookCell(run, median),
@@ -110,17 +170,31 @@ export function showRuns() {
       h("td", { class: "error cut", title: run.error }, run.error));
   }
 
+  function choiceOf(run) {
+    const onchange = ({ currentTarget: { checked } }) => {
+      if (checked) chosen.set(run.thread_id, run);
+      else chosen.delete(run.thread_id);
+      draw();
+    };
+    // Its state is set by the reader; another key makes another box when all choices are undone.
+    return h("input", { key: chosen.has(run.thread_id), type: "checkbox", class: "needs-actions", "aria-label": `Choose ${run.thread_id}`, checked: chosen.has(run.thread_id), onchange });
+  }
+
   function pager() {
     const link = (at, text) => (at < 0 || at >= page.pages ? null : h("a", { key: text, class: "button", href: hashOf(currentPlace(), { page: at || null }) }, text));
     return h("nav", { class: "answer", "aria-label": "Pages" }, link(page.page - 1, "Previous"),
       h("span", { class: "quiet" }, `Page ${page.page + 1} of ${count(page.pages)}`), link(page.page + 1, "Next"));
   }
 
-  let isBusy = false;
+  let busy = null;
   let isAgain = false;
-  async function refresh() {
-    if (isBusy) { isAgain = true; return; }
-    isBusy = true;
+  function refresh() {
+    isAgain = busy !== null;
+    busy ??= read().finally(() => { busy = null; if (isAgain) refresh(); });
+    return busy;
+  }
+
+  async function read() {
     try {
       const before = page?.total;
       page = await load("runs", queryOf(currentPlace()));
@@ -130,9 +204,6 @@ export function showRuns() {
     } catch (error) {
       problem.hidden = error instanceof ConnectionLost;
       patch(problem, String(error.message ?? error));
-    } finally {
-      isBusy = false;
-      if (isAgain) { isAgain = false; refresh(); }
     }
   }
 
