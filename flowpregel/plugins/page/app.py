@@ -77,6 +77,24 @@ def _answer_words(answers: Sequence[Mapping[str, Any]]) -> tuple[Words, Words]:
     return options, values
 
 
+def _retry_words(
+    task: str | None = None,
+    error: str | None = None,
+) -> tuple[Words, Words]:
+    """Return the options of ``retry``, and no further arguments.
+
+    Args:
+        task: The name of the task whose failed calls are tried again, or None for all.
+        error: The error of these calls, or None for all errors.
+    """
+    options = ["--quiet", "--failed"]
+    if task is not None:
+        options.append(f"--task={task}")
+    if error is not None:
+        options.append(f"--error={error}")
+    return options, []
+
+
 def _as_json(value: str, *, text: bool) -> str:
     """Return a value that was typed as JSON or text, as JSON."""
     if not isinstance(value, str):
@@ -96,7 +114,7 @@ _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
         [name, _as_json(value, text=text)],
     ),
     "resume": lambda: (["--quiet"], []),
-    "retry": lambda: (["--quiet", "--failed"], []),
+    "retry": _retry_words,
     "pause": lambda: ([], []),
     "unpause": lambda: ([], []),
     "redo": lambda call: ([], [call]),
@@ -302,9 +320,7 @@ def _routes(
         Route("/api/runs", _query_endpoint(runs)),
         Route("/api/news", follow),
     ]
-    for name in _QUERIES:
-        query = getattr(pages, name)
-        routes.append(Route(f"/api/{name}", _query_endpoint(query)))
+    routes += _query_routes(pages)
     routes.append(Route("/api/value", _query_endpoint(pages.values.value)))
     routes.append(Route("/api/value/file", _file_endpoint(pages.values.file)))
     routes.append(Route("/api/output", _query_endpoint(pages.output.output)))
@@ -318,6 +334,18 @@ def _routes(
                 methods=["POST"],
             )
         )
+    return routes
+
+
+def _query_routes(pages: Pages) -> list[BaseRoute]:
+    """Return the paths of the queries that have a method of the same name."""
+    queries = {name: getattr(pages, name) for name in _QUERIES}
+    queries["errors"] = pages.diagnosis.errors
+    queries["time"] = pages.diagnosis.time
+    routes: list[BaseRoute] = []
+    for name, query in queries.items():
+        route = Route(f"/api/{name}", _query_endpoint(query))
+        routes.append(route)
     return routes
 
 

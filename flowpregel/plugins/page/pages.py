@@ -19,6 +19,11 @@ from typing import Any, TypeAlias
 
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.plugins.page.diagnosis import (
+    DiagnosisPages,
+    attempt_to_json,
+    complete_answers,
+)
 from flowpregel.plugins.page.logs import LogPages
 from flowpregel.plugins.page.values import ValuePages, tagged
 from flowpregel.watching import (
@@ -49,7 +54,9 @@ MODULES = (
     "media",
     "call",
     "calls",
+    "errors",
     "status",
+    "time",
     "timeline",
     "graph",
     "steps",
@@ -118,6 +125,7 @@ class Pages:
         self._list = RunList(self.reader)
         self.values: ValuePages = ValuePages(self.reader)
         self.output: LogPages = LogPages(saver, self.reader)
+        self.diagnosis: DiagnosisPages = DiagnosisPages(self.reader)
         self._inode = _inode_of(self.path)
         self._activities: dict[str, Mapping[str, Any]] = {}
         """The last published activity of each run, in the order of publication."""
@@ -214,7 +222,7 @@ class Pages:
                 name: tagged(part) for name, part in details["preview"].items()
             },
             "media": details["media"],
-            "attempts": details["attempts"],
+            "attempts": [attempt_to_json(attempt) for attempt in details["attempts"]],
             "arguments": tagged(details["arguments"], rest=True),
             "result": tagged(details["result"], rest=True),
             "error": tagged(details["error"]),
@@ -387,6 +395,7 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
     for step in steps[:MOST_STEPS]:
         checkpoint_id = step["id"]
         answers[f"step:{checkpoint_id}"] = pages.step(thread, checkpoint_id)
+    answers |= complete_answers(pages.diagnosis, thread)
     return answers
 
 

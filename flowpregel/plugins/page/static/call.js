@@ -30,7 +30,9 @@ export function callPanel({ run, start, isPending, linkBack }, id) {
     return h("details", { key: attempt.began, class: "attempt", open: number === attempts.length - 1 },
       h("summary", null, badge("failed"), h("span", { class: "mono" }, attempt.error)),
       h("p", { class: "quiet" }, `${moment(attempt.began)} · ${seconds(attempt.seconds)} · process ${attempt.pid}`),
-      attempt.traceback && h("pre", { tabindex: 0 }, attempt.traceback));
+      attempt.traceback && h("pre", { tabindex: 0 }, attempt.traceback),
+      attempt.full && h("details", { class: "full" }, h("summary", null, "Whole traceback"),
+        h("pre", { tabindex: 0 }, attempt.full)));
   }
 
   const textOf = (error) => (typeof error === "string" ? error : error.items.map(([, text]) => text).join(": "));

@@ -8,11 +8,13 @@ import { follow } from "./stream.js";
 import { ORDER, Run } from "./model.js";
 import { callPanel } from "./call.js";
 import { callsView } from "./calls.js";
+import { errorsView } from "./errors.js";
 import { graphView } from "./graph.js";
 import { logsView } from "./logs.js";
 import { questionsView } from "./questions.js";
 import { situationBadge, statusButtons, statusText } from "./status.js";
 import { stepsView } from "./steps.js";
+import { timeView } from "./time.js";
 import { timelineView } from "./timeline.js";
 
 const TABS = {
@@ -21,6 +23,7 @@ const TABS = {
   graph: ["Graph", graphView],
   steps: ["Supersteps", stepsView],
   logs: ["Logs", logsView],
+  time: ["Time", timeView],
 };
 
 export function showRun(thread) {
@@ -42,9 +45,10 @@ export function showRun(thread) {
   const isPending = (action) => run.isPending(action);
   const shared = { run, linkOf, linkBack, start, isPending };
   const questions = questionsView(shared);
+  const errors = errorsView(shared);
   const element = h("section", { "aria-labelledby": "run-title" },
     h("p", { class: "crumbs" }, isReport ? "Report of a run" : h("a", { href: "#/" }, "← All runs")),
-    head, problem, bar, questions.element, commands, pool, tabs, h("div", { class: "split" }, content, panel));
+    head, problem, bar, questions.element, errors.element, commands, pool, tabs, h("div", { class: "split" }, content, panel));
   patch(head, title(), h("p", { class: "quiet" }, "Reading the run …"));
 
   async function start(action, body = {}) {
@@ -151,6 +155,7 @@ export function showRun(thread) {
     drawPool();
     drawCommands();
     questions.update().catch(fail);
+    errors.update().catch(fail);
     view?.update();
     opened?.update();
   }

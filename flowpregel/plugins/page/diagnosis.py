@@ -1,0 +1,128 @@
+"""The answers to the questions what is wrong with a run, and why it takes so long.
+
+A run may have a million calls, so a request reads only a part of the calls that
+changed. The answer has ``is_behind`` if more have changed, and the page asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from flowpregel.watching import (
+    CallIndex,
+    FailedCalls,
+    StoreReader,
+    time_use,
+    user_traceback,
+)
+
+_MOST_RUNS: Final = 4
+"""The number of runs that are remembered. They are the last requested runs."""
+_MOST_KINDS: Final = 50
+"""The limit on the kinds of errors in an answer."""
+
+
+class DiagnosisPages:
+    """The answers to the page's queries about errors and times.
+
+    The page passes the parameters of these methods by name.
+
+    Args:
+        reader: The reader of the store.
+    """
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
+        self._failed: dict[str, FailedCalls] = {}
+        """The failed calls of each run, in the order of the last requests."""
+        self._indexes: dict[str, CallIndex] = {}
+        """The calls of each run whose times were requested."""
+
+    def errors(self, thread: str) -> dict[str, Any]:
+        """Return the failed calls of a run by kind of error.
+
+        Args:
+            thread: The id of the run.
+        """
+        failed = self._failed.pop(thread, None) or FailedCalls()
+        self._failed[thread] = failed
+        _forget_oldest(self._failed)
+        changes = self._reader.calls(thread, failed.mark)
+        failed.update(changes)
+        if changes.is_more:
+            return {"kinds": [], "is_behind": True}
+        kinds = failed.kinds()
+        first_kinds = kinds[:_MOST_KINDS]
+        return {
+            "kinds": [kind.to_json() for kind in first_kinds],
+            "more": len(kinds) - len(first_kinds),
+            "is_behind": False,
+        }
+
+    def time(self, thread: str) -> dict[str, Any]:
+        """Return where the time of a run went.
+
+        Args:
+            thread: The id of the run.
+        """
+        index = self._indexes.pop(thread, None) or CallIndex()
+        self._indexes[thread] = index
+        _forget_oldest(self._indexes)
+        changes = self._reader.calls(thread, index.mark)
+        index.update(changes)
+        if index.is_behind:
+            return {"use": None, "is_behind": True}
+        table = index.table
+        numbers = range(len(table))
+        use = time_use(map(table.row, numbers))
+        return {
+            "use": None if use is None else use.to_json(),
+            "is_behind": False,
+        }
+
+
+def _forget_oldest(runs: dict[str, Any]) -> None:
+    """Remove the oldest runs if there are too many."""
+    while len(runs) > _MOST_RUNS:
+        oldest = next(iter(runs))
+        del runs[oldest]
+
+
+def attempt_to_json(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a failed attempt of a call with the traceback of the user's frames.
+
+    The whole traceback is added as ``full`` if it differs.
+
+    Args:
+        attempt: An attempt, as `StoreReader.call` returns it.
+    """
+    full: str = attempt["traceback"]
+    short = user_traceback(full)
+    if short.strip() == full.strip():
+        return dict(attempt)
+    return {
+        **attempt,
+        "traceback": short,
+        "full": full,
+    }
+
+
+def complete_answers(pages: DiagnosisPages, thread: str) -> dict[str, Any]:
+    """Return the errors and the times of a run for a report, by the keys of
+    ``source.js``.
+
+    Args:
+        pages: The answers.
+        thread: The id of the run.
+    """
+    errors = pages.errors(thread)
+    while errors["is_behind"]:
+        errors = pages.errors(thread)
+    time = pages.time(thread)
+    while time["is_behind"]:
+        time = pages.time(thread)
+    return {
+        "errors:": errors,
+        "time:": time,
+    }
