@@ -63,6 +63,7 @@ MODULES = (
     "logs",
     "run",
     "runs",
+    "notify",
     "main",
 )
 """The page's modules, in an order in which each module follows the modules that it

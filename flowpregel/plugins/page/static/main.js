@@ -1,6 +1,7 @@
 // Which view is shown: the list of runs, or one run. The address says which.
 
 import { fill, h } from "./dom.js";
+import { offerNotices } from "./notify.js";
 import { placeOf, setPlace } from "./place.js";
 import { isReport, load } from "./source.js";
 import { setRestartLine } from "./stream.js";
@@ -52,6 +53,7 @@ async function start() {
       return;
     }
     setRestartLine(restart);
+    offerNotices();
     window.addEventListener("hashchange", () => route());
     route();
   } catch (error) {
