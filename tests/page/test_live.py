@@ -167,7 +167,7 @@ def test_cancel_is_pressed_once_and_shows_that_it_is_under_way(
         assert ["Cancelling …"] == tab.run("[...window.shown]")
         assert server.actions is not None
         assert 1 == len(server.actions.commands("steady"))
-        tab.until("document.querySelector('.head .button').textContent === 'Go on'")
+        tab.until("document.querySelector('.head .button').textContent === 'Resume'")
 
 
 # ------------------------------------------------ how it is drawn again

@@ -133,7 +133,7 @@ def test_failed_runs_are_tried_again_together(tab: Tab, tmp_path: Path) -> None:
         buttons = (
             "[...document.querySelectorAll('[aria-label=\"Chosen runs\"] button')]"
         )
-        assert ["Try failed calls again (2)", "Choose none"] == tab.run(
+        assert ["Try again what failed (2)", "Choose none"] == tab.run(
             f"{buttons}.map(button => button.textContent)"
         )
         tab.hold('[aria-label="Chosen runs"] button')

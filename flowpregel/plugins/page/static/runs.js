@@ -18,8 +18,8 @@ const STILL_GOES_ON = ["running", "waiting", "stopped", "enqueued"];
 // The commands that can be started for many runs, each with its words and the runs that it is for.
 const BULK = [
   ["cancel", "Cancel", (run) => run.status === "running"],
-  ["retry", "Try failed calls again", (run) => ["failed", "partly failed"].includes(run.situation)],
-  ["resume", "Go on", (run) => run.status === "stopped"],
+  ["retry", "Try again what failed", (run) => ["failed", "partly failed"].includes(run.situation)],
+  ["resume", "Resume", (run) => run.status === "stopped"],
   ["wake", "Wake now", (run) => ["sleeping", "awaiting signal"].includes(run.situation)],
   ["pause", "Pause", (run) => STILL_GOES_ON.includes(run.status) && !isPaused(run)],
   ["unpause", "End the pause", (run) => isPaused(run)],
