@@ -175,6 +175,10 @@ class Options:
     ``messages``, or None if neither that mode nor ``tools`` is read.
     """
     step_timeout: float | None = None
+    task_labels: Mapping[str, Any] = field(default_factory=dict)
+    """The metadata of every task in the streams ``tasks`` and ``debug``: the user's
+    metadata and tags.
+    """
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The metadata of every checkpoint: the user's metadata, ``run_id`` and
     ``parents``.

@@ -161,6 +161,7 @@ def _run_from(
         options.output_channels,
         program.stream_channels,
         options.messages,
+        options.task_labels,
     )
     run = Run(program, options, events, state, options.now)
     run.cursor.checkpoint_id = f"{options.now:x}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from flowpregel._core import ids, records
@@ -30,6 +31,7 @@ class StreamEvents:
         stream_channels: The channels in ``tasks`` and ``checkpoints``.
         messages: The object that makes the items of the mode ``messages``, or None if
             neither that mode nor ``tools`` is read.
+        task_labels: The metadata of every task in ``tasks``.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class StreamEvents:
         output_channels: Keys,
         stream_channels: Keys,
         messages: Any = None,
+        task_labels: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._modes = modes
+        self._task_labels = task_labels
         self._messages = messages
         self._output = output_channels
         self.outputs = frozenset(names(output_channels))
@@ -162,8 +166,8 @@ class StreamEvents:
             "input": task_input,
             "triggers": task.triggers,
         }
-        if task.node.metadata:
-            payload["metadata"] = dict(task.node.metadata)
+        if metadata := {**self._task_labels, **task.node.metadata}:
+            payload["metadata"] = metadata
         yield from self.wrapped("tasks", "task", payload, step, at)
 
     def returned(

@@ -26,6 +26,24 @@ a `ChainRun`.
 """
 
 
+_POSITION_KEYS: Final = frozenset(
+    {
+        "thread_id",
+        "checkpoint_id",
+        "checkpoint_ns",
+        "checkpoint_map",
+        "langgraph_step",
+        "langgraph_node",
+        "langgraph_triggers",
+        "langgraph_path",
+        "langgraph_checkpoint_ns",
+    }
+)
+"""The keys of metadata that describe a task's position, which its stream item has
+anyway.
+"""
+
+
 class ConfigKeywords(TypedDict, total=False):
     """The keys of a config as plain keywords."""
 
@@ -69,6 +87,18 @@ class ParsedConfig:
     """The run that handlers get as the parent of this run, or None."""
     run_config: Mapping[str, Any] = field(default_factory=dict)
     """The config that is passed to the user's code in the run."""
+
+    @property
+    def task_labels(self) -> dict[str, Any]:
+        """The metadata of tasks in a stream: the user's, with the tags."""
+        labels = dict(self.metadata)
+        tags = []
+        for tag in self.run_config.get("tags", ()):
+            if not tag.startswith("seq:step"):
+                tags.append(tag)  # noqa: PERF401 - plainer than the comprehension
+        if tags:
+            labels["tags"] = tags
+        return {key: labels[key] for key in labels if key not in _POSITION_KEYS}
 
     @property
     def address(self) -> Address:

@@ -99,8 +99,8 @@ def nested_run(
     if committer is not None and outer.thread_id is not None:
         checkpoint_id = config.checkpoint_map.get(namespace)
         address = Address(outer.thread_id, namespace, checkpoint_id)
-        options = options_for_saver(options, committer.saver)
-        options = replace(options, address=address)
+        options = replace(options_for_saver(options, committer.saver), address=address)
+    options = replace(options, task_labels=_task_labels(config, task, outer.options))
     callbacks = nested_callbacks(outer, task, step, definition, config)
     steps = run_program(definition.program_now(), options, run_input)
     steps = with_graph_callbacks(steps, run_input, callbacks)
@@ -157,6 +157,20 @@ def _nested_options(
         now=now(),
         nested=nested,
     )
+
+
+def _task_labels(
+    config: ParsedConfig, task: Task, outer_options: Options
+) -> dict[str, Any]:
+    """Return the metadata of the tasks of a nested run, in streams."""
+    labels = config.task_labels
+    if task.kind is Kind.CALL:
+        return labels
+    # As in LangGraph, the metadata of a node override those of the graph that it is.
+    for key, value in outer_options.task_labels.items():
+        if key != "tags":
+            labels[key] = value
+    return {**labels, **task.node.metadata}
 
 
 def _is_on_another_thread(

@@ -57,6 +57,8 @@ from flowpregel.pregel.run_plan import plan_of
 from flowpregel.pregel.stream_items import MODEL_MODES, StreamItems, message_stream
 from flowpregel.runtime import RunControl
 
+_TASK_MODES = frozenset({"tasks", "debug"})
+"""The stream modes that show tasks with the metadata of the run."""
 _PAUSE = 0.05
 """Seconds between two attempts of an async run to lease a busy thread."""
 
@@ -145,6 +147,7 @@ class GraphRun:
             output_channels=invocation.output_keys,
             modes=modes,
             messages=messages,
+            task_labels=self.config.task_labels if modes & _TASK_MODES else {},
             step_timeout=self.definition.step_timeout,
             # Without a control there is never a reason to stop at a barrier.
             drain=partial(getattr, self.control, "drain_reason", None),

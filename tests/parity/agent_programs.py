@@ -53,6 +53,7 @@ from tests.parity.agent_tools import (
     note,
 )
 from tests.parity.langchain import asks, call
+from tests.parity.nested_agents import events_of_nested_agents
 
 HELLO = {"messages": [HumanMessage("hi", id="hi")]}
 LAST = AIMessage("So it is.", id="last")
@@ -625,6 +626,7 @@ PROGRAMS = (
     streams,
     nested_streams,
     events,
+    events_of_nested_agents,
     agent_as_tool,
     agents_in_a_graph,
 )

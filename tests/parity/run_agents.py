@@ -106,10 +106,13 @@ async def _content_later(item: Any) -> Any:
 
 
 def _without_ids(item: Any) -> Any:
-    """Return a state, or the event and the nodes of a payload of a lifecycle."""
+    """Return a state, or the event, the graph and the nodes of a payload of a
+    lifecycle.
+    """
     if "namespace" not in item:
         return shown(item)
-    return [item["event"], [part.split(":")[0] for part in item["namespace"]]]
+    nodes = [part.split(":")[0] for part in item["namespace"]]
+    return [item["event"], item.get("graph_name"), item.get("cause"), nodes]
 
 
 def _shown_item(mode: str, data: Any) -> Any:

@@ -163,3 +163,27 @@ def test_a_question_is_streamed_before_the_end_of_the_task_that_asks(
     assert ["values", "tasks", "updates", "values", "tasks"] == [
         mode for mode, _ in items
     ]
+
+
+def test_tasks_in_a_stream_have_the_metadata_and_tags_of_their_run(
+    library: Library,
+) -> None:
+    """A nested graph has those of its node too."""
+    inner = compiled(library, checkpointer=None)
+    inner = inner.with_config(metadata={"topic": "inner"}, tags=["nested"])
+    builder = library.of("graph.StateGraph")(State)
+    builder.add_node("outer", inner, metadata={"own": 1})
+    app = library.compile(builder.add_edge("__start__", "outer"), checkpointer=None)
+    config = {"metadata": {"topic": "run", "user": "Ada"}, "tags": ["mine"]}
+
+    items = app.stream({"text": "a"}, config, stream_mode="tasks", subgraphs=True)
+    labels = {}
+    for _, item in items:
+        if "triggers" in item:
+            metadata = {**item["metadata"]}
+            metadata.pop("ls_integration", None)  # It names the library.
+            labels[item["name"]] = {**metadata, "tags": sorted(metadata["tags"])}
+
+    outer = {"topic": "run", "user": "Ada", "own": 1, "tags": ["mine"]}
+    assert outer == labels["outer"]
+    assert {**outer, "tags": ["mine", "nested"]} == labels["note"]
