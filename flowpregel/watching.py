@@ -1,7 +1,9 @@
 """Readers of runs for dashboards, which neither import nor run any user code."""
 
+from flowpregel._inspection.call_graph import CallGraph, GraphNode, call_graph
 from flowpregel._inspection.call_index import CallIndex, CallPage
 from flowpregel._inspection.call_query import CallQuery
+from flowpregel._inspection.call_timeline import CallTimeline
 from flowpregel._inspection.error_kinds import (
     ErrorKind,
     FailedCalls,
@@ -50,16 +52,19 @@ from flowpregel._text import printable
 __all__ = [
     "FULL",
     "CallChanges",
+    "CallGraph",
     "CallIndex",
     "CallPage",
     "CallPart",
     "CallQuery",
     "CallRow",
+    "CallTimeline",
     "ClippedText",
     "CriticalPath",
     "ErrorKind",
     "FailedCalls",
     "FlowSummary",
+    "GraphNode",
     "OmittedItems",
     "OutputLine",
     "OutputPage",
@@ -82,6 +87,7 @@ __all__ = [
     "TimedCall",
     "ValuePage",
     "WorkerTime",
+    "call_graph",
     "error_pattern",
     "output_lines",
     "output_page",

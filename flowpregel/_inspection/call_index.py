@@ -99,12 +99,15 @@ class CallIndex:
         ...     page = index.page(CallQuery(text="call:double(2", count=10))
         ...     print(page.total, [row.text for row in page.rows.values()])
         ...     print(len(index.select(CallQuery(states={"done"}))))
+        ...     call_id = page.rows[page.numbers[0]].id
+        ...     print(index.position(CallQuery(text="double"), call_id) is None)
         ...     index.set_running([])  # the calls of ``StoreReader.live``
         ...     print(index.counts)
         ...     reader.close()
         12
         1 ['double(2)']
         4
+        False
         Counter({'done': 4})
     """
 
@@ -123,6 +126,8 @@ class CallIndex:
         """The rows of the calls."""
         self.counts: Counter[str] = Counter()
         """The number of calls in each state."""
+        self.body_counts: Counter[str] = Counter()
+        """The number of tasks in each state that no call started."""
         self._changed_at = array("q")
         """The version at which each call changed last."""
         self._log = array("q")
@@ -168,13 +173,20 @@ class CallIndex:
         Args:
             tasks: The ``running`` tasks of `StoreReader.live`.
         """
-        tasks = [task for task in tasks if task["name"] != _INPUT]
-        paths = {task["id"]: task["path"] for task in tasks}
-        numbers: set[int] = set()
+        paths: dict[str, str] = {}
+        visible_tasks: list[Mapping[str, Any]] = []
         for task in tasks:
+            if task["name"] == _INPUT:
+                continue
+            task_id = task["id"]
+            paths[task_id] = task["path"]
+            visible_tasks.append(task)
+        numbers: set[int] = set()
+        for task in visible_tasks:
             number = self._mark_running(task, paths)
             numbers.add(number)
-        for number in self._running.keys() - numbers:
+        ended = self._running.keys() - numbers
+        for number in ended:
             recorded_state = self._running.pop(number)
             self._set_state(number, recorded_state)
 
@@ -215,16 +227,20 @@ class CallIndex:
 
     def _count(self, number: int) -> None:
         """Add a call to the counts and to the log."""
-        state = self.table.state(number)
-        if state != GONE:
-            self.counts[state] += 1
+        self._add_to_counts(number, 1)
         self._log.append(number)
         self._changed_at[number] = self.version
 
     def _uncount(self, number: int) -> None:
+        self._add_to_counts(number, -1)
+
+    def _add_to_counts(self, number: int, count: int) -> None:
         state = self.table.state(number)
-        if state != GONE:
-            self.counts[state] -= 1
+        if state == GONE:
+            return
+        self.counts[state] += count
+        if not self.table.columns["text"][number]:
+            self.body_counts[state] += count
 
     # ------------------------------------------------------------ queries
 
@@ -259,6 +275,22 @@ class CallIndex:
             is_behind=self.is_behind,
         )
 
+    def position(self, query: CallQuery, call_id: str) -> int | None:
+        """Return the position of a call among the calls that match a query.
+
+        Args:
+            query: The query. Its page has no effect.
+            call_id: The id of the call.
+
+        Returns:
+            The position, or None if the call is unknown or does not match.
+        """
+        number = self.table.number_of(call_id)
+        if number is None:
+            return None
+        selection = self._selection(query)
+        return selection.order.position(selection.numbers, number)
+
     def select(self, query: CallQuery) -> Sequence[int]:
         """Return the numbers of all calls that match a query, in order.
 
@@ -266,7 +298,8 @@ class CallIndex:
             query: The query. Its page has no effect.
         """
         selection = self._selection(query)
-        return selection.part(0, len(selection.numbers))
+        total = len(selection.numbers)
+        return selection.part(0, total)
 
     def _selection(self, query: CallQuery) -> _Selection:
         """Return the selection of a query, updated."""
@@ -283,7 +316,8 @@ class CallIndex:
             selection = _Selection(order)
         self._selections[key] = selection
         while len(self._selections) > _MOST_SELECTIONS:
-            oldest = next(iter(self._selections))
+            queries = iter(self._selections)
+            oldest = next(queries)
             del self._selections[oldest]
         if selection.version != self.version:
             self._update_selection(selection, key)
@@ -316,7 +350,10 @@ class CallIndex:
         """Return functions that are true for the calls that match a query."""
         urgency = self.table.urgency
         states = query.states or STATES
-        codes = {STATES.index(state) for state in states}
+        codes: set[int] = set()
+        for state in states:
+            code = STATES.index(state)
+            codes.add(code)
         conditions: list[Selector] = [lambda number: urgency[number] in codes]
         if query.task:
             task_term = Term(

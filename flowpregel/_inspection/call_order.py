@@ -9,7 +9,7 @@ directions, then its number.
 from __future__ import annotations
 
 import math
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -126,6 +126,24 @@ class CallOrder:
             begin = end
         numbers += unchanged[begin:]
         return numbers
+
+    def position(self, numbers: Sequence[int], number: int) -> int | None:
+        """Return the position of a call in the order, or None if it does not match.
+
+        Args:
+            numbers: All numbers, as `merge` returns them.
+            number: The number of the call.
+        """
+        index = bisect_left(
+            numbers,
+            self.key(number),
+            key=self.key,
+        )
+        if index == len(numbers) or numbers[index] != number:
+            return None
+        if self.is_descending:
+            return len(numbers) - 1 - index
+        return index
 
     def part(
         self,

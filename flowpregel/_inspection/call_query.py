@@ -48,6 +48,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "host": "host",
     "tries": "attempts",
     "step": "step",
+    "path": "path",
 }
 """The fields of `CallRow` that queries name, by the name in queries."""
 URGENCY: Final = "urgency"

@@ -245,6 +245,10 @@ class TaskCursor:
         """True if the writes of a known task were undone, which *changes* does not
         show.
         """
+        self._store_mark: int | None = None
+        """The store's mark before the tasks were read to the end while no run held the
+        thread.
+        """
         self._due_at = 0.0
         """The monotonic time of the next read of a thread that no run holds."""
 
@@ -273,6 +277,7 @@ class TaskCursor:
         *,
         is_held: bool,
         is_last: bool = False,
+        store_mark: int | None = None,
     ) -> bool:
         """Read some changed tasks, or return False if it is too early for another read.
 
@@ -283,10 +288,13 @@ class TaskCursor:
                 change, but changes are rare, so the tasks are read less often.
             is_last: True if another checkpoint has followed. Its tasks do not change
                 after that, so they are read at once.
+            store_mark: The store's mark, if it is known. Tasks of a thread that no run
+                holds are not read again as long as the mark is the same.
         """
         began_at = time.monotonic()
         is_urgent = is_held or is_last or self.is_behind
-        if not is_urgent and began_at < self._due_at:
+        is_unchanged = store_mark is not None and store_mark == self._store_mark
+        if not is_urgent and (is_unchanged or began_at < self._due_at):
             return False
         read = partial(
             self._changed_records,
@@ -299,6 +307,7 @@ class TaskCursor:
         if not is_held:
             duration = time.monotonic() - began_at
             self._due_at = began_at + _PAUSE_FACTOR * duration
+            self._store_mark = None if self.is_behind else store_mark
         return True
 
     def _changed_records(

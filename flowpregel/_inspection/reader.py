@@ -437,11 +437,12 @@ class StoreReader:
     ) -> dict[CallState, int]:
         """Return the number of a checkpoint's tasks in each state."""
         tasks = checkpoint.tasks
-        was_read = tasks.advance(self._most, is_held=is_held)
+        mark = self.mark()
+        was_read = tasks.advance(self._most, is_held=is_held, store_mark=mark)
         # The status of a run in progress is known without its tasks, so only some of
         # them are read now. The tasks of other runs are read to the end.
         while was_read and tasks.is_behind and not is_held:
-            was_read = tasks.advance(self._most, is_held=is_held)
+            was_read = tasks.advance(self._most, is_held=is_held, store_mark=mark)
         if thread_id not in self._runs:
             tasks.changes.clear()
         return {state: count for state, count in tasks.states.items() if count}

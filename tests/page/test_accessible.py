@@ -161,6 +161,7 @@ def test_search_filter_and_order_are_in_the_address(tab: Tab, server: Served) ->
             sort.dispatchEvent(new Event("change"));
         })()"""
     )
+    tab.until(f"{NAMES}[0] === 'double(3)' && {NAMES}.length === 11")
     names = tab.run(NAMES)
     address = tab.run("location.href")
     assert 11 == len(names)

@@ -213,8 +213,8 @@ def test_a_schema_that_refers_to_itself_does_no_harm(tab: Tab, asking: Served) -
             const asked = { row, questions: [{ id: "q", value: "?", schema }] };
             const { fetch } = window;
             window.fetch = async () => new Response(JSON.stringify(asked));
-            const calls = new Map([["c", row]]);
-            const run = { thread: "t", row: { status: "waiting" }, calls };
+            const asking = () => [row];
+            const run = { thread: "t", row: { status: "waiting" }, asking };
             const view = questionsView({ run, start() {}, isPending: () => false });
             await view.update();
             window.fetch = fetch;

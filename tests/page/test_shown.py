@@ -66,7 +66,8 @@ def pages(plain: str) -> Iterator[Pages]:
 def calls_of(pages: Pages, thread: str) -> dict[str, dict[str, Any]]:
     """Return the calls of a run by how they are read, or by their names."""
     told = pages.calls(thread)
-    rows = [dict(zip(told["columns"], cells, strict=True)) for cells in told["rows"]]
+    columns = ("number", *told["columns"])
+    rows = [dict(zip(columns, cells, strict=True)) for cells in told["rows"]]
     return {row["text"] or row["name"]: row for row in rows}
 
 
@@ -80,11 +81,13 @@ def test_each_answer_is_ascii_without_markup_and_no_pickle_is_obeyed(
             asked += [
                 f"run?thread={name}",
                 f"calls?thread={name}",
+                f"timeline?thread={name}",
+                f"graph?thread={name}",
                 f"steps?thread={name}",
             ]
             rows = json.loads(server.ask(f"/api/calls?thread={name}").body)["rows"]
             for what in ("call", "logs"):
-                asked += [f"{what}?thread={name}&call={cells[0]}" for cells in rows]
+                asked += [f"{what}?thread={name}&call={cells[1]}" for cells in rows]
             steps = json.loads(server.ask(f"/api/steps?thread={name}").body)
             asked += [f"step?thread={name}&checkpoint={each['id']}" for each in steps]
         answers = [server.ask(f"/api/{path}") for path in asked]
@@ -304,6 +307,10 @@ def test_a_report_looks_up_each_call_at_its_own_checkpoint(
         "call?thread=adds&call=x",
         "step?thread=adds&checkpoint=x",
         "calls?thread=adds&since=x",
+        "calls?thread=adds&count=1001",
+        "calls?thread=adds&state=lost",
+        "calls?thread=adds&colour=red",
+        "timeline?thread=adds&begin=x",
     ],
 )
 def test_what_is_not_there_is_an_error_in_words(plain: str, path: str) -> None:

@@ -44,7 +44,16 @@ _MOST_COMMANDS = 50
 """
 _OUTPUT_SIZE = 4_000
 """The number of bytes that are shown of the end of a command's output."""
-_QUERIES = ("run", "calls", "call", "logs", "steps", "step")
+_QUERIES = (
+    "run",
+    "calls",
+    "timeline",
+    "graph",
+    "call",
+    "logs",
+    "steps",
+    "step",
+)
 """The methods of `Pages` that have a path of the same name."""
 _PERIOD = 0.2
 """Seconds between two reads of the store for an open page."""

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.plugins.page.calls import CallPages
 from flowpregel.plugins.page.diagnosis import (
     DiagnosisPages,
     attempt_to_json,
@@ -27,8 +28,6 @@ from flowpregel.plugins.page.diagnosis import (
 from flowpregel.plugins.page.logs import LogPages
 from flowpregel.plugins.page.values import ValuePages, tagged
 from flowpregel.watching import (
-    CallChanges,
-    CallRow,
     PreviewLimits,
     RunList,
     RunQuery,
@@ -43,6 +42,7 @@ STATIC = Path(__file__).with_name("static")
 MODULES = (
     "dom",
     "format",
+    "query",
     "source",
     "place",
     "chips",
@@ -82,7 +82,6 @@ supersteps are taken.
 """
 _MOST_REMEMBERED = 50
 """The number of runs whose last activity is remembered."""
-_URGENCY = ("failed", "waiting", "unfinished", "done")
 _LIMITS = PreviewLimits(
     depth=8,
     count=200,
@@ -103,11 +102,6 @@ def json_text(value: Json) -> str:
     return text
 
 
-def calls_to_json(changes: CallChanges) -> dict[str, Json]:
-    """Return changes of a run's calls, and the names of the columns."""
-    return {"columns": CallRow._fields, **changes._asdict()}
-
-
 class Pages:
     """The answers to the page's queries about a store.
 
@@ -124,6 +118,7 @@ class Pages:
         self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(saver)
         self._list = RunList(self.reader)
+        self.call_pages: CallPages = CallPages(self.reader)
         self.values: ValuePages = ValuePages(self.reader)
         self.output: LogPages = LogPages(saver, self.reader)
         self.diagnosis: DiagnosisPages = DiagnosisPages(self.reader)
@@ -186,10 +181,17 @@ class Pages:
             activity = self._activities.get(thread)
         return activity
 
-    def calls(self, thread: str, since: int | str = 0) -> Json:
-        """Return the calls of a run that changed since a mark."""
-        changes = self.reader.calls(thread, int(since))
-        return calls_to_json(changes)
+    def calls(self, thread: str, **parameters: str) -> Json:
+        """Return a part of the table of calls, as `CallPages.calls` does."""
+        return self.call_pages.calls(thread, **parameters)
+
+    def timeline(self, thread: str, **parameters: str) -> Json:
+        """Return a picture of the calls, as `CallPages.timeline` does."""
+        return self.call_pages.timeline(thread, **parameters)
+
+    def graph(self, thread: str) -> Json:
+        """Return the tasks of a run, as `CallPages.graph` does."""
+        return self.call_pages.graph(thread)
 
     def call(
         self,
@@ -370,11 +372,11 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
     """Return the answers to the page's queries, by the keys of ``source.js``."""
     run = pages.run(thread)
     steps = pages.steps(thread, MOST_CALLS)
-    calls = _most_urgent_calls(pages, thread)
-    run["calls"] = calls.pop("count")
+    calls = pages.call_pages.report(thread, MOST_CALLS)
     # A report may be sent to others, so its command does not name the store.
     text = pages.reader.status(thread)
     run["text"] = text and text.to_json()
+    index = pages.call_pages.index(thread)
     answers = {
         "runs:": {
             "store": Path(pages.path).name,
@@ -384,10 +386,12 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
         },
         "run:": run,
         "calls:": calls,
+        "graph:": pages.graph(thread),
         "steps:": steps,
         "output:": pages.output.output(thread, most=MOST_LINES),
     }
-    for row in calls["rows"][:MOST_DETAILS]:
+    for number in calls["numbers"][:MOST_DETAILS]:
+        row = index.table.row(number)
         # Each call is read at its own checkpoint, because the run may have a great many
         # checkpoints.
         location = (thread, row.id, row.checkpoint_id)
@@ -398,19 +402,3 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
         answers[f"step:{checkpoint_id}"] = pages.step(thread, checkpoint_id)
     answers |= complete_answers(pages.diagnosis, thread)
     return answers
-
-
-def _most_urgent_calls(pages: Pages, thread: str) -> dict[str, Json]:
-    """Return the calls that a report of a run lists, and the ``count`` of all."""
-    rows: dict[str, CallRow] = {}
-    for changes in pages.reader.changes(thread):
-        if changes.is_whole:
-            rows.clear()
-        rows |= {row.id: row for row in changes.rows}
-    by_urgency = sorted(rows.values(), key=lambda row: _URGENCY.index(row.state))
-    return {
-        **calls_to_json(changes),
-        "rows": by_urgency[:MOST_CALLS],
-        "limit": MOST_CALLS,
-        "count": len(by_urgency),
-    }

@@ -89,7 +89,8 @@ export function callPanel({ run, start, isPending, linkBack }, id) {
     close.setAttribute("href", linkBack());
     const isRunning = run.running.has(id);
     if (isRunning) showLogs(true);
-    const call = run.calls.get(id);
+    const row = run.table.get(id);
+    const call = row?.checkpoint_id ? row : undefined; // without a checkpoint nothing of it is stored yet
     const key = call ? `${call.began} ${call.state} ${run.stateOf(call)} ${run.row?.status} ${isPending("redo")}` : "live";
     if (key === known) return;
     known = key;

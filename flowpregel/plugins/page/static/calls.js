@@ -1,4 +1,4 @@
-// The table of calls: only the rows that are seen are drawn, so 100,000 of them are no burden.
+// The table of calls: only the rows that are seen are loaded and drawn, so a million of them are no burden.
 
 import { badge, h, labelOf, patch, whenReleased } from "./dom.js";
 import { bytes, clock, count, seconds } from "./format.js";
@@ -7,22 +7,22 @@ import { nameOf, ORDER } from "./model.js";
 import { chosenStates, currentPlace, note } from "./place.js";
 
 const ROW_HEIGHT = 36;
-const SORTS = {
-  "worst first": (a, b) => ORDER.indexOf(a.shown) - ORDER.indexOf(b.shown) || b.began - a.began,
-  "newest first": (a, b) => b.began - a.began,
-  "longest first": (a, b) => (b.seconds ?? Infinity) - (a.seconds ?? Infinity),
-  "by name": (a, b) => (nameOf(a) < nameOf(b) ? -1 : 1),
-};
+const MOST_SEEN = 15;
+const AROUND = 40; // rows that are loaded above and below those that are seen
+// Browsers draw no element that is higher than some 17 million pixels. A longer table is scrolled in steps.
+const MOST_HEIGHT = 8_000_000;
+const SORTS = { "worst first": "urgency", "newest first": "-began", "longest first": "-took", "by name": "call" };
 
-export function callsView({ run, linkOf }) {
-  let rows = [];
-  let found = [];
+export function callsView({ run, linkOf, reload }) {
   let last = null; // the id of the row that had the focus last: it is drawn wherever the order has put it
+  let asked = null; // the query that was asked for last
+  let wanted = null; // the position of the row that gets the focus once it is loaded
   const label = "Search calls and errors";
-  const oninput = () => { note({ q: search.value }); select(); };
-  const search = h("input", { type: "search", placeholder: label, "aria-label": label, oninput });
+  const hint = "Words, or fields: took:>2 task:train state:failed -error:timeout";
+  const oninput = () => { note({ q: search.value }); ask(); };
+  const search = h("input", { type: "search", placeholder: label, "aria-label": label, title: hint, oninput });
   const [usual, ...others] = Object.keys(SORTS);
-  const onchange = () => { note({ sort: sort.value === usual ? null : sort.value }, { isStep: true }); select(); };
+  const onchange = () => { note({ sort: sort.value === usual ? null : sort.value }, { isStep: true }); ask(); };
   const sort = h("select", { "aria-label": "Order", onchange }, [usual, ...others].map((name) => h("option", null, name)));
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const shown = h("div", { class: "rows", role: "rowgroup" });
@@ -38,90 +38,140 @@ export function callsView({ run, linkOf }) {
   const sizes = new ResizeObserver(() => paint());
   sizes.observe(viewport);
 
-  function update() {
-    rows = run.rows();
-    const chosen = chosenStates();
-    const states = ORDER.filter((state) => run.counts[state] || chosen.has(state));
-    patch(filters, stateChips(states, (state) => run.counts[state], update));
-    select();
+  const total = () => run.table.total;
+  const height = () => Math.min(total() * ROW_HEIGHT, MOST_HEIGHT);
+  const seen = () => Math.max(1, Math.floor(viewport.clientHeight / ROW_HEIGHT));
+  const isScaled = () => total() * ROW_HEIGHT > MOST_HEIGHT;
+  // How many rows a pixel of the scroll bar stands for.
+  const pace = () => (isScaled() ? (total() - seen()) / Math.max(1, height() - viewport.clientHeight) : 1 / ROW_HEIGHT);
+  const firstSeen = () => viewport.scrollTop * pace();
+  const topOf = (index) => (isScaled() ? viewport.scrollTop + (index - firstSeen()) * ROW_HEIGHT : index * ROW_HEIGHT);
+
+  function queryNow() {
+    const text = search.value.trim();
+    return { q: text, state: [...chosenStates()].join(), sort: SORTS[sort.value] };
   }
 
-  function select() {
-    const words = search.value.trim().toLowerCase();
+  // Ask for the calls of the search, the filters and the order, from the first on.
+  function ask() {
+    asked = JSON.stringify(queryNow());
+    viewport.scrollTop = 0;
+    load(0);
+  }
+
+  const offsetOf = (first) => Math.max(0, Math.floor((first - AROUND) / 20) * 20);
+
+  function load(first) {
+    const offset = offsetOf(first);
+    run.query = { ...queryNow(), offset, count: MOST_SEEN + 2 * AROUND + 20 };
+    reload();
+  }
+
+  function update() {
     const chosen = chosenStates();
-    found = rows.filter((row) => (!chosen.size || chosen.has(row.shown))
-      && (!words || `${nameOf(row)} ${row.error}`.toLowerCase().includes(words)));
-    found.sort(SORTS[sort.value]);
-    shown.style.height = `${found.length * ROW_HEIGHT}px`;
-    viewport.style.height = `${Math.min(found.length, 15) * ROW_HEIGHT + 1}px`;
-    table.setAttribute("aria-rowcount", String(found.length + 1));
-    const { limit, row } = run;
-    const missing = limit && limit < row.calls ? ` The report holds ${count(limit)} of ${count(row.calls)} calls.` : "";
-    const none = rows.length === 0 ? "No call has left anything yet." : "No call is like that.";
-    patch(told, (found.length ? "" : none) + missing);
+    const states = ORDER.filter((state) => run.counts[state] || chosen.has(state));
+    patch(filters, stateChips(states, (state) => run.counts[state], () => { update(); ask(); }));
+    shown.style.height = `${height()}px`;
+    viewport.style.height = `${Math.min(total(), MOST_SEEN) * ROW_HEIGHT + 1}px`;
+    table.setAttribute("aria-rowcount", String(total() + 1));
+    patch(told, words());
     paint();
   }
 
+  function words() {
+    const all = ORDER.reduce((sum, state) => sum + run.counts[state], 0);
+    if (run.isBehind) return `${count(all)} calls have been read so far …`;
+    const { limit } = run;
+    if (limit && limit < all) return `The report holds ${count(limit)} of ${count(all)} calls.`;
+    if (!all) return "No call has left anything yet.";
+    if (!total()) return "No call is like that.";
+    return total() < all ? `${count(total())} of ${count(all)} calls` : "";
+  }
+
   function paint() {
-    const first = Math.max(0, Math.floor(viewport.scrollTop / ROW_HEIGHT) - 5);
-    const end = Math.min(found.length, first + Math.ceil(viewport.clientHeight / ROW_HEIGHT) + 10);
+    const begin = Math.floor(firstSeen());
+    const first = Math.max(0, begin - 5);
+    const end = run.table.numbers.length ? Math.min(total(), begin + seen() + 11) : 0;
     const indices = Array.from({ length: Math.max(0, end - first) }, (_, at) => first + at);
-    const at = last === null ? -1 : found.findIndex((row) => row.id === last);
+    const isLoaded = indices.every((index) => run.table.at(index));
+    const at = last === null ? -1 : run.table.positionOf(last);
     if (at >= 0 && at < first) indices.unshift(at);
     if (at >= end) indices.push(at);
     // Tab reaches one row, the arrow keys lead to the others.
     const stop = at >= 0 ? at : indices[0];
-    patch(shown, indices.map((index) => rowOf(found[index], index, index === stop ? 0 : -1)));
+    patch(shown, indices.map((index) => {
+      const row = index === at ? run.table.get(last) : run.table.at(index);
+      return row ? rowOf(row, index, index === stop ? 0 : -1) : unknownRow(index);
+    }));
+    if (!isLoaded && run.row && run.query.offset !== offsetOf(begin)) load(begin);
+    if (wanted !== null && run.table.at(wanted)) {
+      const link = shown.querySelector(`[data-index="${wanted}"] a`);
+      wanted = null;
+      link?.focus({ preventScroll: true });
+    }
+  }
+
+  const placeOfRow = (index) => ({ "aria-rowindex": index + 2, "data-index": index, style: { top: `${topOf(index)}px` } });
+
+  function unknownRow(index) {
+    return h("div", { key: `unknown ${index}`, class: "row", role: "row", ...placeOfRow(index) },
+      h("span", { role: "rowheader", class: "quiet" }, "…"));
   }
 
   function rowOf(row, index, tabindex) {
-    const { live } = row;
+    const live = run.running.get(row.id);
     const far = live?.done !== null && live?.done !== undefined;
-    const total = live?.total ? ` of ${count(live.total)}` : "";
-    const progress = far ? `${live.message ?? ""} ${count(live.done)}${total}`.trim() : live?.message;
-    const tried = row.attempts > 1 ? `${labelOf(row.shown)}, try ${row.attempts}` : undefined;
+    const all = live?.total ? ` of ${count(live.total)}` : "";
+    const progress = far ? `${live.message ?? ""} ${count(live.done)}${all}`.trim() : live?.message;
+    const { state } = row;
+    const tried = row.attempts > 1 ? `${labelOf(state)}, try ${row.attempts}` : undefined;
     const link = h("a", { class: "mono", href: linkOf(row.id), title: nameOf(row), tabindex }, nameOf(row));
-    return h("div", {
-      key: row.id, class: "row", role: "row", "aria-rowindex": index + 2, "data-id": row.id, "data-index": index,
-      style: { top: `${index * ROW_HEIGHT}px` },
-    },
-      h("span", { role: "rowheader", class: "name" }, link), h("span", { role: "cell" }, badge(row.shown, tried)),
+    return h("div", { key: row.id, class: "row", role: "row", "data-id": row.id, ...placeOfRow(index) },
+      h("span", { role: "rowheader", class: "name" }, link), h("span", { role: "cell" }, badge(state, tried)),
       h("span", { role: "cell", class: "number" }, row.began ? clock(row.began) : ""),
-      h("span", { role: "cell", class: "number" }, row.began && row.seconds !== null ? seconds(row.seconds) : ""),
+      h("span", { role: "cell", class: "number" }, row.began && state !== "running" ? seconds(row.seconds) : ""),
       h("span", { role: "cell", class: "number quiet" }, row.cpu ? seconds(row.cpu) : ""),
       h("span", { role: "cell", class: "number quiet" }, bytes(row.peak)),
       h("span", { role: "cell", class: "number quiet" }, row.pid || ""),
       h("span", { role: "cell", class: "error", title: row.error },
-        row.shown === "running" ? progress ?? "" : row.error));
+        state === "running" ? progress ?? "" : row.error));
   }
 
   function hold(event) {
     const row = event.target.closest(".row");
-    if (!row || row.dataset.id === last) return;
+    if (!row?.dataset.id || row.dataset.id === last) return;
+    run.finds.delete(last);
     last = row.dataset.id;
+    run.finds.add(last);
     whenReleased(paint);
   }
 
-  // The arrow keys go from call to call, also to one that is not drawn yet.
+  // The arrow keys go from call to call, also to one that is not loaded yet.
   function move(event) {
     const at = Number(document.activeElement?.closest?.(".row")?.dataset.index);
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity }[event.key];
     if (!step || Number.isNaN(at)) return;
     event.preventDefault();
-    const next = Math.min(found.length - 1, Math.max(0, at + step));
-    const top = next * ROW_HEIGHT;
-    const lowest = top + ROW_HEIGHT - viewport.clientHeight;
-    viewport.scrollTop = Math.max(lowest, Math.min(top, viewport.scrollTop));
+    wanted = Math.min(total() - 1, Math.max(0, at + step));
+    const lowest = (wanted + 1) / pace() - viewport.clientHeight;
+    const scaledLowest = (wanted - seen() + 1) / pace();
+    viewport.scrollTop = Math.max(isScaled() ? scaledLowest : lowest, Math.min(wanted / pace(), viewport.scrollTop));
     paint();
-    shown.querySelector(`[data-index="${next}"] a`)?.focus({ preventScroll: true });
   }
 
   function go({ query }) {
     search.value = query.get("q") ?? "";
     sort.value = query.get("sort") in SORTS ? query.get("sort") : usual;
     if (run.row) update();
+    if (asked !== JSON.stringify(queryNow())) ask();
+  }
+
+  function close() {
+    sizes.disconnect();
+    run.finds.delete(last);
+    run.query = { count: 0 };
   }
 
   go(currentPlace());
-  return { element, update, go, close: () => sizes.disconnect() };
+  return { element, update, go, close };
 }

@@ -3,49 +3,22 @@
 import { h, labelOf, patch, svg } from "./dom.js";
 import { count } from "./format.js";
 import { ORDER } from "./model.js";
+import { load } from "./source.js";
 
 const [BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y] = [190, 58, 70, 26];
 
-// What called what, and which nodes a superstep ran after those of the one before; of the outermost
-// graph, if its drawing is known, all of its nodes and what may follow on them.
-export function graphOf(calls, drawing = null) {
-  const nodes = new Map();
-  const edges = new Map();
-  const byPath = new Map();
-  const steps = new Map(); // of each namespace
-  const idOf = (call) => `${call.namespace.replace(/:[^|]*/g, "")}|${call.name}`;
-  const link = (source, target) => edges.set(`${source}\n${target}`, { source, target });
-  for (const call of calls) {
-    byPath.set(`${call.namespace} ${call.path}`, call);
-  }
-  for (const call of calls) {
-    const id = idOf(call);
-    const node = nodes.get(id) ?? { id, name: call.name || "(unnamed)", states: {} };
-    node.states[call.shown] = (node.states[call.shown] ?? 0) + 1;
-    nodes.set(id, node);
-    if (call.caller) {
-      const caller = byPath.get(`${call.namespace} ${call.caller}`);
-      if (caller) link(idOf(caller), id);
-    } else {
-      const of = steps.get(call.namespace) ?? new Map();
-      of.set(call.step, (of.get(call.step) ?? new Set()).add(id));
-      steps.set(call.namespace, of);
-    }
-  }
+// The graph that the server has summed up, with, of the outermost graph, if its drawing is known, all of
+// its nodes and what may follow on them.
+export function graphOf(answer, drawing = null) {
+  const nodes = new Map(answer.nodes.map((node) => [node.id, node]));
   for (const name of drawing?.nodes ?? []) {
     const id = `|${name}`;
     nodes.set(id, nodes.get(id) ?? { id, name, states: {} });
   }
-  if (drawing) steps.delete("");
-  for (const ends of drawing?.edges ?? []) {
-    const [source, target] = ends.map((name) => `|${name}`);
-    if (nodes.has(source) && nodes.has(target)) link(source, target); // others are the markers
-  }
-  for (const of of steps.values()) {
-    for (const [step, ids] of of) {
-      for (const source of of.get(step - 1) ?? []) for (const target of ids) link(source, target);
-    }
-  }
+  const drawn = (drawing?.edges ?? []).map((ends) => ends.map((name) => `|${name}`))
+    .filter((ends) => ends.every((id) => nodes.has(id))); // others are the markers
+  const pairs = [...answer.calls, ...answer.steps, ...(drawing ? drawn : answer.outer_steps)];
+  const edges = new Map(pairs.map(([source, target]) => [`${source}\n${target}`, { source, target }]));
   return { nodes: [...nodes.values()], edges: [...edges.values()] };
 }
 
@@ -86,12 +59,24 @@ export function graphView({ run }) {
   const paper = h("div", { class: "card graph", tabindex: 0, role: "region", "aria-label": "Graph of the run" });
   const told = h("p", { class: "quiet" }, "What called what, and what followed on what. While the run goes on, what it has not come to yet too.");
   const element = h("div", null, told, paper);
-  let version = -1;
+  let version = "";
+  let isBusy = false;
 
-  function update() {
-    if (version === run.version) return;
+  async function update() {
+    if (version === run.version || isBusy) return;
+    isBusy = true;
     version = run.version;
-    const graph = graphOf(run.rows(), run.drawing);
+    const begin = performance.now();
+    try {
+      draw(graphOf(await load("graph", { thread: run.thread }), run.drawing));
+    } catch (error) {
+      patch(told, String(error.message ?? error));
+    }
+    // Of very many calls it takes the server some time: it counts for a tenth of the time.
+    setTimeout(() => { isBusy = false; if (element.isConnected) update(); }, Math.min(5000, 9 * (performance.now() - begin)));
+  }
+
+  function draw(graph) {
     const layers = layersOf(graph.nodes, graph.edges);
     const rows = new Map();
     const places = new Map();

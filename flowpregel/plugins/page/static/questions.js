@@ -76,11 +76,11 @@ export function questionsView({ run, start, isPending }) {
   let isWanted = false; // to send what is collected, once the run has stopped
 
   async function update() {
-    const asking = [...run.calls.values()].filter((call) => call.questions);
+    const asking = run.asking();
     // A call comes before its body, which asks the questions of its calls once more.
     asking.sort((a, b) => Boolean(b.text) - Boolean(a.text) || (a.path < b.path ? -1 : 1));
     const rows = asking.slice(0, MOST_QUESTIONS);
-    isCut = rows.length < asking.filter((call) => call.text).length;
+    isCut = run.isAskingMore || rows.length < asking.filter((call) => call.text).length;
     const key = rows.map((call) => `${call.id} ${call.questions} ${call.began}`).join();
     if (key !== known) {
       known = key;

@@ -43,7 +43,7 @@ export function showRun(thread) {
   const linkOf = (call) => hashOf(currentPlace(), { call });
   const linkBack = () => hashOf(currentPlace(), { call: null });
   const isPending = (action) => run.isPending(action);
-  const shared = { run, linkOf, linkBack, start, isPending };
+  const shared = { run, linkOf, linkBack, start, isPending, reload: () => hasBegun && refresh() };
   const questions = questionsView(shared);
   const errors = errorsView(shared);
   const element = h("section", { "aria-labelledby": "run-title" },
@@ -178,6 +178,12 @@ export function showRun(thread) {
     return run.isBehind && !isClosed && refresh();
   }
 
+  let hasBegun = false;
+  let waiting = 0;
+  function refreshSoon() {
+    waiting ||= setTimeout(() => { waiting = 0; if (!isClosed) refresh(); }, run.rest);
+  }
+
   function drawTabs() {
     patch(tabs, Object.entries(TABS).map(([key, [name]]) => h("a", {
       href: hashOf({ ...currentPlace(), tab: key }, { call: null }), "aria-current": key === tab ? "page" : null,
@@ -197,12 +203,18 @@ export function showRun(thread) {
     }
     drawTabs();
     showCall(place.query.get("call"));
+    if (!hasBegun) {
+      hasBegun = true;
+      refresh();
+    }
   }
 
   function showCall(call) {
     const before = opened?.id ?? null;
     if (call === before) return;
     const hadFocus = panel.contains(document.activeElement);
+    run.finds.delete(before);
+    if (call !== null) run.finds.add(call);
     opened = call === null ? null : callPanel(shared, call);
     fill(panel, opened?.element);
     panel.parentElement.classList.toggle("with-side", opened !== null);
@@ -213,15 +225,14 @@ export function showRun(thread) {
   whenNoted(() => { drawTabs(); opened?.update(); });
   let mark = null;
   const stop = follow(thread, (news) => {
-    const wasLive = run.live !== null;
-    run.take(news);
-    if (news.mark === mark && wasLive === (run.live !== null)) return draw();
+    const isOther = run.take(news);
+    draw();
+    if (news.mark === mark && !isOther) return;
     mark = news.mark;
-    return refresh();
+    refreshSoon();
   });
   // A process that ends, or is killed, leaves no commit behind.
   const timer = setInterval(() => run.row?.status === "running" && !document.hidden && refresh(), 2000);
   let isClosed = false;
-  refresh();
   return { element, go, close() { isClosed = true; stop(); clearInterval(timer); view?.close?.(); } };
 }

@@ -1,50 +1,23 @@
-// When each call ran, and on which worker: a canvas, with a bar for each call.
+// When each call ran, and on which worker: a canvas. The server sends a picture of the part that is
+// seen: a bar for each call, or for the calls of a column.
 
 import { fill, h, labelOf, patch } from "./dom.js";
 import { clock, count, seconds } from "./format.js";
-import { nameOf } from "./model.js";
+import { ORDER } from "./model.js";
 import { currentPlace, note } from "./place.js";
+import { load } from "./source.js";
 
 const LANE = 18;
 const GAP = 4;
 const LEFT = 76;
 const TOP = 24;
-const MOST_LANES = 200;
 const STEPS = [
   0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200,
   21_600, 86_400,
 ];
 
-// Bars that overlap in one process (its OS threads) get lanes of their own.
-export function lanesOf(rows, now) {
-  const of = new Map();
-  for (const row of rows) {
-    if (!row.began) continue;
-    const end = row.shown === "running" || row.seconds === null ? now : row.began + row.seconds * 1e9;
-    if (!of.has(row.pid)) of.set(row.pid, []);
-    of.get(row.pid).push({ row, begin: row.began, end: Math.max(end, row.began) });
-  }
-  const lanes = [];
-  for (const [pid, bars] of [...of].sort((a, b) => a[0] - b[0])) {
-    bars.sort((a, b) => a.begin - b.begin);
-    const own = [];
-    for (const bar of bars) {
-      let lane = own.find((each) => each.end <= bar.begin);
-      if (!lane && own.length < 16) {
-        lane = { pid, bars: [], end: 0, name: own.length ? "" : String(pid || "?") };
-        own.push(lane);
-      }
-      lane ??= own[own.length - 1];
-      lane.bars.push(bar);
-      lane.end = Math.max(lane.end, bar.end);
-    }
-    lanes.push(...own);
-  }
-  return lanes.slice(0, MOST_LANES);
-}
-
 export function timelineView({ run, linkOf }) {
-  const canvas = h("canvas", { tabindex: "0", role: "img" });
+  const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": "Timeline" });
   const paper = canvas.getContext("2d");
   const tip = h("div", { class: "tip", hidden: true });
   const told = h("p", { class: "quiet" });
@@ -54,40 +27,54 @@ export function timelineView({ run, linkOf }) {
       tool("−", "Zoom out", () => zoom(2)), tool("+", "Zoom in", () => zoom(0.5)),
       tool("All", "Show the whole run", whole))),
     h("div", { class: "card timeline" }, canvas, tip));
-  let lanes = [];
+  let picture = null; // the last one that came; until the next comes, it is stretched
   let [first, last] = [0, 1]; // the whole run, in nanoseconds
   let [from, to] = [0, 0]; // what is seen, in nanoseconds after the first; 0: all of it
   let colours = {};
-  let version = -1;
+  let key = "";
+  let isBusy = false;
+  let rest = 0;
 
   const span = () => (to ? [first + from, first + to] : [first, last]);
   const width = () => Math.max(1, canvas.clientWidth - LEFT - 8);
   const atX = (x) => { const [a, b] = span(); return a + ((x - LEFT) / width()) * (b - a); };
   const xOf = (time) => { const [a, b] = span(); return LEFT + ((time - a) / (b - a)) * width(); };
+  const timeOf = (column) => picture.begin + (column / picture.columns) * (picture.end - picture.begin);
+  const nameOfLane = (at) => {
+    const [pid] = picture.lanes[at];
+    return at && picture.lanes[at - 1][0] === pid ? "" : String(pid || "?");
+  };
 
-  function update() {
-    if (version === run.version && !run.live) return;
-    version = run.version;
-    const now = run.live?.at ?? run.row.updated;
-    lanes = lanesOf(run.rows(), now);
-    first = Infinity;
-    last = -Infinity;
-    let bars = 0;
-    for (const lane of lanes) {
-      first = Math.min(first, lane.bars[0].begin);
-      last = Math.max(last, lane.end);
-      bars += lane.bars.length;
+  async function update() {
+    const part = { width: width(), begin: Math.round(from), end: Math.round(to) };
+    const wanted = JSON.stringify([run.version, run.live?.at, part]);
+    if (wanted === key || isBusy || !canvas.isConnected) return;
+    isBusy = true;
+    key = wanted;
+    const begin = performance.now();
+    try {
+      picture = await load("timeline", { thread: run.thread, ...part });
+      tell();
+      paint();
+    } catch (error) {
+      patch(told, String(error.message ?? error));
     }
-    if (!lanes.length) [first, last] = [0, 1e9];
-    if (last - first < 1e6) last = first + 1e6;
-    const processes = new Set(lanes.map((lane) => lane.pid)).size;
-    const extent = `${count(bars)} calls in ${seconds((last - first) / 1e9)}, processes: ${count(processes)}.`;
-    patch(told, bars ? `${extent} Wheel or + and − zoom, dragging moves.` : "No call has run yet.");
+    // A picture of very many calls takes the server some time: it draws for a tenth of the time.
+    rest = Math.min(5000, 9 * (performance.now() - begin));
+    setTimeout(() => { isBusy = false; if (run.row) update(); }, rest);
+  }
+
+  function tell() {
+    const { lanes, total } = picture;
+    [first, last] = total ? [picture.first, picture.last] : [0, 1e9];
+    const processes = new Set(lanes.map(([pid]) => pid)).size;
+    const extent = `${count(total)} calls in ${seconds((last - first) / 1e9)}, processes: ${count(processes)}.`;
+    patch(told, total ? `${extent} Wheel or + and − zoom, dragging moves.` : "No call has run yet.");
     canvas.setAttribute("aria-label", `Timeline: ${told.textContent} The table of calls has the same in words.`);
-    paint();
   }
 
   function paint() {
+    const lanes = picture?.lanes ?? [];
     const height = TOP + Math.max(1, lanes.length) * (LANE + GAP) + 8;
     const scale = window.devicePixelRatio || 1;
     canvas.style.height = `${height}px`;
@@ -119,67 +106,43 @@ export function timelineView({ run, linkOf }) {
     }
   }
 
-  function paintLane(lane, at) {
+  function paintLane([, bars], at) {
     const y = TOP + at * (LANE + GAP);
-    const [a, b] = span();
     paper.fillStyle = colours.quiet;
     paper.textAlign = "right";
-    paper.fillText(lane.name, LEFT - 10, y + 13);
-    // Bars thinner than a pixel are one bar; the worst of them gives it its colour.
-    let [pixel, state] = [-1, ""];
-    const flush = () => { if (pixel >= 0) { paper.fillStyle = colours[state]; paper.fillRect(pixel, y, 1, LANE); } };
-    for (let index = firstAfter(lane.bars, a); index < lane.bars.length; index += 1) {
-      const { row, begin, end } = lane.bars[index];
-      if (begin > b) break;
-      const [x, right] = [Math.max(LEFT, xOf(begin)), Math.min(LEFT + width(), xOf(end))];
-      if (right <= LEFT) continue;
-      if (right - x >= 2) {
-        paper.fillStyle = colours[row.shown];
-        paper.fillRect(x, y, right - x - 0.5, LANE);
-        if (right - x > 60) paintName(row, x, y, right - x);
-      } else if (Math.floor(x) !== pixel) {
-        flush();
-        [pixel, state] = [Math.floor(x), row.shown];
-      } else if (row.shown === "failed") {
-        state = "failed";
-      }
+    paper.fillText(nameOfLane(at), LEFT - 10, y + 13);
+    for (const bar of bars) {
+      const [begin, end, urgency, number] = bar;
+      const [x, right] = [Math.max(LEFT, xOf(timeOf(begin))), Math.min(LEFT + width(), xOf(timeOf(end)))];
+      if (right <= LEFT || x >= LEFT + width()) continue;
+      paper.fillStyle = colours[ORDER[urgency]];
+      paper.fillRect(x, y, Math.max(1, right - x - (number < 0 ? 0 : 0.5)), LANE);
+      const name = picture.labels[number]?.[1];
+      if (name && right - x > 60) paintName(name, x, y, right - x);
     }
-    flush();
   }
 
-  function paintName(row, x, y, room) {
+  function paintName(name, x, y, room) {
     paper.save();
     paper.beginPath();
     paper.rect(x, y, room - 4, LANE);
     paper.clip();
     paper.fillStyle = colours.card;
     paper.textAlign = "left";
-    paper.fillText(nameOf(row), x + 5, y + 13);
+    paper.fillText(name, x + 5, y + 13);
     paper.restore();
   }
 
-  // The first bar that may end after a time: the one before the first that begins after it.
-  function firstAfter(bars, time) {
-    let [low, high] = [0, bars.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (bars[middle].begin < time) low = middle + 1;
-      else high = middle;
-    }
-    return Math.max(0, low - 1);
-  }
-
+  // The bar at the pointer, the most urgent of several: those are drawn last.
   function barAt(event) {
-    const lane = lanes[Math.floor((event.offsetY - TOP) / (LANE + GAP))];
-    if (!lane || event.offsetX < LEFT) return null;
-    const slack = atX(LEFT + 2) - atX(LEFT);
-    const time = atX(event.offsetX);
-    for (let at = firstAfter(lane.bars, time + slack); at >= 0 && at < lane.bars.length; at -= 1) {
-      const bar = lane.bars[at];
-      if (bar.begin <= time + slack && bar.end >= time - slack) return bar;
-      if (bar.end < time - slack) break;
-    }
-    return null;
+    const [, bars] = picture?.lanes[Math.floor((event.offsetY - TOP) / (LANE + GAP))] ?? [];
+    if (!bars || event.offsetX < LEFT) return null;
+    const isThere = ([begin, end]) => event.offsetX >= xOf(timeOf(begin)) - 2 && event.offsetX <= xOf(timeOf(end)) + 2;
+    const found = bars.findLast(isThere);
+    if (!found) return null;
+    const [begin, end, urgency, number] = found;
+    const [id, name] = picture.labels[number] ?? [null, null];
+    return { begin: timeOf(begin), end: timeOf(end), state: ORDER[urgency], id, name, calls: number < 0 ? -number : 1 };
   }
 
   function show(a, b) {
@@ -189,6 +152,7 @@ export function timelineView({ run, linkOf }) {
     if (size >= last - first) [from, to] = [0, 0];
     note({ zoom: to ? `${Math.round(from)}-${Math.round(to)}` : null });
     requestAnimationFrame(paint);
+    update();
   }
 
   function zoom(factor, around = LEFT + width() / 2) {
@@ -226,9 +190,9 @@ export function timelineView({ run, linkOf }) {
     tip.hidden = !bar;
     canvas.style.cursor = bar ? "pointer" : "";
     if (!bar) return;
-    const when = `${labelOf(bar.row.shown)} · ${seconds((bar.end - bar.begin) / 1e9)} · ${clock(bar.begin)}`;
-    const error = bar.row.error && h("div", { class: "error" }, bar.row.error);
-    fill(tip, h("strong", { class: "mono" }, nameOf(bar.row)), h("br"), when, error);
+    const when = `${labelOf(bar.state)} · ${seconds((bar.end - bar.begin) / 1e9)} · ${clock(bar.begin)}`;
+    const title = bar.name ?? (bar.calls > 1 ? `${count(bar.calls)} calls` : "a call");
+    fill(tip, h("strong", { class: "mono" }, title), h("br"), when, !bar.name && h("div", { class: "quiet" }, "Zoom in to see it"));
     tip.style.left = `${Math.min(event.offsetX + 14, canvas.clientWidth - tip.offsetWidth - 8)}px`;
     tip.style.top = `${event.offsetY + 16}px`;
   });
@@ -236,7 +200,8 @@ export function timelineView({ run, linkOf }) {
   canvas.addEventListener("click", (event) => {
     const bar = held?.moved ? null : barAt(event);
     held = null;
-    if (bar) h("a", { href: linkOf(bar.row.id) }).click();
+    if (bar?.id) h("a", { href: linkOf(bar.id) }).click();
+    else if (bar) show(bar.begin - (bar.end - bar.begin), bar.end + (bar.end - bar.begin));
   });
   canvas.addEventListener("keydown", (event) => {
     const closer = () => zoom(0.5);
@@ -247,12 +212,12 @@ export function timelineView({ run, linkOf }) {
     event.preventDefault();
     act();
   });
-  const sizes = new ResizeObserver(paint);
+  const sizes = new ResizeObserver(() => { paint(); if (run.row) update(); });
   sizes.observe(element);
   function go({ query }) {
     const [begin, end] = (query.get("zoom") ?? "").split("-").map(Number);
     [from, to] = begin >= 0 && end > begin ? [begin, end] : [0, 0];
-    if (version >= 0) paint();
+    if (picture) { paint(); update(); }
   }
 
   const dark = window.matchMedia("(prefers-color-scheme: dark)");

@@ -1,0 +1,295 @@
+"""The calls of runs, as JSON for the page: parts of the table, the timeline, the graph.
+
+::
+
+    GET api/calls?thread=a&q=nan&state=failed&offset=400&count=100&since=E.V&known=7,8
+        -> the total and the numbers of the calls in this part of the table,
+           and the rows that changed since version V, or that the page does not know
+
+The page never gets all calls of a run. Each watched run has a `CallIndex` in the memory
+of the server, which is updated by the calls that changed. A number stands for the same
+call in all answers with the same epoch E.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from flowpregel.errors import ConfigurationError
+from flowpregel.watching import (
+    CallGraph,
+    CallIndex,
+    CallPage,
+    CallQuery,
+    CallRow,
+    CallTimeline,
+    StoreReader,
+    call_graph,
+)
+
+_MOST_INDEXES: Final = 4
+"""The number of runs that have an index. They are the last requested runs."""
+_COLUMNS: Final = (*CallRow._fields[:-1], "fields")
+"""The names of a row's cells. The last field of a `CallRow` is the preview."""
+_WIDEST: Final = 4_000
+"""The greatest width of a timeline in columns."""
+
+
+class CallPages:
+    """The answers to the page's queries about the calls of runs.
+
+    The page passes the parameters of these methods by name.
+
+    Args:
+        reader: The reader of the store.
+    """
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
+        self._indexes: dict[str, CallIndex] = {}
+        """The index of each run, in the order of the last requests."""
+        self._timelines: dict[str, CallTimeline] = {}
+        self._graphs: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+
+    def index(self, thread: str) -> CallIndex:
+        """Return the index of a run's calls, updated by some of the calls that changed.
+
+        `CallIndex.is_behind` specifies whether more have changed.
+        """
+        index = self._indexes.pop(thread, None) or CallIndex()
+        self._indexes[thread] = index
+        while len(self._indexes) > _MOST_INDEXES:
+            threads = iter(self._indexes)
+            oldest = next(threads)
+            self._indexes.pop(oldest)
+            self._timelines.pop(oldest, None)
+            self._graphs.pop(oldest, None)
+        changes = self._reader.calls(thread, index.mark)
+        index.update(changes)
+        activity = self._reader.live(thread)
+        running = []
+        if activity is not None:
+            running = activity["running"]
+        index.set_running(running)
+        return index
+
+    def complete_index(self, thread: str) -> CallIndex:
+        """Return the index of a run's calls, updated by all calls that changed."""
+        index = self.index(thread)
+        while index.is_behind:
+            index = self.index(thread)
+        return index
+
+    def calls(self, thread: str, **parameters: str) -> dict[str, Any]:
+        """Return a part of the table of calls, and the number of calls in each state.
+
+        Args:
+            thread: The id of the run.
+            parameters: ``q``, ``state``, ``task``, ``sort``, ``offset`` and ``count``,
+                the fields of a `CallQuery`; ``since``, the version of the page's rows;
+                ``known``, the numbers of these rows; and ``find``, the ids of calls
+                whose position is wanted.
+        """
+        find = parameters.pop("find", "")
+        known = parameters.pop("known", "")
+        since = parameters.pop("since", "0.0")
+        query = query_of(parameters)
+        index = self.index(thread)
+        known_numbers: list[int] = []
+        for word in _words(known):
+            known_number = int(word)
+            known_numbers.append(known_number)
+        epoch, _, version = since.partition(".")
+        version_number = int(version)
+        if int(epoch) != index.epoch:
+            known_numbers.clear()
+        page = index.page(
+            query,
+            since=version_number,
+            known=known_numbers,
+        )
+        answer = page_to_json(index, page)
+        fields = index.table.fields
+        answer["counts"] = _positive(index.counts)
+        answer["bodies"] = _positive(index.body_counts)
+        answer["fields"] = sorted(fields)
+        answer["found"] = [
+            (
+                call_id,
+                index.position(query, call_id),
+                _found_cells(index, call_id),
+            )
+            for call_id in _words(find)
+        ]
+        return answer
+
+    def report(self, thread: str, most: int) -> dict[str, Any]:
+        """Return the most urgent calls of a run, at most *most*, and the number of
+        calls in each state.
+        """
+        index = self.complete_index(thread)
+        query = CallQuery()
+        numbers = index.select(query)[:most]
+        rows: list[Any] = []
+        for number in numbers:
+            cells = _cells(index, number)
+            rows.append([number, *cells])
+        return {
+            "columns": _COLUMNS,
+            "limit": most,
+            "numbers": numbers,
+            "rows": rows,
+            "total": index.counts.total(),
+            "counts": _positive(index.counts),
+            "bodies": _positive(index.body_counts),
+            "fields": sorted(index.table.fields),
+        }
+
+    def timeline(
+        self,
+        thread: str,
+        width: str = "1000",
+        begin: str = "0",
+        end: str = "0",
+    ) -> dict[str, Any]:
+        """Return a picture of the calls by process and time.
+
+        Args:
+            thread: The id of the run.
+            width: The greatest number of columns.
+            begin: The begin of the part, in nanoseconds after the first call.
+            end: The end of the part, or 0 for the whole timeline.
+        """
+        index = self.index(thread)
+        version = (index.epoch, index.version)
+        timeline = self._timelines.get(thread)
+        is_running = index.counts["running"] > 0
+        is_outdated = timeline is None or timeline.version != version
+        if timeline is None or is_outdated or is_running:
+            now = self._now(thread)
+            timeline = CallTimeline(index, now)
+            self._timelines[thread] = timeline
+        columns = max(int(width), 1)
+        picture = timeline.picture(
+            min(columns, _WIDEST),
+            int(begin),
+            int(end),
+        )
+        answer = picture._asdict()
+        answer["is_behind"] = index.is_behind
+        return answer
+
+    def _now(self, thread: str) -> int:
+        """Return the time at which running calls end in a picture."""
+        activity = self._reader.live(thread)
+        if activity is not None:
+            return int(activity["at"])
+        return 0
+
+    def graph(self, thread: str) -> dict[str, Any]:
+        """Return the tasks of a run, with the number of calls in each state."""
+        index = self.index(thread)
+        version = (index.epoch, index.version)
+        known_version, answer = self._graphs.get(thread, (None, {}))
+        if known_version != version:
+            graph = call_graph(index)
+            answer = graph_to_json(graph)
+            self._graphs[thread] = (version, answer)
+        return {**answer, "is_behind": index.is_behind}
+
+
+def query_of(parameters: Mapping[str, str]) -> CallQuery:
+    """Return the query that a request describes.
+
+    Raises:
+        ConfigurationError: There is no such parameter, or a value is wrong.
+    """
+    values = dict(parameters)
+    text = values.pop("q", "")
+    task = values.pop("task", "")
+    order = values.pop("sort", "urgency")
+    states = values.pop("state", "")
+    offset = values.pop("offset", "0")
+    count = values.pop("count", "100")
+    query = CallQuery(
+        text=text,
+        states=_words(states),
+        task=task,
+        order=order,
+        offset=int(offset),
+        count=int(count),
+    )
+    if values:
+        names = ", ".join(values)
+        raise ConfigurationError(f"a query of calls has no parameter {names}")
+    return query
+
+
+def page_to_json(index: CallIndex, page: CallPage) -> dict[str, Any]:
+    """Return a part of the table of calls.
+
+    Args:
+        index: The calls.
+        page: The part.
+    """
+    rows: list[Any] = []
+    for number in page.rows:
+        cells = _cells(index, number)
+        rows.append([number, *cells])
+    return {
+        "columns": _COLUMNS,
+        "epoch": page.epoch,
+        "version": page.version,
+        "total": page.total,
+        "numbers": page.numbers,
+        "rows": rows,
+        "is_behind": page.is_behind,
+    }
+
+
+def graph_to_json(graph: CallGraph) -> dict[str, Any]:
+    """Return the tasks of a run, and the edges between them."""
+    nodes = [
+        {
+            "id": node.id,
+            "name": node.name,
+            "states": node.states,
+        }
+        for node in graph.nodes
+    ]
+    answer = graph._asdict()
+    answer["nodes"] = nodes
+    return answer
+
+
+def _cells(index: CallIndex, number: int) -> tuple[Any, ...]:
+    """Return the row of a call, with its own fields instead of the preview."""
+    fields: dict[str, Any] = {}
+    for name, values in index.table.fields.items():
+        if number in values:
+            fields[name] = values[number]
+    row = index.table.row(number)
+    cells = row[:-1]
+    return (*cells, fields)
+
+
+def _found_cells(index: CallIndex, call_id: str) -> tuple[Any, ...] | None:
+    """Return the row of a call, or None if it is unknown or gone."""
+    number = index.table.number_of(call_id)
+    if number is None:
+        return None
+    urgency = index.table.urgency[number]
+    if urgency < 0:
+        return None
+    return _cells(index, number)
+
+
+def _positive(counts: Counter[str]) -> dict[str, int]:
+    positive = +counts
+    return dict(positive)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]

@@ -1,0 +1,230 @@
+"""A run of 100,000 calls in the browser: what is sent, found, scrolled and drawn."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.page.big import THREAD, big_store
+from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.serving import Served, served
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    pytest.mark.usefixtures("quiet"),
+]
+CALLS = 100_000
+ALL = CALLS + 3
+FAILED = "document.querySelector('.chip.failed .number').textContent"
+NAMES = "[...document.querySelectorAll('.rows a')].map(link => link.text)"
+INDICES = (
+    "[...document.querySelectorAll('.rows .row')].map(row => Number(row.dataset.index))"
+)
+BYTES = """performance.getEntriesByType("resource")
+    .reduce((sum, entry) => sum + entry.transferSize, 0)"""
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The page of a run of 100,000 calls, all of which the server has read."""
+    store = big_store(tmp_path_factory.mktemp("big") / "store", CALLS)
+    with served(store) as server:
+        while ask(server)["is_behind"]:
+            pass
+        yield server
+
+
+def ask(server: Served, path: str = "calls", **query: Any) -> dict[str, Any]:
+    """Return an answer of the server about the run."""
+    words = urlencode(query)
+    body = server.ask(f"/api/{path}?thread={THREAD}&{words}").body
+    answer: dict[str, Any] = json.loads(body)
+    return answer
+
+
+def open_big(tab: Tab, server: Served, view: str = "calls") -> None:
+    """Open the run, and wait until all of its calls are counted."""
+    open_run(tab, server, THREAD, view)
+    tab.until(f"document.querySelector('.counts').innerText.includes('{CALLS:,}'[0])")
+
+
+def test_opening_the_run_costs_little_on_both_sides(tab: Tab, big: Served) -> None:
+    """Far below 31 MB and some seconds on each side, which all calls would take."""
+    tab.send("Performance.enable", timeDomain="threadTicks")
+    open_big(tab, big)
+    tab.until(f"{NAMES}.length >= 20 && {FAILED} === '1,033'")
+    tab.open("about:blank")
+    begin = time.process_time()
+    open_big(tab, big)
+    tab.until(f"{NAMES}.length >= 20 && {FAILED} === '1,033'")
+
+    metrics = tab.send("Performance.getMetrics")["metrics"]
+    spent = {metric["name"]: metric["value"] for metric in metrics}
+    assert time.process_time() - begin < 1
+    assert spent["TaskDuration"] < 2
+    assert 20_000 < tab.run(BYTES) < 200_000
+    assert 100 > tab.run("document.querySelectorAll('.rows .row').length")
+
+
+def test_only_changed_rows_are_sent_again(big: Served) -> None:
+    first = ask(big, sort="began", offset=50_000)
+    known = ",".join(map(str, first["numbers"]))
+    since = f"{first['epoch']}.{first['version']}"
+
+    again = ask(big, sort="began", offset=50_000, known=known, since=since)
+    moved = ask(big, sort="began", offset=50_050, known=known, since=since)
+    older = ask(big, sort="began", offset=50_000, known=known, since="1.0")
+
+    assert 100 == len(first["rows"]) == len(older["rows"])
+    assert [] == again["rows"]
+    assert first["numbers"] == again["numbers"]
+    assert 50 == len(moved["rows"])
+
+
+def test_the_table_is_scrolled_to_its_end(tab: Tab, big: Served) -> None:
+    open_big(tab, big)
+    tab.until(f"{NAMES}.length >= 20")
+    tab.run("document.querySelector('.window').scrollTop = 1e9")
+    tab.until(f"{INDICES}.at(-1) === {ALL - 1} && {NAMES}.length >= 15")
+    assert str(ALL + 1) == tab.run(
+        "document.querySelector('.calls').getAttribute('aria-rowcount')"
+    )
+    tab.run("document.querySelector('.window').scrollTop = 36 * 50_000")
+    tab.until(f"{INDICES}[5] === 50_000 && {NAMES}.length >= 20")
+
+
+def test_a_search_a_filter_and_an_order_are_the_servers(tab: Tab, big: Served) -> None:
+    open_big(tab, big)
+    tab.until(f"{NAMES}.length >= 20")
+    tab.hold("input[type=search]", 0)
+    tab.type("took:>8.9ms -state:failed")
+    tab.until("document.querySelector('.empty').innerText.includes('of 100,003')")
+    total = ask(big, q="took:>8.9ms -state:failed")["total"]
+    assert 5_000 < total < 15_000
+    tab.until(
+        f"document.querySelector('.empty').innerText.includes('{total:,} of 100,003')"
+    )
+    tab.run("document.querySelector('input[type=search]').value = ''")
+    tab.type("nan")
+    tab.hold(".chip.failed")
+    tab.until("document.querySelector('.empty').innerText.startsWith('1,033 of')")
+    assert {"train(12)", "sweep"} >= {*tab.run(NAMES)}
+
+
+def test_the_keyboard_reaches_the_last_call(tab: Tab, big: Served) -> None:
+    open_big(tab, big)
+    tab.until(f"{NAMES}.length >= 20")
+    tab.run("document.querySelector('.rows a').focus()")
+    focused = "Number(document.activeElement.closest('.row')?.dataset.index)"
+    tab.run(
+        """document.activeElement.dispatchEvent(
+            new KeyboardEvent("keydown", { key: "End", bubbles: true }))"""
+    )
+    tab.until(f"{focused} === {ALL - 1}")
+    tab.press("ArrowUp")
+    tab.until(f"{focused} === {ALL - 2}")
+    tab.press("Enter")
+    tab.until("document.querySelector('.panel h2')")
+
+
+def test_the_timeline_is_a_picture(tab: Tab, big: Served) -> None:
+    """Of some thousand bars at most; zoomed in, it names the calls."""
+    open_big(tab, big, "timeline")
+    label = "document.querySelector('canvas').getAttribute('aria-label')"
+    tab.until(f"{label}?.includes('{ALL:,} calls')")
+    whole = ask(big, "timeline", width=1000)
+    part = ask(big, "timeline", width=1000, begin=5 * 10**9, end=5 * 10**9 + 10**8)
+
+    assert 100 < sum(len(bars) for _, bars in whole["lanes"]) <= 6_000
+    counted = sum(
+        1 if number >= 0 else -number
+        for _, bars in whole["lanes"]
+        for *_, number in bars
+    )
+    assert ALL == counted
+    assert 60 < sum(len(bars) for _, bars in part["lanes"]) < 200
+    assert {"train(8)", "train(12)"} == {name for _, name in part["labels"].values()}
+
+
+# ------------------------------------------------ a report answers by itself
+
+QUERIES = [
+    {},
+    {"count": 7, "offset": 3},
+    {"q": "nan"},
+    {"q": "NaN -task:sweep", "sort": "call"},
+    {"q": 'error:"loss is"', "sort": "-call"},
+    {"q": "took:>8.5ms took:<=8700ms", "sort": "-took"},
+    {"q": "took:=0.008", "sort": "took"},
+    {"q": "worker:1003 tries:1 memory:<1gb", "sort": "began"},
+    {"q": "call:train(8 lost:x"},
+    {"q": "task:=train worker:>1005 worker:<1008", "sort": "-began"},
+    {"q": "took:abc"},
+    {"q": "-nan", "state": "failed,done", "sort": "error"},
+    {"sort": "-error"},
+    {"sort": "worker", "task": "train"},
+    {"sort": "-state"},
+    {"sort": "missing"},
+    {"state": "waiting"},
+]
+
+
+def test_a_report_answers_queries_as_the_server_does(
+    tab: Tab, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The calls that match, their order, and the positions of calls."""
+    store = big_store(tmp_path_factory.mktemp("few") / "store", 500)
+    with served(store) as server:
+        open_run(tab, server, THREAD)
+        answers = [ask(server, find=f"{97:032x}", **query) for query in QUERIES]
+        kept = ask(server, count=1_000, sort="path")
+        timelines = [
+            ask(server, "timeline", width=width, begin=begin, end=end)
+            for width, begin, end in (
+                (1000, 0, 0),
+                (100, 0, 0),
+                (300, 10**8, 2 * 10**8),
+            )
+        ]
+        told = tab.run(
+            f"""import('/static/query.js').then(({{ queryCalls, queryTimeline }}) => {{
+                const report = {json.dumps(kept)};
+                const answer = (query) => {{
+                    const told = queryCalls(report, {{ find: "{97:032x}", ...query }});
+                    return [told.total, told.numbers, told.found[0].slice(0, 2)];
+                }};
+                const line = (query) => queryTimeline(report, query);
+                return [{json.dumps(QUERIES)}.map(answer), [
+                    line({{ width: 1000 }}), line({{ width: 100 }}),
+                    line({{ width: 300, begin: 1e8, end: 2e8 }}),
+                ]];
+            }})"""
+        )
+
+    expected = [
+        [answer["total"], answer["numbers"], answer["found"][0][:2]]
+        for answer in answers
+    ]
+    for query, one, other in zip(QUERIES, expected, told[0], strict=True):
+        assert one == other, query
+    assert len({total for total, *_ in expected}) > 6
+    for one, other in zip(timelines, told[1], strict=True):
+        assert shape(one) == shape(other)
+
+
+def shape(timeline: dict[str, Any]) -> Any:
+    """Return a timeline without its ends, which JavaScript rounds."""
+    return (
+        timeline["total"],
+        timeline["columns"],
+        [
+            (pid, sorted([urgency, number] for _, _, urgency, number in bars))
+            for pid, bars in timeline["lanes"]
+        ],
+    )
