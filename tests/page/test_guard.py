@@ -199,7 +199,10 @@ def test_each_answer_has_the_headers_that_bind_a_browser(
 ) -> None:
     answer = acting.ask(path, cookie=acting.cookie if secret else None)
 
-    assert {*HEADERS.items()} <= {*answer.headers.items()}
+    is_file = secret and path.startswith("/static/")
+    cache_control = "no-cache" if is_file else "no-store"
+    expected = {**HEADERS, "cache-control": cache_control}
+    assert {*expected.items()} <= {*answer.headers.items()}
     assert "server" not in answer.headers
     policy = answer.headers["content-security-policy"]
     assert "unsafe" not in policy
@@ -250,6 +253,19 @@ def test_a_request_that_is_none_starts_nothing(
     acting: Served, body: bytes, status: int
 ) -> None:
     assert status == acting.ask(START, "POST", body).status
+
+
+def test_a_file_of_the_page_is_sent_once(looking: Served) -> None:
+    """At the next visit the browser asks whether it is still the same."""
+    first = looking.ask("/static/main.js")
+    again = looking.ask("/static/main.js", if_none_match=first.headers["etag"])
+    other = looking.ask("/static/main.js", if_none_match='"other"')
+
+    assert (200, 304, 200) == (first.status, again.status, other.status)
+    assert "" == again.body
+    assert "no-cache" == first.headers["cache-control"]
+    assert "no-cache" == again.headers["cache-control"]
+    assert first.body == other.body
 
 
 def test_a_guard_that_listens_for_others_knows_their_names(store: str) -> None:

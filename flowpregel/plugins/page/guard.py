@@ -40,6 +40,8 @@ HEADERS = {
 }
 """The headers of each response."""
 _READING = ("GET", "HEAD")
+_CACHEABLE = (200, 304)
+"""The status codes of a file of the page that a browser may store."""
 
 
 def _new_token() -> str:
@@ -117,7 +119,12 @@ class RequestGuard:
                 the first part.
                 """
                 if message["type"] == "http.response.start":
-                    self._add_headers(message, with_cookie=sets_cookie)
+                    is_file = scope["path"].startswith("/static/")
+                    self._add_headers(
+                        message,
+                        with_cookie=sets_cookie,
+                        is_file=is_file,
+                    )
                 await send(message)
 
             handler = refusal or app
@@ -129,10 +136,22 @@ class RequestGuard:
         """Return whether a request has the secret as a cookie."""
         return self.accepts(request.cookies.get(self.cookie))
 
-    def _add_headers(self, message: Message, *, with_cookie: bool) -> None:
-        """Add the headers of each response, and the cookie with the secret."""
+    def _add_headers(
+        self,
+        message: Message,
+        *,
+        with_cookie: bool,
+        is_file: bool,
+    ) -> None:
+        """Add the headers of each response, and the cookie with the secret.
+
+        A browser stores a file of the page, and asks at each visit whether it is
+        still the same. Everything else is the user's data, and is not stored.
+        """
         headers = MutableHeaders(scope=message)
         headers.update(HEADERS)
+        if is_file and message["status"] in _CACHEABLE:
+            headers["cache-control"] = "no-cache"
         if with_cookie:
             cookie = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
             headers.append("set-cookie", cookie)
