@@ -30,6 +30,10 @@ BADGE = "document.querySelector('.head > .badge').textContent"
 SENTENCE = "document.querySelector('.sentence').textContent"
 BUTTON = ".head .button"
 LABEL = f"document.querySelector('{BUTTON}').textContent"
+COUNTS = (
+    "[...document.querySelectorAll('.counts .badge')]"
+    ".map(badge => badge.lastChild.textContent)"
+)
 IS_FULL = "document.querySelector('.meter .rest') === null"
 
 
@@ -118,6 +122,7 @@ def test_a_run_that_failed_is_tried_again(tab: Tab, tmp_path: Path) -> None:
         sentence = sentence_of(tab, "Failed: divide(")
         assert sentence.endswith("there is no 7; 1 result is stored.")
         assert "Try again what failed" == tab.run(LABEL)
+        tab.until(f"{COUNTS}.join() === '1 failed,1 done'")  # the body is no call
         assert not tab.run(IS_FULL)
 
         flag.touch()

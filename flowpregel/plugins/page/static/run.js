@@ -12,7 +12,7 @@ import { errorsView } from "./errors.js";
 import { graphView } from "./graph.js";
 import { logsView } from "./logs.js";
 import { questionsView } from "./questions.js";
-import { situationBadge, statusButtons, statusText } from "./status.js";
+import { callCounts, situationBadge, statusButtons, statusText } from "./status.js";
 import { stepsView } from "./steps.js";
 import { timeView } from "./time.js";
 import { timelineView } from "./timeline.js";
@@ -85,7 +85,7 @@ export function showRun(thread) {
   }
 
   function drawBar() {
-    const { counts } = run;
+    const counts = callCounts(run);
     const states = [...ORDER, "queued"].filter((state) => counts[state]);
     const total = states.reduce((sum, state) => sum + counts[state], 0);
     const settled = counts.done ?? 0;
@@ -112,9 +112,9 @@ export function showRun(thread) {
   function timeLeft(left) {
     if (!run.live) { ends.length = 0; return ""; }
     const now = Date.now();
-    ends.push([now, run.counts.done]);
+    ends.push([now, callCounts(run).done]);
     while (ends.length > 2 && now - ends[0][0] > 10_000) ends.shift();
-    const rate = (run.counts.done - ends[0][1]) / Math.max(1, (now - ends[0][0]) / 1000);
+    const rate = (callCounts(run).done - ends[0][1]) / Math.max(1, (now - ends[0][0]) / 1000);
     if (rate <= 0) return "";
     const minutes = left / rate / 60;
     const time = minutes < 1.5 ? `${Math.ceil(minutes * 60)} s` : `${Math.round(minutes)} min`;

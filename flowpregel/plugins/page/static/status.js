@@ -2,6 +2,7 @@
 
 import { actionButton, badge, h } from "./dom.js";
 import { count } from "./format.js";
+import { ORDER } from "./model.js";
 
 // For each situation that something can be done about: the command, its button, and what the button
 // says meanwhile. A run that asks is answered by the forms below.
@@ -18,6 +19,15 @@ const NEXT_STEPS = {
 
 const SITUATIONS = new Set(["queued", "sleeping", "awaiting signal", "paused", "partly failed", "killed"]);
 
+// The body of a flow is no call. Of a graph without calls, the nodes are counted.
+export function callCounts(run) {
+  const { counts, bodies } = run; // a body is a task that no call started
+  const states = ORDER.filter((state) => counts[state]);
+  if (states.every((state) => counts[state] === (bodies[state] ?? 0))) return counts;
+  const calls = states.map((state) => [state, counts[state] - (bodies[state] ?? 0)]);
+  return { ...counts, ...Object.fromEntries(calls) };
+}
+
 // The badge tells what the status alone does not.
 export function situationBadge({ status, text }) {
   return badge(SITUATIONS.has(text?.situation) ? text.situation : status);
@@ -28,7 +38,7 @@ export function statusButtons({ run, start, isPending }) {
   const situation = text?.situation ?? status;
   const [action, words, pendingText, kind] = NEXT_STEPS[situation] ?? [];
   if (!action) return null;
-  const failed = run.counts.failed ?? 0;
+  const failed = callCounts(run).failed ?? 0;
   const label = situation === "partly failed" && failed ? `Try ${count(failed)} again` : words;
   return h("span", { class: "buttons needs-actions" }, actionButton({
     key: action, text: label, pendingText, class: kind, isPending: isPending(action), onclick: () => start(action),
