@@ -18,6 +18,7 @@ from flowpregel.cli import (
     pausing,
     running,
     scheduling,
+    tables,
     threads,
     working,
 )
@@ -37,6 +38,7 @@ _MODULES = (
     scheduling,
     calls,
     threads,
+    tables,
     looking,
     maintenance,
     docs,

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import (
     Callable,
     Coroutine,
+    Iterable,
     Mapping,
     Sequence,
 )
@@ -673,6 +674,47 @@ class Flow(Pregel, Generic[P, R]):
         if self.saver is None:
             raise _no_checkpointer(f"{self.name}.signal({id!r})")
         self.saver.send_signal(id, name, value)
+
+    def table(self, ids: Iterable[str]) -> list[dict[str, Any]]:
+        """Return a row for each call of runs, for ``pandas.DataFrame(...)`` or CSV.
+
+        A row has the run's id, the task, the call, its state, its error, its seconds
+        (``took``), its peak memory in bytes, the number of attempts (``tries``), the
+        metrics, the arguments, and the fields of the result. A run without calls has a
+        row for its body.
+
+        Args:
+            ids: The ids of the runs.
+
+        Raises:
+            ConfigurationError: The workflow has no store, or the store has no run of
+                this id.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint, task
+            >>> @task(executor="inline")
+            ... def train(depth: int) -> dict[str, float]:
+            ...     return {"loss": 1 / depth}
+            >>> with TemporaryDirectory() as folder:
+            ...     @entrypoint(checkpointer=folder)
+            ...     def sweep(depths: list[int]) -> int:
+            ...         return len([f.result() for f in train.map(depths)])
+            ...     sweep.run([1, 2], id="sweep-1")
+            ...     rows = sweep.table(["sweep-1"])
+            2
+            >>> [(row["depth"], row["loss"]) for row in rows]
+            [(1, 1.0), (2, 0.5)]
+        """
+        # The imports are done here, so that `import flowpregel` stays fast.
+        from flowpregel._inspection.sweep_table import (  # noqa: PLC0415
+            sweep_rows,
+        )
+        from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
+
+        if not isinstance(self.saver, DurableSaver):
+            raise _no_checkpointer(f"{self.name}.table(...)")
+        return sweep_rows(self.saver, ids)
 
     def map(self, *inputs: Any) -> Any:
         """Return a Runnable that runs each item of a list, as `Pregel.map` does.

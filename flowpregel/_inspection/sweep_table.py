@@ -1,0 +1,194 @@
+"""The calls of several runs as rows of one table: their arguments, the fields of their
+results, their metrics, and how they ran.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from flowpregel._inspection.call_query import FIELDS, recorded_fields
+from flowpregel._inspection.preview import ReprText
+from flowpregel._inspection.reader import StoreReader
+from flowpregel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flowpregel._inspection.tasks import CallRow
+    from flowpregel.checkpoint.durable import DurableSaver
+
+_COLUMNS: Final = (
+    "task",
+    "call",
+    "state",
+    "error",
+    "took",
+    "memory",
+    "tries",
+)
+"""The fields of every call that a table has, by their names in `FIELDS`."""
+_INPUT: Final = "__start__"
+"""The name of the node that takes in the input of a graph."""
+
+
+def sweep_rows(saver: DurableSaver, ids: Iterable[str]) -> list[dict[str, Any]]:
+    """Return a row for each call of the last runs of threads.
+
+    A run without calls has a row for each node, or for the body.
+
+    Args:
+        saver: The open store. None of the user's code is imported or run.
+        ids: The ids of the runs, whose rows follow each other in this order.
+
+    Raises:
+        ConfigurationError: The store has no run of this id.
+    """
+    rows: list[dict[str, Any]] = []
+    with closing(StoreReader(saver)) as reader:
+        for run_id in ids:
+            if reader.run(run_id) is None:
+                raise ConfigurationError(
+                    f"the store has no thread {run_id!r}; `flowpregel ls` lists them"
+                )
+            for call in _calls_of_run(reader, run_id):
+                row = _sweep_row(run_id, call)
+                rows.append(row)
+    return rows
+
+
+def _calls_of_run(reader: StoreReader, run_id: str) -> list[CallRow]:
+    """Return the calls of a run, or its nodes if there are no calls, in the order of
+    their positions.
+    """
+    calls: dict[str, CallRow] = {}
+    for changes in reader.changes(run_id):
+        if changes.is_whole:
+            calls.clear()
+        for row in changes.rows:
+            calls[row.id] = row
+    nodes: list[CallRow] = []
+    nested: list[CallRow] = []
+    for row in calls.values():
+        if row.caller:
+            nested.append(row)
+        elif row.name != _INPUT:
+            nodes.append(row)
+    return sorted(
+        nested or nodes,
+        key=lambda row: (row.step, row.path),
+    )
+
+
+def _sweep_row(run_id: str, call: CallRow) -> dict[str, Any]:
+    """Return the row of a call."""
+    row: dict[str, Any] = {"run": run_id}
+    for name in _COLUMNS:
+        row[name] = getattr(call, FIELDS[name])
+    for name, value in recorded_fields(call).items():
+        if name in row:
+            name = f"call.{name}"
+        if isinstance(value, ReprText):
+            value = str(value)
+        row[name] = value
+    return row
+
+
+def column_names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the columns that at least one row has, in the order of the rows.
+
+    Example:
+        >>> column_names([{"n": 1}, {"n": 2, "loss": 0.5}])
+        ['n', 'loss']
+    """
+    names: dict[str, None] = {}
+    for row in rows:
+        for name in row:
+            names[name] = None
+    return list(names)
+
+
+def csv_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a CSV file, the first of which has the columns' names.
+
+    Example:
+        >>> list(csv_lines([{"n": 1}, {"n": 2, "loss": 0.5}]))
+        ['n,loss', '1,', '2,0.5']
+    """
+    names = column_names(rows)
+    yield _csv_line(names)
+    for row in rows:
+        cells = map(row.get, names)
+        yield _csv_line(cells)
+
+
+def _csv_line(cells: Iterable[Any]) -> str:
+    line = io.StringIO()
+    writer = csv.writer(
+        line,
+        lineterminator="",
+    )
+    writer.writerow(cells)
+    return line.getvalue()
+
+
+def write_parquet(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Write *rows* to a Parquet file.
+
+    A column whose values have different types is written as text.
+
+    Args:
+        rows: The rows.
+        path: The path of the file.
+
+    Raises:
+        ConfigurationError: None of the packages that write Parquet is installed.
+    """
+    columns: dict[str, list[Any]] = {}
+    for name in column_names(rows):
+        values = [row.get(name) for row in rows]
+        columns[name] = _with_one_type(values)
+    try:
+        arrow: Any = import_module("pyarrow")
+    except ImportError:
+        _write_with_frame(columns, path)
+        return
+    parquet = import_module("pyarrow.parquet")
+    table = arrow.table(columns)
+    parquet.write_table(table, path)
+
+
+def _write_with_frame(columns: Mapping[str, Any], path: str) -> None:
+    """Write columns to a Parquet file with polars or pandas."""
+    for package, method in (("polars", "write_parquet"), ("pandas", "to_parquet")):
+        try:
+            frame = import_module(package).DataFrame(columns)
+            getattr(frame, method)(path)
+        except ImportError:
+            continue
+        return
+    raise ConfigurationError(
+        "a Parquet file needs a package that writes it: pip install pyarrow (or "
+        "polars), or write --csv"
+    )
+
+
+def _with_one_type(values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column with one type: unchanged, all as floats, or all as
+    texts.
+    """
+    types = set(map(type, values))
+    types.discard(type(None))
+    if len(types) <= 1:
+        return list(values)
+    convert: Callable[[Any], Any] = str
+    if types == {int, float}:
+        convert = float
+    converted: list[Any] = []
+    for value in values:
+        if value is not None:
+            value = convert(value)
+        converted.append(value)
+    return converted
