@@ -207,8 +207,8 @@ def parse_number(text: str) -> float | None:
 
 
 def recorded_fields(row: CallRow) -> Mapping[str, FieldValue]:
-    """Return the fields of a call whose names the user's code chose: its metrics, its
-    arguments and their fields, and its result or the fields of the result.
+    """Return the fields of a call whose names the user's code chose: the
+    arguments and their fields, the metrics, and the result or the fields of the result.
 
     The name of an argument's field is the part after the last dot, if the call has no
     other field of this name. A name that a field of every call has, or an argument or
@@ -225,8 +225,8 @@ def recorded_fields(row: CallRow) -> Mapping[str, FieldValue]:
         result = {} if result is None else {"result": result}
     fields: dict[str, FieldValue] = {}
     parts = {
-        "metric": preview.metrics,
         "argument": _with_short_names(preview.arguments),
+        "metric": preview.metrics,
         "result": result,
     }
     for kind, values in parts.items():

@@ -172,6 +172,8 @@ QUERIES = [
     {"sort": "-state"},
     {"sort": "missing"},
     {"state": "waiting"},
+    {"q": "depth:8 result:<0.2", "sort": "-result"},
+    {"q": "-depth:8", "sort": "depth"},
 ]
 
 

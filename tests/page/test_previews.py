@@ -133,11 +133,77 @@ def test_a_call_shows_its_fields_and_media(tab: Tab, server: Served) -> None:
     check_panel(tab)
 
 
-def test_a_report_shows_them_too(tab: Tab, store: str, tmp_path: Path) -> None:
+def open_report(tab: Tab, store: str, folder: Path) -> None:
+    """Open a report of the run as a file."""
     with LMDBSaver(store, readonly=True, codec=InertCodec()) as saver:
-        (tmp_path / "report.html").write_text(run_report(saver, "sweep"))
-    tab.open(f"file://{tmp_path}/report.html#/run/sweep/calls")
+        (folder / "report.html").write_text(run_report(saver, "sweep"))
+    tab.open(f"file://{folder}/report.html#/run/sweep/calls")
+
+
+def test_a_report_shows_them_too(tab: Tab, store: str, tmp_path: Path) -> None:
+    open_report(tab, store, tmp_path)
 
     open_call(tab)
 
     check_panel(tab)
+
+
+# ------------------------------------------------ columns
+
+
+HEADS = "[...document.querySelectorAll('.heads > span')].map(e => e.textContent)"
+CELLS = (
+    "[...document.querySelectorAll('.rows .row')].sort((a, b) => "
+    "a.dataset.index - b.dataset.index).map(row => [...row.children]"
+    ".slice(4, -1).map(cell => cell.textContent).join(' '))"
+)
+
+
+def search(tab: Tab, text: str) -> None:
+    """Type a text into the field for the search."""
+    tab.run(
+        f"""(() => {{ const field = document.querySelector('.bar input[type=search]');
+            field.value = {text!r}; field.dispatchEvent(new Event('input')); }})()"""
+    )
+
+
+def press_head(tab: Tab, name: str) -> None:
+    """Press the head of a column."""
+    tab.run(
+        "[...document.querySelectorAll('.heads button')]"
+        f".find(button => button.textContent.match(/[a-z]+/)[0] === {name!r}).click()"
+    )
+
+
+def check_columns(tab: Tab) -> None:
+    """See that calls are found, sorted and shown by their fields."""
+    tab.until("document.querySelectorAll('.heads button').length === 6")
+    assert [
+        *("Call", "State", "Began", "Took"),
+        *("depth", "rate", "api_key", "seed", "epochs", "loss"),
+        "Error or progress",
+    ] == tab.run(HEADS)
+    search(tab, "depth:>8 loss:<0.2")
+    tab.until("document.querySelectorAll('.rows .row').length === 1")
+    assert ["12 0.01 <redacted> 2 8 0.12"] == tab.run(CELLS)
+    search(tab, "task:train")
+    tab.until("document.querySelectorAll('.rows .row').length === 4")
+    press_head(tab, "loss")
+    tab.until("document.querySelector('.heads').textContent.includes('loss ▲')")
+    tab.until(f"{CELLS}[3].startsWith('12 0.01 <redacted> 1')")
+    press_head(tab, "loss")
+    tab.until("document.querySelector('.heads').textContent.includes('loss ▼')")
+    tab.until(f"{CELLS}[0].endsWith('0.12')")
+    assert tab.run(CELLS)[3].startswith("12 0.01 <redacted> 1")
+
+
+def test_calls_are_shown_found_and_sorted_by_field(tab: Tab, server: Served) -> None:
+    open_run(tab, server, "sweep")
+
+    check_columns(tab)
+
+
+def test_a_report_has_the_same_columns(tab: Tab, store: str, tmp_path: Path) -> None:
+    open_report(tab, store, tmp_path)
+
+    check_columns(tab)

@@ -374,12 +374,12 @@ def test_a_call_has_its_metrics_arguments_and_result_as_fields() -> None:
     )
 
     assert {
-        "epochs": 3,
         "depth": 8,
         "a.x": 1,
         "b.x": 2,
         "argument.step": 4,
-        "argument.epochs": 9,
+        "epochs": 9,
+        "metric.epochs": 3,
         "loss": 0.5,
         "result.depth": 1,
     } == recorded_fields(row)

@@ -42,6 +42,7 @@ STATIC = Path(__file__).with_name("static")
 MODULES = (
     "dom",
     "format",
+    "fields",
     "query",
     "source",
     "place",

@@ -1,6 +1,7 @@
 // The table of calls: only the rows that are seen are loaded and drawn, so a million of them are no burden.
 
 import { badge, h, labelOf, patch, whenReleased } from "./dom.js";
+import { fieldNames, fieldText } from "./fields.js";
 import { bytes, clock, count, seconds } from "./format.js";
 import { stateChips } from "./chips.js";
 import { nameOf, ORDER } from "./model.js";
@@ -13,22 +14,23 @@ const AROUND = 40; // rows that are loaded above and below those that are seen
 const MOST_HEIGHT = 8_000_000;
 const SORTS = { "worst first": "urgency", "newest first": "-began", "longest first": "-took", "by name": "call" };
 
+const MOST_FIELDS = 6;
+
 export function callsView({ run, linkOf, reload }) {
   let last = null; // the id of the row that had the focus last: it is drawn wherever the order has put it
   let asked = null; // the query that was asked for last
   let wanted = null; // the position of the row that gets the focus once it is loaded
   const label = "Search calls and errors";
-  const hint = "Words, or fields: took:>2 task:train state:failed -error:timeout";
+  const hint = "Words, or fields: took:>2 depth:12 loss:<0.2 state:failed -error:timeout";
   const oninput = () => { note({ q: search.value }); ask(); };
   const search = h("input", { type: "search", placeholder: label, "aria-label": label, title: hint, oninput });
   const [usual, ...others] = Object.keys(SORTS);
-  const onchange = () => { note({ sort: sort.value === usual ? null : sort.value }, { isStep: true }); ask(); };
-  const sort = h("select", { "aria-label": "Order", onchange }, [usual, ...others].map((name) => h("option", null, name)));
+  const sort = h("select", { "aria-label": "Order", onchange: () => setOrder(sort.value) });
+  let order = usual; // a name in SORTS, or a field, after a minus for the greatest first
+  let columns = []; // the calls' own fields that are shown
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const shown = h("div", { class: "rows", role: "rowgroup" });
-  const heads = ["Call", "State", "Began", "Took", "CPU", "Memory", "Worker", "Error or progress"];
-  const head = h("div", { class: "row heads", role: "row" },
-    heads.map((name) => h("span", { role: "columnheader" }, name)));
+  const head = h("div", { class: "row heads", role: "row" });
   const onscroll = () => requestAnimationFrame(paint);
   const viewport = h("div", { class: "window", role: "presentation", onscroll, onkeydown: move, onfocusin: hold }, shown);
   const table = h("div", { class: "card calls", role: "table", "aria-label": "Calls" },
@@ -49,7 +51,27 @@ export function callsView({ run, linkOf, reload }) {
 
   function queryNow() {
     const text = search.value.trim();
-    return { q: text, state: [...chosenStates()].join(), sort: SORTS[sort.value] };
+    return { q: text, state: [...chosenStates()].join(), sort: SORTS[order] ?? order };
+  }
+
+  function setOrder(name) {
+    order = name;
+    note({ sort: name === usual ? null : name }, { isStep: true });
+    ask();
+    update();
+  }
+
+  function drawHeads() {
+    columns = fieldNames(run.table.rows()).slice(0, MOST_FIELDS);
+    const own = columns.map((name) => h("button", { type: "button", onclick: () => setOrder(order === name ? `-${name}` : name) },
+      `${name}${order === name ? " ▲" : order === `-${name}` ? " ▼" : ""}`));
+    const names = columns.length ? own : ["CPU", "Memory", "Worker"];
+    patch(head, ["Call", "State", "Began", "Took", ...names, "Error or progress"].map((name, at) => (
+      h("span", { role: "columnheader", class: at > 1 && at < names.length + 4 ? "number" : "" }, name))));
+    table.classList.toggle("with-fields", columns.length > 0);
+    table.style.setProperty("--fields", columns.length);
+    patch(sort, [...new Set([usual, ...others, order])].map((name) => h("option", { key: name, value: name }, name)));
+    sort.value = order;
   }
 
   // Ask for the calls of the search, the filters and the order, from the first on.
@@ -75,6 +97,7 @@ export function callsView({ run, linkOf, reload }) {
     viewport.style.height = `${Math.min(total(), MOST_SEEN) * ROW_HEIGHT + 1}px`;
     table.setAttribute("aria-rowcount", String(total() + 1));
     patch(told, words());
+    drawHeads();
     paint();
   }
 
@@ -130,11 +153,21 @@ export function callsView({ run, linkOf, reload }) {
       h("span", { role: "rowheader", class: "name" }, link), h("span", { role: "cell" }, badge(state, tried)),
       h("span", { role: "cell", class: "number" }, row.began ? clock(row.began) : ""),
       h("span", { role: "cell", class: "number" }, row.began && state !== "running" ? seconds(row.seconds) : ""),
-      h("span", { role: "cell", class: "number quiet" }, row.cpu ? seconds(row.cpu) : ""),
-      h("span", { role: "cell", class: "number quiet" }, bytes(row.peak)),
-      h("span", { role: "cell", class: "number quiet" }, row.pid || ""),
+      columns.length ? ownCells(row) : usualCells(row),
       h("span", { role: "cell", class: "error", title: row.error },
         state === "running" ? progress ?? "" : row.error));
+  }
+
+  function usualCells(row) {
+    return [row.cpu ? seconds(row.cpu) : "", bytes(row.peak), row.pid || ""]
+      .map((text) => h("span", { role: "cell", class: "number quiet" }, text));
+  }
+
+  function ownCells(row) {
+    return columns.map((name) => {
+      const text = fieldText(row.fields?.[name]);
+      return h("span", { role: "cell", class: "number", title: text }, text);
+    });
   }
 
   function hold(event) {
@@ -161,7 +194,7 @@ export function callsView({ run, linkOf, reload }) {
 
   function go({ query }) {
     search.value = query.get("q") ?? "";
-    sort.value = query.get("sort") in SORTS ? query.get("sort") : usual;
+    order = query.get("sort") || usual;
     if (run.row) update();
     if (asked !== JSON.stringify(queryNow())) ask();
   }

@@ -1,4 +1,4 @@
-// What came out of a call: pictures, tables, Markdown and texts, made where the call ran.
+// Pictures, tables and texts that came out of a call.
 
 import { h } from "./dom.js";
 import { count } from "./format.js";
@@ -9,7 +9,7 @@ const cellText = (cell) => (Array.isArray(cell) ? cell[0] : cell === null ? "Non
 function tableOf({ columns, rows, shape }) {
   const [height, width] = shape;
   const rest = height > rows.length || width > columns.length;
-  return h("div", { class: "table", tabindex: 0, role: "group", "aria-label": "First rows" },
+  return h("div", { class: "table", tabindex: 0, role: "group", "aria-label": "Rows" },
     h("table", null,
       h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", null, rows.map((row) => h("tr", null, row.map((cell) => (
