@@ -130,6 +130,8 @@ def test_a_run_that_failed_is_tried_again(tab: Tab, tmp_path: Path) -> None:
         sentence_of(tab, "Done.")
 
         assert tab.run(IS_FULL)
+        # It stays, so that no other filter moves under a press.
+        tab.until("document.querySelector('.chip.failed').textContent.endsWith('0')")
         assert 7 == result_of(server, "strict")
 
 

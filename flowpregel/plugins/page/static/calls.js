@@ -20,6 +20,7 @@ export function callsView({ run, linkOf, reload }) {
   let last = null; // the id of the row that had the focus last: it is drawn wherever the order has put it
   let asked = null; // the query that was asked for last
   let wanted = null; // the position of the row that gets the focus once it is loaded
+  const met = new Set(); // states whose chips stay: none moves
   const label = "Search calls and errors";
   const hint = "Words, or fields: took:>2 depth:12 loss:<0.2 state:failed -error:timeout";
   const oninput = () => { note({ q: search.value }); ask(); };
@@ -91,7 +92,8 @@ export function callsView({ run, linkOf, reload }) {
 
   function update() {
     const chosen = chosenStates();
-    const states = ORDER.filter((state) => run.counts[state] || chosen.has(state));
+    for (const state of ORDER) if (run.counts[state] || chosen.has(state)) met.add(state);
+    const states = ORDER.filter((state) => met.has(state));
     patch(filters, stateChips(states, (state) => run.counts[state], () => { update(); ask(); }));
     shown.style.height = `${height()}px`;
     viewport.style.height = `${Math.min(total(), MOST_SEEN) * ROW_HEIGHT + 1}px`;
