@@ -11,11 +11,12 @@ write::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.messages import AnyMessage, BaseMessage, ToolMessage
 from langchain_core.messages import utils as langchain
 
@@ -137,7 +138,7 @@ class MessageStream:
             Then the answers of tools are left out.
     """
 
-    make_manager = staticmethod(make_manager)
+    make_manager: Callable[..., BaseCallbackManager] = staticmethod(make_manager)
     """The function that passes the handlers of a run to the code of a node."""
 
     def __init__(
