@@ -12,7 +12,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -48,12 +48,9 @@ from flowpregel.context import (
 )
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import HOST
-from flowpregel.executors.calls import (
-    RETURN_RESULTS,
-    futures_in,
-    returned_futures,
-)
+from flowpregel.executors.calls import RETURN_RESULTS, refuse_futures
 from flowpregel.executors.mutations import MutationCheck
+from flowpregel.executors.parent_run import MANAGER_MODULE, set_parent_run
 from flowpregel.executors.previews import (
     media_of,
     note_report,
@@ -300,8 +297,8 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         _fault.fault("task.before", task.id)
     if node.contexts:
         value = yield from _entered(node.contexts, value, on_loop=prefer_async)
-    if (callbacks := node_callbacks.get()) is not None:
-        call_step = yield from callbacks.enter(scope, call_step, on_loop=prefer_async)
+    if node_callbacks.get() is not None or MANAGER_MODULE in sys.modules:
+        call_step = yield from _with_callbacks(scope, call_step, on_loop=prefer_async)
     try:
         for callee in node.steps:
             result = call_step(callee, value, scope, prefer_async=prefer_async)
@@ -314,9 +311,21 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     if task.kind is not Kind.CALL:
         yield from _write(scope, value)
         return
-    if futures_in(value):
-        raise returned_futures()
+    refuse_futures(value)
     scope.writes = [(records.RETURN, value)]
+
+
+def _with_callbacks(
+    scope: Scope, call_step: Callable[..., Any], *, on_loop: bool
+) -> Generator[Any, Any, Callable[..., Any]]:
+    """Pass the handlers of the run, if it has any, to the code of the attempt, and
+    yield each awaitable. Return the function to use in place of *call_step*.
+    """
+    callbacks = node_callbacks.get()
+    if callbacks is not None:
+        return (yield from callbacks.enter(scope, call_step, on_loop=on_loop))
+    set_parent_run(scope, on_loop=on_loop)
+    return call_step
 
 
 def _write(scope: Scope, output: Any) -> Generator[Any, Any, None]:

@@ -449,9 +449,14 @@ def _result_or_value(value: Any) -> Any:
     return future.value() if isinstance(value, Unresolved) else value
 
 
-def returned_futures() -> TypeError:
-    """Return the error for a task or workflow that returns futures of calls."""
-    return TypeError(f"futures of calls were returned: {RETURN_RESULTS}")
+def refuse_futures(value: Any) -> None:
+    """Raise an error if *value*, which a task or workflow returns, has futures in it.
+
+    Raises:
+        TypeError: It has.
+    """
+    if futures_in(value):
+        raise TypeError(f"futures of calls were returned: {RETURN_RESULTS}")
 
 
 def _done_on(

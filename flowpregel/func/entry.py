@@ -23,7 +23,7 @@ from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import Durability
-from flowpregel.executors.calls import futures_in, returned_futures
+from flowpregel.executors.calls import refuse_futures
 from flowpregel.func.flow import Flow, run_identity_of
 from flowpregel.func.options import check_names, is_task
 from flowpregel.func.parameters import FlowParameters, parameters_of
@@ -356,8 +356,7 @@ def _body_node(
 
 def _final_value(returned: Any) -> Any:
     value = returned.value if isinstance(returned, entrypoint.final) else returned
-    if futures_in(value):
-        raise returned_futures()
+    refuse_futures(value)
     return value
 
 

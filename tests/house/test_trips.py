@@ -53,6 +53,8 @@ def test_a_trip_is_short(
     monkeypatch.setattr("flowpregel.carried._OBSERVED", frozenset[str]())
     # Nor are the values that the code of another test has used.
     monkeypatch.setattr("flowpregel._core.run.UNSEEN", {})
+    # Another test may have imported LangChain. Nodes then get its callback manager.
+    monkeypatch.setattr("flowpregel.executors.attempt.MANAGER_MODULE", "")
     # The plugin checks the arguments of calls in tests; a program does not.
     monkeypatch.setenv("FLOWPREGEL_CHECK_MUTATIONS", "0")
     # A busy machine adds functions that wait: the shortest of three is the trip.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypedDict
 
@@ -84,6 +85,42 @@ def tools(library: Library) -> Any:
         dispatch_custom_event("news", {"n": 1})
         return {"n": 1}
 
+    return library.graph(State, work)
+
+
+def custom_events(library: Library) -> Any:
+    """A node, its tool and a conditional edge dispatch custom events."""
+
+    @tool
+    def report(number: int) -> int:
+        """Report a number."""
+        dispatch_custom_event("from a tool", number)
+        return number
+
+    def work(state: State, config: RunnableConfig) -> State:
+        dispatch_custom_event("from a node", state["n"])
+        dispatch_custom_event("with a config", state["n"], config=config)
+        return {"n": report.invoke({"number": 2})}
+
+    work.__annotations__["config"] = RunnableConfig
+
+    def end(state: State) -> str:
+        dispatch_custom_event("from an edge", state["n"])
+        return "__end__"
+
+    return library.graph(State, work).add_conditional_edges("work", end)
+
+
+def events_of_a_thread(library: Library) -> Any:
+    """An OS thread of a node dispatches a custom event."""
+
+    def work(state: State, config: RunnableConfig) -> State:
+        with ThreadPoolExecutor(1) as threads:
+            event = "from a thread", state["n"]
+            threads.submit(dispatch_custom_event, *event, config=config).result()
+        return {"n": 2}
+
+    work.__annotations__["config"] = RunnableConfig
     return library.graph(State, work)
 
 

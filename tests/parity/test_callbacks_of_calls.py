@@ -12,9 +12,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
+from langchain_core.callbacks import (
+    AsyncCallbackHandler,
+    BaseCallbackHandler,
+    dispatch_custom_event,
+)
 from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables.config import var_child_runnable_config
 
+from flowpregel.pregel import NodeBuilder
 from tests.parity.calling_nodes import (
     State,
     a_called_graph,
@@ -23,6 +29,8 @@ from tests.parity.calling_nodes import (
     a_graph_in_a_chain,
     a_tool_node,
     async_nodes,
+    custom_events,
+    events_of_a_thread,
     models,
     paths,
     tools,
@@ -135,6 +143,7 @@ def config_of(watcher: Any) -> dict[str, Any]:
 PROGRAMS: list[Callable[[Library], Any]] = [
     models,
     tools,
+    custom_events,
     a_chain_as_a_node,
     paths,
     a_failing_path,
@@ -214,3 +223,58 @@ def test_a_call_that_cannot_be_pickled_is_left_out() -> None:
     assert ["run", "work", "open"] == [
         name for event, name, *_ in events if event == "on_chain_start"
     ]
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
+@pytest.mark.parametrize("program", [custom_events, events_of_a_thread])
+def test_a_custom_event_needs_no_handler(
+    program: Callable[[Library], Any], executor: str
+) -> None:
+    """Nodes, tools and conditional edges dispatch events that nothing waits for."""
+    theirs = LANGGRAPH.compile(program(LANGGRAPH), checkpointer=None)
+    ours = FLOWPREGEL.compile(program(FLOWPREGEL), executor=executor)
+
+    expected = theirs.invoke({"n": 1})
+    assert expected == ours.invoke({"n": 1}, thread_id="1")
+
+
+@pytest.mark.parametrize("program", [async_nodes, custom_events])
+def test_a_custom_event_of_an_async_run_needs_no_handler(
+    program: Callable[[Library], Any],
+) -> None:
+    """The nodes are async and sync."""
+    results = []
+    for library in BOTH:
+        app = library.compile(program(library), checkpointer=None)
+        results.append(asyncio.run(app.ainvoke({"n": 1})))
+
+    assert results[0] == results[1]
+
+
+def test_workflows_dispatch_custom_events_without_a_handler() -> None:
+    """Their bodies and tasks dispatch them."""
+    results = []
+    for library in BOTH:
+        task, entrypoint = library.of("func.task"), library.of("func.entrypoint")
+
+        @task
+        def double(number: int) -> int:
+            dispatch_custom_event("doubled", number)
+            return 2 * number
+
+        @entrypoint()
+        def flow(number: int) -> int:
+            dispatch_custom_event("begun", number)
+            return double(number).result()
+
+        results.append(flow.invoke(4))
+
+    assert [8, 8] == results
+
+
+def test_a_node_outside_of_a_run_leaves_no_config_of_langchain() -> None:
+    """It runs in the context variables of its caller."""
+    node = NodeBuilder().subscribe_only("a").do(str.upper).build()
+
+    assert "ADA" == node.invoke("ada")
+    assert var_child_runnable_config.get() is None

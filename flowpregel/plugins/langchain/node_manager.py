@@ -61,12 +61,17 @@ def make_manager(
         elif isinstance(handler, BaseCallbackHandler):
             passed.append(handler)
     manager_class = AsyncNodeManager if on_loop else NodeManager
-    manager = manager_class([], parent_run_id=parent.run_id)
-    manager.set_handlers(passed, inherit=True)
-    manager.add_tags([*parent.tags])
-    if tag is not None:
-        manager.add_tags([tag], inherit=False)
-    manager.add_metadata(dict(parent.metadata))
+    passed_tags = [*dict.fromkeys(parent.tags)]
+    own_tags = passed_tags if tag is None else [*passed_tags, tag]
+    manager = manager_class(
+        passed,
+        inheritable_handlers=[*passed],
+        parent_run_id=parent.run_id,
+        tags=own_tags,
+        inheritable_tags=[*passed_tags],
+        metadata=dict(parent.metadata),
+        inheritable_metadata=dict(parent.metadata),
+    )
     # LangChain accepts a run id for one call only.
     child_config = {key: value for key, value in config.items() if key != "run_id"}
     child_config["callbacks"] = manager
