@@ -9,8 +9,8 @@ import { chosenStates, currentPlace, note } from "./place.js";
 
 const ROW_HEIGHT = 36;
 const MOST_SEEN = 15;
-const AROUND = 40; // rows that are loaded above and below those that are seen
-// Browsers draw no element that is higher than some 17 million pixels. A longer table is scrolled in steps.
+const AROUND = 40; // rows loaded above and below the seen ones
+// Browsers draw nothing higher than some 17 million pixels. A longer table is scrolled in steps.
 const MOST_HEIGHT = 8_000_000;
 const SORTS = { "worst first": "urgency", "newest first": "-began", "longest first": "-took", "by name": "call" };
 
@@ -20,7 +20,6 @@ export function callsView({ run, linkOf, reload }) {
   let last = null; // the id of the row that had the focus last: it is drawn wherever the order has put it
   let asked = null; // the query that was asked for last
   let wanted = null; // the position of the row that gets the focus once it is loaded
-  const met = new Set(); // states whose chips stay: none moves
   const label = "Search calls and errors";
   const hint = "Words, or fields: took:>2 depth:12 loss:<0.2 state:failed -error:timeout";
   const oninput = () => { note({ q: search.value }); ask(); };
@@ -45,7 +44,7 @@ export function callsView({ run, linkOf, reload }) {
   const height = () => Math.min(total() * ROW_HEIGHT, MOST_HEIGHT);
   const seen = () => Math.max(1, Math.floor(viewport.clientHeight / ROW_HEIGHT));
   const isScaled = () => total() * ROW_HEIGHT > MOST_HEIGHT;
-  // How many rows a pixel of the scroll bar stands for.
+  // The rows for each pixel of the scroll bar.
   const pace = () => (isScaled() ? (total() - seen()) / Math.max(1, height() - viewport.clientHeight) : 1 / ROW_HEIGHT);
   const firstSeen = () => viewport.scrollTop * pace();
   const topOf = (index) => (isScaled() ? viewport.scrollTop + (index - firstSeen()) * ROW_HEIGHT : index * ROW_HEIGHT);
@@ -91,10 +90,8 @@ export function callsView({ run, linkOf, reload }) {
   }
 
   function update() {
-    const chosen = chosenStates();
-    for (const state of ORDER) if (run.counts[state] || chosen.has(state)) met.add(state);
-    const states = ORDER.filter((state) => met.has(state));
-    patch(filters, stateChips(states, (state) => run.counts[state], () => { update(); ask(); }));
+    // All states have a chip, so none moves under a press when a call gets another state.
+    patch(filters, stateChips(ORDER, (state) => run.counts[state], () => { update(); ask(); }));
     shown.style.height = `${height()}px`;
     viewport.style.height = `${Math.min(total(), MOST_SEEN) * ROW_HEIGHT + 1}px`;
     table.setAttribute("aria-rowcount", String(total() + 1));
