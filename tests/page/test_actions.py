@@ -40,8 +40,9 @@ def status_of(store: str, thread: str) -> str:
 
 def question_of(server: Served, thread: str) -> str:
     """Return the id of the question that a run asks."""
-    rows = json.loads(server.ask(f"/api/calls?thread={thread}").body)
-    calls = [dict(zip(rows["columns"], cells, strict=True)) for cells in rows["rows"]]
+    page = json.loads(server.ask(f"/api/calls?thread={thread}").body)
+    columns = ["number", *page["columns"]]
+    calls = [dict(zip(columns, cells, strict=True)) for cells in page["rows"]]
     asking = next(call["id"] for call in calls if call["questions"])
     detail = json.loads(server.ask(f"/api/call?thread={thread}&call={asking}").body)
     return str(detail["questions"][0]["id"])

@@ -135,15 +135,18 @@ def test_the_page_shows_calls_steps_and_values(url: str) -> None:
     """It reads the database beside the runs, without a class of the user's."""
     with SQLiteSaver(url, readonly=True) as saver, closing(Pages(saver)) as pages:
         rows = {row["thread_id"]: row for row in pages.runs()["runs"]}
-        calls = {row.text: row for row in pages.calls("failed")["rows"]}
+        page = pages.calls("failed")
+        columns = ["number", *page["columns"]]
+        rows_of_calls = [dict(zip(columns, row, strict=True)) for row in page["rows"]]
+        calls = {row["text"]: row for row in rows_of_calls}
         failed = calls["double(2)"]
-        details = pages.call("failed", failed.id, failed.checkpoint_id)
+        details = pages.call("failed", failed["id"], failed["checkpoint_id"])
         newest, *_ = pages.steps("done")
         step = pages.step("done", newest["id"])
 
     assert {"done", "failed"} == set(rows)
     assert {"double(1)": "done", "double(2)": "failed"} == {
-        text: row.state for text, row in calls.items() if row.name == "double"
+        text: row["state"] for text, row in calls.items() if row["name"] == "double"
     }
     assert "ValueError: broken" == details["attempts"][0]["error"]
     assert [2, 6] in [channel.get("value") for channel in step["channels"]]
