@@ -165,3 +165,6 @@ def test_a_store_that_vanishes_is_told_until_it_is_there_again(
     os.rename(f"{server.store}.away", server.store)
 
     tab.until(f"({BANNER}) === '' && {LINK} === 'live'")
+    # A question that the page asked while the store vanished.
+    assert all("500" in message for message in tab.messages)
+    tab.messages.clear()

@@ -155,7 +155,8 @@ class SQLiteDatabase:
 
         For 50 ms after a commit, each call returns a different number.
         """
-        changed_at = os.stat(self.path).st_mtime_ns
+        with translate_os_errors(self.path):
+            changed_at = os.stat(self.path).st_mtime_ns
         with suppress(FileNotFoundError):
             log = os.stat(self.path + files.WAL_SUFFIX)
             changed_at = max(changed_at, log.st_mtime_ns)

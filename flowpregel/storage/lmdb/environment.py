@@ -351,7 +351,8 @@ class Environment:
 
         For 50 ms after a commit, each call returns a different number.
         """
-        changed_at = os.stat(self._data).st_mtime_ns
+        with translate_os_errors(self._data):
+            changed_at = os.stat(self._data).st_mtime_ns
         now = time.time_ns()
         return changed_at if now - changed_at > _TICK else now
 

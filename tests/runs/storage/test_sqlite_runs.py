@@ -309,6 +309,16 @@ def test_the_counter_changes_with_each_commit_of_another_opening(path: Path) -> 
         store.close()
 
 
+def test_the_counter_of_a_database_that_is_gone_is_our_error(path: Path) -> None:
+    SQLiteSaver(path).close()
+    store = SQLiteDatabase(path, readonly=True)
+    path.rename(path.with_suffix(".away"))
+
+    with pytest.raises(StoreError, match="cannot be used"):
+        store.change_counter()
+    store.close()
+
+
 # ---------------------------------------------------------------- refusals
 
 

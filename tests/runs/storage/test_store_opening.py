@@ -20,6 +20,7 @@ from flowpregel.errors import (
 )
 from flowpregel.storage import file_systems, headers
 from flowpregel.storage.lmdb import files
+from flowpregel.watching import StoreReader
 from tests.runs.stores import commit, finish, newest, start
 
 
@@ -290,6 +291,16 @@ def test_a_store_that_was_moved_while_it_was_open_leaves_its_path(path, tmp_path
 
     assert 1 == newest(moved)
     assert 7 == newest(path)
+
+
+def test_a_reader_of_a_store_that_is_gone_gets_our_error(path, tmp_path):
+    LMDBSaver(path).close()
+    with LMDBSaver(path, readonly=True) as saver:
+        reader = StoreReader(saver)
+        path.rename(tmp_path / "moved")
+        with pytest.raises(StoreError, match="cannot be used"):
+            reader.mark()
+        reader.close()
 
 
 def test_a_program_that_never_closes_ends_well(path):

@@ -4,7 +4,7 @@ import { badge, fact, fill, h, keepFocus, labelOf, markTab, patch, say, whenRele
 import { ago, bytes, count, moment } from "./format.js";
 import { currentPlace, hashOf, whenNoted } from "./place.js";
 import { act, ConnectionLost, isReport } from "./source.js";
-import { follow } from "./stream.js";
+import { canRead, follow } from "./stream.js";
 import { ORDER, Run } from "./model.js";
 import { callPanel } from "./call.js";
 import { callsView } from "./calls.js";
@@ -232,7 +232,7 @@ export function showRun(thread) {
     refreshSoon();
   });
   // A process that ends, or is killed, leaves no commit behind.
-  const timer = setInterval(() => run.row?.status === "running" && !document.hidden && refresh(), 2000);
+  const timer = setInterval(() => run.row?.status === "running" && !document.hidden && canRead() && refresh(), 2000);
   let isClosed = false;
   return { element, go, close() { isClosed = true; stop(); clearInterval(timer); view?.close?.(); } };
 }

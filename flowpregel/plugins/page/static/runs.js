@@ -5,7 +5,7 @@ import { ago, count, moment, seconds } from "./format.js";
 import { stateChips } from "./chips.js";
 import { currentPlace, hashOf, note } from "./place.js";
 import { act, ConnectionLost, load } from "./source.js";
-import { follow } from "./stream.js";
+import { canRead, follow } from "./stream.js";
 
 const STATES = ["running", "waiting", "failed", "stopped", "enqueued", "done"];
 const HEADS = [["run", "Run"], ["status", "Status"], [null, "Failed"], ["took", "Took"], ["began", "Began"], [null, "Input"], [null, "Last error"]];
@@ -216,6 +216,6 @@ export function showRuns() {
 
   const stop = follow(null, refresh);
   // A process that is killed leaves no commit behind, and the times are relative.
-  const timer = setInterval(() => document.hidden || refresh(), 3000);
+  const timer = setInterval(() => !document.hidden && canRead() && refresh(), 3000);
   return { element, go, close() { stop(); clearInterval(timer); } };
 }

@@ -132,6 +132,9 @@ export function follow(thread, see) {
   };
 }
 
+// Whether the store can be read.
+export const canRead = () => document.querySelector("#link.on") !== null;
+
 // The state of the connection: a word in the head, and a banner that says what to type.
 function showLink({ isLive, isLost, refused, gone }) {
   const link = document.getElementById("link");
