@@ -7,6 +7,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -101,5 +102,19 @@ def served(
         try:
             yield Served(port, guard, store, started)
         finally:
+            if started is not None:
+                wait_for_commands(started)
             server.should_exit = True
             thread.join()
+
+
+def wait_for_commands(actions: Actions) -> None:
+    """Wait until the commands that buttons have started have ended.
+
+    One that has not is named by Python when its object is deleted, in a later test.
+    """
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if all(command["code"] is not None for command in actions.commands()):
+            return
+        time.sleep(0.01)

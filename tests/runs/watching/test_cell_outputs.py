@@ -97,13 +97,13 @@ def test_the_output_is_updated_until_the_run_has_ended(screen: Screen) -> None:
 
     handle._ipython_display_()
     first = screen.next(lambda shown: "work: 1 done, 1 to do" in shown)
+    (thread,) = output_threads(handle)
     go.set()
     last = screen.next(lambda shown: "study, done>" in shown)
 
     assert first.startswith("<run")
     assert "of study, running>" in first
     assert "work: 2 done, 1 failed" in last
-    (thread,) = output_threads(handle)
     thread.join(LONGEST)
     assert not output_threads(handle)
     assert screen.shown.empty()
