@@ -188,6 +188,8 @@ def test_search_filter_and_order_are_in_the_address(tab: Tab, server: Served) ->
 def test_a_filter_is_undone_by_going_back(tab: Tab, server: Served) -> None:
     open_run(tab, server, "divides")
     tab.until(f"{NAMES}.length === 5")
+    # The card of errors comes with an answer of its own, above the calls.
+    tab.until("document.querySelector('.kinds li')")
     tab.hold(".chip.failed")
     tab.until(f"{NAMES}.length < 5")
     tab.run("history.back()")

@@ -102,6 +102,8 @@ def test_the_table_is_scrolled_to_its_end(tab: Tab, big: Served) -> None:
 def test_a_search_a_filter_and_an_order_are_the_servers(tab: Tab, big: Served) -> None:
     open_big(tab, big)
     tab.until(f"{NAMES}.length >= 20")
+    # The card of errors comes with an answer of its own, above the calls.
+    tab.until("document.querySelector('.kinds li')")
     tab.hold("input[type=search]", 0)
     tab.type("took:>8.9ms -state:failed")
     tab.until("document.querySelector('.empty').innerText.includes('of 100,003')")
