@@ -490,17 +490,9 @@ class RunList:
             began = beginning.at
             run_input = beginning.input
             if beginning.was_enqueued and row.status != "enqueued":
-                began = self._first_call(row.thread_id) or began
+                began = first_call(self._reader, row.thread_id) or began
         self._began[row.thread_id] = (row.updated, began, run_input)
         return began, run_input
-
-    def _first_call(self, thread_id: str) -> int:
-        """Return the time at which the first call of a run began, or 0 if none has
-        ended.
-        """
-        calls = self._reader.calls(thread_id).rows
-        times = [call.began for call in calls if call.began]
-        return min(times, default=0)
 
     def _details_of(self, row: RunRow, counting: Counting) -> tuple[_RunDetails, bool]:
         """Return the details of a run, and whether its calls were counted for them."""
@@ -530,6 +522,19 @@ class RunList:
         )
         self._details[row.thread_id] = state, details
         return details, is_counted
+
+
+def first_call(reader: StoreReader, thread_id: str) -> int | None:
+    """Return the wall-clock nanoseconds at which the first call of a run began, or None
+    if no call has ended.
+    """
+    times = [
+        call.began
+        for changes in reader.changes(thread_id)
+        for call in changes.rows
+        if call.began
+    ]
+    return min(times, default=None)
 
 
 def _matches(row: RunRow, query: RunQuery) -> bool:

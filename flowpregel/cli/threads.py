@@ -240,13 +240,10 @@ def _began_at(thread_id: str, reader: StoreReader) -> int | None:
         return None
     if not run_input.was_enqueued:
         return run_input.at
-    began = [
-        row.began
-        for changes in reader.changes(thread_id)
-        for row in changes.rows
-        if row.began
-    ]
-    return min(began, default=None)
+    # Imported here to keep `flowpregel --help` fast.
+    from flowpregel._inspection.run_list import first_call  # noqa: PLC0415
+
+    return first_call(reader, thread_id)
 
 
 # ---------------------------------------------------------------- one run

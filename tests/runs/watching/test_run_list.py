@@ -212,6 +212,20 @@ def test_ls_lists_flows(store: str) -> None:
     assert [1, 1, 25] == [flow["runs"] for flow in record]
 
 
+def test_the_first_call_is_found_among_all_that_are_recorded(tmp_path: Path) -> None:
+    """Although a reader of many calls returns them in parts."""
+    with LMDBSaver(tmp_path) as saver:
+        flow = total.copy({"checkpointer": saver})
+        flow.enqueue([*range(1, 21)], id="queued")
+        flow.run([*range(1, 21)], id="queued")
+        with closing(StoreReader(saver, most=1)) as reader:
+            [run] = RunList(reader).page(RunQuery(), time.time_ns()).runs
+            parts = [changes.rows for changes in reader.changes("queued")]
+
+    assert 1 < len(parts)
+    assert min(call.began for rows in parts for call in rows) == run.began
+
+
 def test_an_enqueued_run_began_with_its_first_call(tmp_path: Path) -> None:
     with LMDBSaver(tmp_path) as saver:
         flow = total.copy({"checkpointer": saver})
