@@ -125,13 +125,7 @@ def argument_fields(
 
 def _add_fields(fields: dict[str, Field], name: str, value: Any) -> None:
     """Add *value* to *fields* under *name*, or its fields if it has any."""
-    parts: Mapping[str, Field] | None = None
-    try:
-        parts = value_fields(value)
-    except TaskCancelled:
-        raise
-    except Exception:  # noqa: BLE001 - the class of the value may raise any error
-        parts = None
+    parts = value_fields(value)
     if not parts:
         fields[name] = field_value(value)
         return
@@ -142,8 +136,17 @@ def _add_fields(fields: dict[str, Field], name: str, value: Any) -> None:
 
 def value_fields(value: Any) -> dict[str, Field] | None:
     """Return the first fields of a dict with texts as keys, or of an object with named
-    fields; or None if *value* has no such fields.
+    fields; or None if *value* has no such fields, or they cannot be read.
     """
+    try:
+        return _value_fields(value)
+    except TaskCancelled:
+        raise
+    except Exception:  # noqa: BLE001 - the class of the value may raise any error
+        return None
+
+
+def _value_fields(value: Any) -> dict[str, Field] | None:
     parts = _named_parts(value)
     if parts is None or not all(isinstance(key, str) for key in parts):
         return None

@@ -60,13 +60,7 @@ def packed_media(media: Sequence[Media]) -> bytes:
 
 def result_fields(result: Any) -> Any:
     """Return the fields of a result, or a list or value that describes it."""
-    try:
-        fields = value_fields(result)
-    except TaskCancelled:
-        raise
-    except Exception:  # noqa: BLE001 - the class of the result may raise any error
-        fields = None
-    return fields or field_value(result)
+    return value_fields(result) or field_value(result)
 
 
 def note_report(scope: Scope, value: Any, title: str = "report") -> None:
