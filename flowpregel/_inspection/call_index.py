@@ -22,7 +22,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Final, NamedTuple
 
 from flowpregel._inspection.call_order import CallOrder
@@ -34,6 +41,7 @@ from flowpregel._inspection.call_query import (
 )
 from flowpregel._inspection.call_table import GONE, CallTable
 from flowpregel._inspection.tasks import CallChanges, CallRow
+from flowpregel.checkpoint.labels import INPUT
 
 Selector = Callable[[int], Any]
 """A function of the number of a call."""
@@ -41,7 +49,6 @@ _MOST_SELECTIONS: Final = 4
 """The number of selections that are updated instead of made again."""
 _MOST_LOGGED: Final = 200_000
 """The length of the log at which its first half is dropped."""
-_INPUT: Final = "__start__"
 
 
 class CallPage(NamedTuple):
@@ -103,12 +110,14 @@ class CallIndex:
         ...     print(index.position(CallQuery(text="double"), call_id) is None)
         ...     index.set_running([])  # the calls of ``StoreReader.live``
         ...     print(index.counts)
+        ...     print(len(list(index.recorded_rows())))
         ...     reader.close()
         12
         1 ['double(2)']
         4
         False
         Counter({'done': 4})
+        4
     """
 
     def __init__(self) -> None:
@@ -176,7 +185,7 @@ class CallIndex:
         paths: dict[str, str] = {}
         visible_tasks: list[Mapping[str, Any]] = []
         for task in tasks:
-            if task["name"] == _INPUT:
+            if task["name"] == INPUT:
                 continue
             task_id = task["id"]
             paths[task_id] = task["path"]
@@ -243,6 +252,14 @@ class CallIndex:
             self.body_counts[state] += count
 
     # ------------------------------------------------------------ queries
+
+    def recorded_rows(self) -> Iterator[CallRow]:
+        """Yield the calls that have records, each in its recorded state."""
+        for number in range(len(self.table)):
+            row = self.table.row(number)
+            state = self._running.get(number, row.state)
+            if state != GONE:
+                yield _with_state(row, state)
 
     def page(
         self,

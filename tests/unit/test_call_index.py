@@ -169,6 +169,16 @@ def test_a_running_call_is_shown_until_it_ends() -> None:
     assert 3 == len(texts(index))
 
 
+def test_the_recorded_rows_do_not_depend_on_what_runs() -> None:
+    rows = [call(1, "unfinished"), call(2)]
+    index = index_of(*rows)
+    index.set_running([running(1), running(3)])
+    assert rows == [*index.recorded_rows()]
+
+    index.set_running([])
+    assert rows == [*index.recorded_rows()]
+
+
 def test_a_running_call_that_leaves_no_record_vanishes() -> None:
     index = index_of(call(1))
     index.set_running([running(5)])

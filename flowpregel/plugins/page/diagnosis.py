@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from flowpregel.plugins.page.calls import CallPages
 from flowpregel.watching import (
-    CallIndex,
     FailedCalls,
     StoreReader,
     time_use,
@@ -30,14 +30,14 @@ class DiagnosisPages:
 
     Args:
         reader: The reader of the store.
+        calls: The answers about calls, whose indexes the times are computed from.
     """
 
-    def __init__(self, reader: StoreReader) -> None:
+    def __init__(self, reader: StoreReader, calls: CallPages) -> None:
         self._reader = reader
+        self._calls = calls
         self._failed: dict[str, FailedCalls] = {}
         """The failed calls of each run, in the order of the last requests."""
-        self._indexes: dict[str, CallIndex] = {}
-        """The calls of each run whose times were requested."""
 
     def errors(self, thread: str) -> dict[str, Any]:
         """Return the failed calls of a run by kind of error.
@@ -47,7 +47,9 @@ class DiagnosisPages:
         """
         failed = self._failed.pop(thread, None) or FailedCalls()
         self._failed[thread] = failed
-        _forget_oldest(self._failed)
+        while len(self._failed) > _MOST_RUNS:
+            oldest = next(iter(self._failed))
+            del self._failed[oldest]
         changes = self._reader.calls(thread, failed.mark)
         failed.update(changes)
         if changes.is_more:
@@ -66,27 +68,14 @@ class DiagnosisPages:
         Args:
             thread: The id of the run.
         """
-        index = self._indexes.pop(thread, None) or CallIndex()
-        self._indexes[thread] = index
-        _forget_oldest(self._indexes)
-        changes = self._reader.calls(thread, index.mark)
-        index.update(changes)
+        index = self._calls.index(thread)
         if index.is_behind:
             return {"use": None, "is_behind": True}
-        table = index.table
-        numbers = range(len(table))
-        use = time_use(map(table.row, numbers))
+        use = time_use(index.recorded_rows())
         return {
             "use": None if use is None else use.to_json(),
             "is_behind": False,
         }
-
-
-def _forget_oldest(runs: dict[str, Any]) -> None:
-    """Remove the oldest runs if there are too many."""
-    while len(runs) > _MOST_RUNS:
-        oldest = next(iter(runs))
-        del runs[oldest]
 
 
 def attempt_to_json(attempt: Mapping[str, Any]) -> dict[str, Any]:

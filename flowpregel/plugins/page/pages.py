@@ -122,7 +122,7 @@ class Pages:
         self.call_pages: CallPages = CallPages(self.reader)
         self.values: ValuePages = ValuePages(self.reader)
         self.output: LogPages = LogPages(saver, self.reader)
-        self.diagnosis: DiagnosisPages = DiagnosisPages(self.reader)
+        self.diagnosis: DiagnosisPages = DiagnosisPages(self.reader, self.call_pages)
         self._inode = _inode_of(self.path)
         self._activities: dict[str, Mapping[str, Any]] = {}
         """The last published activity of each run, in the order of publication."""
