@@ -22,10 +22,9 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.open_checkpoint import open_checkpoint
 from flowpregel._inspection.run_table import TaskRecord, TaskStatus
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.labels import INPUT
 from flowpregel.checkpoint.work import Work, work_of
 
-_START = "__start__"
-"""The name of the internal node that takes in the input."""
 _ATTEMPT_FIELDS = ("seconds", "began", "executor", "pid")
 
 
@@ -214,7 +213,7 @@ class _SuperstepReader:
             prefix: The prefix of the node ids.
         """
         works = self._by_caller.get(None, ())
-        return [self._record(work, prefix) for work in works if work.name != _START]
+        return [self._record(work, prefix) for work in works if work.name != INPUT]
 
     def _record(
         self,

@@ -16,6 +16,7 @@ from flowpregel._inspection.preview import (
 )
 from flowpregel._text import size_text
 from flowpregel.checkpoint.base import QUEUE
+from flowpregel.checkpoint.labels import INPUT
 from flowpregel.checkpoint.layout import STORED
 from flowpregel.checkpoint.reader import Reader
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
         Tables,
     )
 
-_INPUT = "__start__"
-"""The channel of a run's input."""
 _INPUT_LIMITS = PreviewLimits(
     depth=2,
     count=5,
@@ -176,10 +175,10 @@ class StepReader:
             namespace: The namespace of the run.
             record: The run's first checkpoint.
         """
-        location = record.places.get(_INPUT)
+        location = record.places.get(INPUT)
         if location == STORED:
-            version = record.channel_versions.get(_INPUT)
-            return self._tables.value(transaction, namespace.prefix, _INPUT, version)
+            version = record.channel_versions.get(INPUT)
+            return self._tables.value(transaction, namespace.prefix, INPUT, version)
         return location if isinstance(location, bytes) else b""
 
     def _saved(self, address: Address) -> Saved | None:

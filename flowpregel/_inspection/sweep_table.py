@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flowpregel._inspection.call_query import FIELDS, recorded_fields
 from flowpregel._inspection.preview import ReprText
 from flowpregel._inspection.reader import StoreReader
+from flowpregel.checkpoint.labels import INPUT
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ _COLUMNS: Final = (
     "tries",
 )
 """The fields of every call that a table has, by their names in `FIELDS`."""
-_INPUT: Final = "__start__"
-"""The name of the node that takes in the input of a graph."""
 
 
 def sweep_rows(saver: DurableSaver, ids: Iterable[str]) -> list[dict[str, Any]]:
@@ -74,7 +73,7 @@ def _calls_of_run(reader: StoreReader, run_id: str) -> list[CallRow]:
     for row in calls.values():
         if row.caller:
             nested.append(row)
-        elif row.name != _INPUT:
+        elif row.name != INPUT:
             nodes.append(row)
     return sorted(
         nested or nodes,

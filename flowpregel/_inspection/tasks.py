@@ -15,6 +15,7 @@ from flowpregel._core.records import Address
 from flowpregel._inspection.call_previews import media_to_json, read_preview
 from flowpregel._inspection.preview import PreviewLimits, question_to_json, to_json
 from flowpregel.checkpoint.arguments import StoredArguments, decoded
+from flowpregel.checkpoint.labels import INPUT
 from flowpregel.checkpoint.layout import (
     ARGUMENTS,
     MEDIA,
@@ -145,8 +146,6 @@ _QUESTION = PreviewLimits(
 )
 """The limits of a question, which a person must be able to read to the end."""
 _NEVER_RUN = AttemptRecord("", 0, 0.0, 0, "", 0)
-_INPUT = "__start__"
-"""The name of the node that takes in the input."""
 _ATTEMPT_FIELDS = ("began", "seconds", "pid", "error", "traceback")
 
 
@@ -193,7 +192,7 @@ class TaskRecords:
         if not name and work.call_key is not None:
             name = work.call_key.name
         is_taken_back = not name and work.state == "unfinished"
-        is_internal = name == _INPUT or record.task_id == records.RUN_TASK_ID
+        is_internal = name == INPUT or record.task_id == records.RUN_TASK_ID
         if is_taken_back or is_internal:
             return None
         text = work.name if work.is_call else None

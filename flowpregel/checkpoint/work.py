@@ -12,6 +12,7 @@ from flowpregel._core import records
 from flowpregel._core.ids import AttemptRecord, CallKey
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.base import QUEUE
+from flowpregel.checkpoint.labels import INPUT
 
 Status: TypeAlias = Literal[
     "done", "running", "failed", "stopped", "waiting", "enqueued"
@@ -74,8 +75,8 @@ def work_of(saved: Saved) -> list[Work]:
         path, attempt = ran.get(task_id, ("", None))
         work = work_from(saved.address, step, task_id, writes, attempt)
         tasks.append(replace(work, path=path))
-    # The node `__start__`, which receives the input, is not one of the user's nodes.
-    return [work for work in tasks if work.name != "__start__"]
+    # The node that receives the input is not one of the user's nodes.
+    return [work for work in tasks if work.name != INPUT]
 
 
 def work_from(
