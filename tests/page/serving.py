@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flowpregel import LMDBSaver
+from flowpregel._core.records import Address
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.app import ACTION_PATHS, Actions, server_of
 from flowpregel.plugins.page.guard import RequestGuard
@@ -108,13 +109,24 @@ def served(
             thread.join()
 
 
-def wait_for_commands(actions: Actions) -> None:
-    """Wait until the commands that buttons have started have ended.
+def wait_for_commands(actions: Actions, thread: str | None = None) -> None:
+    """Wait until the commands that buttons have started, for all runs or one, have
+    ended.
 
     One that has not is named by Python when its object is deleted, in a later test.
     """
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        if all(command["code"] is not None for command in actions.commands()):
+        if all(command["code"] is not None for command in actions.commands(thread)):
             return
         time.sleep(0.01)
+
+
+def result_of(server: Served, thread: str) -> Any:
+    """Return the result of a run, once its commands have ended."""
+    assert server.actions is not None
+    wait_for_commands(server.actions, thread)
+    with LMDBSaver(server.store, readonly=True) as saver:
+        saved = saver.load(Address(thread))
+    assert saved is not None
+    return saved.checkpoint.values.get("__end__")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.pages import run_report
 from tests.page.browser import CHROMIUM, Tab, open_run
-from tests.page.serving import Served, served
+from tests.page.serving import Served, served, wait_for_commands
 from tests.runs.sweep_flow import sweep
 
 pytestmark = [
@@ -60,8 +59,7 @@ def test_one_kind_is_tried_again(tab: Tab, swept: Served, tmp_path: Path) -> Non
     tab.until("document.querySelectorAll('.kinds li').length === 1")
     assert "MemoryError" in tab.run(KINDS)[0]
     assert swept.actions is not None
-    while swept.actions.commands("s")[0]["code"] is None:
-        time.sleep(0.01)
+    wait_for_commands(swept.actions, "s")
     assert "--error=FloatingPointError" in swept.actions.commands("s")[0]["line"]
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flowpregel import LMDBSaver
-from flowpregel._core.records import Address
 from flowpregel.errors import UnansweredError
 from tests.page.browser import CHROMIUM, Tab, open_run
 from tests.page.question_flows import QUESTIONS, ask, book
-from tests.page.serving import Served, served
+from tests.page.serving import Served, result_of, served
 
 pytestmark = [
     pytest.mark.slow,
@@ -46,17 +43,6 @@ def open_question(tab: Tab, server: Served, thread: str) -> None:
     """Open a run, and wait until its questions are seen."""
     open_run(tab, server, thread)
     tab.until("document.querySelector('.question button')")
-
-
-def result_of(server: Served, thread: str) -> Any:
-    """Return the result of a run, once its commands have ended."""
-    assert server.actions is not None
-    while any(each["code"] is None for each in server.actions.commands(thread)):
-        time.sleep(0.01)
-    with LMDBSaver(server.store, readonly=True) as saver:
-        saved = saver.load(Address(thread))
-    assert saved is not None
-    return saved.checkpoint.values.get("__end__")
 
 
 def test_each_question_is_asked_once_with_its_call(tab: Tab, asking: Served) -> None:

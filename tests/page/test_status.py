@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flowpregel import LMDBSaver
-from flowpregel._core.records import Address
 from flowpregel.errors import UnansweredError
 from flowpregel.runtime import pauses
 from tests.page.browser import CHROMIUM, Tab, open_run
-from tests.page.serving import Served, served
+from tests.page.serving import result_of, served
 from tests.page.status_flows import lenient, nap, strict, wait
 from tests.page.stores import plain_store, running_python, steady
 
@@ -41,17 +38,6 @@ def sentence_of(tab: Tab, begin: str) -> str:
     """Return the sentence, once it begins so."""
     tab.until(f"{SENTENCE}.startsWith({begin!r})")
     return str(tab.run(SENTENCE))
-
-
-def result_of(server: Served, thread: str) -> Any:
-    """Return the result of a run, once its commands have ended."""
-    assert server.actions is not None
-    while any(each["code"] is None for each in server.actions.commands(thread)):
-        time.sleep(0.01)
-    with LMDBSaver(server.store, readonly=True) as saver:
-        saved = saver.load(Address(thread))
-    assert saved is not None
-    return saved.checkpoint.values.get("__end__")
 
 
 @contextmanager

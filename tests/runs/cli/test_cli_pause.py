@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,32 +16,12 @@ from tests.runs.pooling import wait_until
 from tests.runs.queues import (
     Enqueue,
     command,
-    enqueue_on,
     start_work,
     status_of,
     work,
 )
 
 NOTE = f"{queue_flows.FLOWS}:note"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    """The folder of a store."""
-    return str(tmp_path / "store")
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    """The file to which the flows append lines."""
-    return tmp_path / "notes"
-
-
-@pytest.fixture
-def enqueue(store: str) -> Iterator[Enqueue]:
-    """A function that enqueues a run of a flow in the store."""
-    with LMDBSaver(store) as saver:
-        yield enqueue_on(saver)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,26 +17,7 @@ from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from tests.runs import queue_flows
 from tests.runs.pooling import wait_until
-from tests.runs.queues import Enqueue, enqueue_on, start_work, status_of, work
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    """The folder of a store."""
-    return str(tmp_path / "store")
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    """The file to which the flows append lines."""
-    return tmp_path / "notes"
-
-
-@pytest.fixture
-def enqueue(store: str) -> Iterator[Enqueue]:
-    """A function that enqueues a run of a flow in the store."""
-    with LMDBSaver(store) as saver:
-        yield enqueue_on(saver)
+from tests.runs.queues import Enqueue, start_work, status_of, work
 
 
 def test_the_greatest_priority_begins_first_and_then_the_oldest(
