@@ -58,6 +58,13 @@ class CallPages:
 
         `CallIndex.is_behind` specifies whether more have changed.
         """
+        index, _ = self._index_and_time(thread)
+        return index
+
+    def _index_and_time(self, thread: str) -> tuple[CallIndex, int]:
+        """Return the index of a run's calls, and the time in wall-clock nanoseconds at
+        which its running calls were running, or 0 if the run is not.
+        """
         index = self._indexes.pop(thread, None) or CallIndex()
         self._indexes[thread] = index
         while len(self._indexes) > _MOST_INDEXES:
@@ -69,11 +76,11 @@ class CallPages:
         changes = self._reader.calls(thread, index.mark)
         index.update(changes)
         activity = self._reader.live(thread)
-        running = []
-        if activity is not None:
-            running = activity["running"]
-        index.set_running(running)
-        return index
+        if activity is None:
+            index.set_running([])
+            return index, 0
+        index.set_running(activity["running"])
+        return index, int(activity["at"])
 
     def complete_index(self, thread: str) -> CallIndex:
         """Return the index of a run's calls, updated by all calls that changed."""
@@ -162,13 +169,12 @@ class CallPages:
             begin: The begin of the part, in nanoseconds after the first call.
             end: The end of the part, or 0 for the whole timeline.
         """
-        index = self.index(thread)
+        index, now = self._index_and_time(thread)
         version = (index.epoch, index.version)
         timeline = self._timelines.get(thread)
         is_running = index.counts["running"] > 0
         is_outdated = timeline is None or timeline.version != version
         if timeline is None or is_outdated or is_running:
-            now = self._now(thread)
             timeline = CallTimeline(index, now)
             self._timelines[thread] = timeline
         columns = max(int(width), 1)
@@ -180,13 +186,6 @@ class CallPages:
         answer = picture._asdict()
         answer["is_behind"] = index.is_behind
         return answer
-
-    def _now(self, thread: str) -> int:
-        """Return the time at which running calls end in a picture."""
-        activity = self._reader.live(thread)
-        if activity is not None:
-            return int(activity["at"])
-        return 0
 
     def graph(self, thread: str) -> dict[str, Any]:
         """Return the tasks of a run, with the number of calls in each state."""
