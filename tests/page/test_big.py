@@ -26,7 +26,8 @@ NAMES = "[...document.querySelectorAll('.rows a')].map(link => link.text)"
 INDICES = (
     "[...document.querySelectorAll('.rows .row')].map(row => Number(row.dataset.index))"
 )
-BYTES = """performance.getEntriesByType("resource")
+BYTES = """["navigation", "resource"]
+    .flatMap(type => performance.getEntriesByType(type))
     .reduce((sum, entry) => sum + entry.transferSize, 0)"""
 
 
@@ -68,8 +69,18 @@ def test_opening_the_run_costs_little_on_both_sides(tab: Tab, big: Served) -> No
     spent = {metric["name"]: metric["value"] for metric in metrics}
     assert time.process_time() - begin < 1
     assert spent["TaskDuration"] < 2
-    assert 20_000 < tab.run(BYTES) < 100_000
+    assert 5_000 < tab.run(BYTES) < 50_000
     assert 100 > tab.run("document.querySelectorAll('.rows .row').length")
+
+
+def test_a_first_visit_takes_few_bytes(tab: Tab, big: Served) -> None:
+    """The files of the page, and all that it asks for about the run."""
+    tab.send("Network.clearBrowserCache")
+    tab.open(f"{big.address}#/run/{THREAD}/calls")
+    tab.until(f"{NAMES}.length >= 20 && {FAILED} === '1,033'")
+    tab.until("document.querySelector('.kinds li')")
+
+    assert 80_000 < tab.run(BYTES) < 200_000
 
 
 def test_only_changed_rows_are_sent_again(big: Served) -> None:

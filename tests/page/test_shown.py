@@ -324,8 +324,3 @@ def test_what_is_not_there_is_an_error_in_words(plain: str, path: str) -> None:
 @pytest.mark.parametrize("text", ["</script>", "\ud800", "\u2028", "\x00", "é", "&lt;"])
 def test_text_comes_back_as_it_was(text: str) -> None:
     assert text == json.loads(json_text(text))
-
-
-def test_the_page_weighs_little() -> None:
-    """All of its files, as a browser loads them at the first visit."""
-    assert sum(file.stat().st_size for file in STATIC.iterdir()) <= 160_000

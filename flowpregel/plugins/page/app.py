@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import FileResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
 
 from flowpregel.errors import ConfigurationError, FlowPregelError
 from flowpregel.plugins.page.pages import STATIC, Json, Pages, json_text
+from flowpregel.plugins.page.static_files import static_endpoint
 from flowpregel.watching import printable
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 
 Words: TypeAlias = list[str]
+_Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 _MOST_COMMANDS = 50
 """The number of commands that are remembered. The oldest commands are forgotten first.
 """
@@ -61,6 +64,12 @@ _MOST_FOLLOWED = 50
 """The limit on the runs of one stream of news."""
 _MOST_SENT = 64 << 10
 """The limit on the size of a request's body, in bytes."""
+_LEAST_COMPRESSED = 1_000
+"""The size, in bytes, from which an answer is compressed: about that of a packet."""
+_COMPRESSION_LEVEL = 5
+"""The level at which answers are compressed. A higher level takes twice the time for
+some percent fewer bytes.
+"""
 
 
 def _answer_words(answers: Sequence[Mapping[str, Any]]) -> tuple[Words, Words]:
@@ -302,10 +311,7 @@ def _routes(
     restart: str,
 ) -> list[BaseRoute]:
     """Return the paths of the server, and their handlers."""
-
-    def index(_: Request) -> Response:
-        """Return the page itself."""
-        return FileResponse(STATIC / "index.html")
+    static = static_endpoint(STATIC)
 
     def follow(request: Request) -> Response:
         """Return a stream of the changes of the store, and of runs."""
@@ -324,16 +330,11 @@ def _routes(
         }
 
     routes: list[BaseRoute] = [
-        Route("/", index),
-        Mount("/static", StaticFiles(directory=STATIC)),
-        Route("/api/runs", _query_endpoint(runs)),
+        Route("/", static),
+        Route("/static/{name}", static),
+        # The news are not compressed, because each of them must arrive at once.
         Route("/api/news", follow),
     ]
-    routes += _query_routes(pages)
-    routes.append(Route("/api/value", _query_endpoint(pages.values.value)))
-    routes.append(Route("/api/value/file", _file_endpoint(pages.values.file)))
-    routes.append(Route("/api/output", _query_endpoint(pages.output.output)))
-    routes.append(Route("/api/output/file", _file_endpoint(pages.output.file)))
     if actions is not None:
         start = partial(_start_action, actions)
         routes.append(
@@ -343,19 +344,35 @@ def _routes(
                 methods=["POST"],
             )
         )
+    routes.append(_answer_route("runs", _query_endpoint(runs)))
+    routes += _query_routes(pages)
     return routes
 
 
 def _query_routes(pages: Pages) -> list[BaseRoute]:
-    """Return the paths of the queries that have a method of the same name."""
+    """Return the paths of the queries and files."""
     queries = {name: getattr(pages, name) for name in _QUERIES}
     queries["errors"] = pages.diagnosis.errors
     queries["time"] = pages.diagnosis.time
+    queries["value"] = pages.values.value
+    queries["output"] = pages.output.output
     routes: list[BaseRoute] = []
     for name, query in queries.items():
-        route = Route(f"/api/{name}", _query_endpoint(query))
+        route = _answer_route(name, _query_endpoint(query))
         routes.append(route)
+    routes.append(_answer_route("value/file", _file_endpoint(pages.values.file)))
+    routes.append(_answer_route("output/file", _file_endpoint(pages.output.file)))
     return routes
+
+
+def _answer_route(name: str, endpoint: _Endpoint) -> Route:
+    """Return the path of an endpoint whose answers are compressed."""
+    compression = Middleware(
+        GZipMiddleware,
+        minimum_size=_LEAST_COMPRESSED,
+        compresslevel=_COMPRESSION_LEVEL,
+    )
+    return Route(f"/api/{name}", endpoint, middleware=[compression])
 
 
 def _json_response(value: Json, status: int = 200) -> Response:
@@ -368,7 +385,7 @@ def _json_response(value: Json, status: int = 200) -> Response:
 
 def _query_endpoint(
     query: Callable[..., Json],
-) -> Callable[[Request], Awaitable[Response]]:
+) -> _Endpoint:
     """Return an endpoint that passes a request's parameters to *query*."""
 
     # The endpoint is a coroutine function, so that it runs on the event loop, one
@@ -387,7 +404,7 @@ def _query_endpoint(
 
 def _file_endpoint(
     query: Callable[..., ValueFile],
-) -> Callable[[Request], Awaitable[Response]]:
+) -> _Endpoint:
     """Return an endpoint that passes a request's parameters to *query*, and sends the
     file that it returns.
     """

@@ -1,0 +1,80 @@
+"""The files of the page, read and compressed once, when the server starts.
+
+A browser asks for each file by its own address and stores it with its entity tag. At
+the next visit the browser sends the tag, and the answer has no content if the file is
+still the same. The tag is weak, because it stands for both encodings of the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import mimetypes
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from starlette.responses import PlainTextResponse, Response
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+
+class StaticFile(NamedTuple):
+    """A file of the page in memory."""
+
+    content: bytes
+    compressed: bytes
+    """The content, compressed by gzip."""
+    media_type: str
+    etag: str
+    """The entity tag, which depends on the content only."""
+
+    @classmethod
+    def read(cls, path: Path) -> StaticFile:
+        """Return the file at *path*."""
+        content = path.read_bytes()
+        media_type, _ = mimetypes.guess_type(path.name)
+        digest = hashlib.sha256(content).hexdigest()
+        return cls(
+            content=content,
+            # Without a time stamp, equal files have equal bytes.
+            compressed=gzip.compress(content, mtime=0),
+            media_type=media_type or "application/octet-stream",
+            etag=f'W/"{digest[:32]}"',
+        )
+
+    def response(self, request: Request) -> Response:
+        """Return the response to a request for this file."""
+        headers = {"etag": self.etag, "vary": "accept-encoding"}
+        tags = request.headers.get("if-none-match", "").split(",")
+        if self.etag in (tag.strip() for tag in tags):
+            return Response(status_code=304, headers=headers)
+        content = self.content
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            content = self.compressed
+            headers["content-encoding"] = "gzip"
+        return Response(content, headers=headers, media_type=self.media_type)
+
+
+def static_endpoint(folder: Path) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that sends the files of a folder by their ``name``.
+
+    Only the files that the folder has now are sent.
+
+    Args:
+        folder: The folder. Its own folders are left out.
+    """
+    files = {
+        path.name: StaticFile.read(path) for path in folder.iterdir() if path.is_file()
+    }
+
+    async def endpoint(request: Request) -> Response:
+        """Return the file, or an error if there is none of this name."""
+        name = request.path_params.get("name", "index.html")
+        file = files.get(name)
+        if file is None:
+            return PlainTextResponse("the page has no such file\n", 404)
+        return file.response(request)
+
+    return endpoint

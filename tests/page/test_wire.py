@@ -1,0 +1,143 @@
+"""What the server sends for a visit: compressed, counted as bytes on the wire."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from flowpregel.plugins.page.pages import STATIC
+from tests.page.serving import Served, served
+from tests.page.stores import long_store, plain_store
+
+FIRST_VISIT = ("/", *(f"/static/{file.name}" for file in sorted(STATIC.iterdir())))
+"""All files of the page, which a browser loads at its first visit."""
+MOST_SENT = 160_000
+
+
+class Received(NamedTuple):
+    """A response as it came over the wire."""
+
+    head: str
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + len(b"\r\n\r\n") + len(self.body)
+
+    def header(self, name: str) -> str | None:
+        for line in self.head.lower().split("\r\n")[1:]:
+            key, _, value = line.partition(": ")
+            if key == name:
+                return value
+        return None
+
+
+def receive(server: Served, path: str, encoding: str = "gzip", **more: str) -> Received:
+    """Send a request as a browser does, and return all that comes back."""
+    headers = {
+        "host": f"127.0.0.1:{server.port}",
+        "cookie": server.cookie,
+        "accept-encoding": encoding,
+        "connection": "close",
+        **{name.replace("_", "-"): value for name, value in more.items()},
+    }
+    lines = [
+        f"GET {path} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    with closing(socket.create_connection(("127.0.0.1", server.port), 120)) as link:
+        link.sendall("\r\n".join([*lines, "", ""]).encode())
+        sent = b"".join(iter(lambda: link.recv(1 << 16), b""))
+    head, _, body = sent.partition(b"\r\n\r\n")
+    return Received(head.decode(), body)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The page of a store with three runs."""
+    with served(plain_store(tmp_path_factory.mktemp("wire") / "store")) as server:
+        yield server
+
+
+def test_a_first_visit_takes_few_bytes(server: Served) -> None:
+    """All files of the page, with the heads of their responses."""
+    compressed = sum(receive(server, path).size for path in FIRST_VISIT)
+    plain = sum(receive(server, path, "identity").size for path in FIRST_VISIT)
+
+    print(f"first visit: {compressed:,} bytes sent, {plain:,} without compression")
+    assert compressed <= MOST_SENT
+    assert compressed < plain
+
+
+@pytest.mark.parametrize("path", FIRST_VISIT)
+def test_a_file_has_the_same_content_in_both_encodings(
+    server: Served, path: str
+) -> None:
+    content = (STATIC / (path.rpartition("/")[2] or "index.html")).read_bytes()
+    compressed = receive(server, path)
+    plain = receive(server, path, "identity")
+
+    assert content == gzip.decompress(compressed.body) == plain.body
+    assert ("gzip", None) == (
+        compressed.header("content-encoding"),
+        plain.header("content-encoding"),
+    )
+    assert "accept-encoding" == compressed.header("vary") == plain.header("vary")
+
+
+def test_a_compressed_file_is_sent_once(server: Served) -> None:
+    """Its tag holds in both encodings, and among other tags."""
+    etag = receive(server, "/static/main.js").header("etag")
+    assert etag is not None
+    tag = etag.replace("w/", "W/")
+
+    for encoding in ("gzip", "identity"):
+        again = receive(
+            server, "/static/main.js", encoding, if_none_match=f'"other", {tag}'
+        )
+        assert again.head.startswith("HTTP/1.1 304")
+        assert (b"", etag) == (again.body, again.header("etag"))
+
+
+@pytest.mark.parametrize(
+    "name", ["none.js", "../app.py", "..%2fapp.py", "%2e%2e/app.py", "/etc/passwd", ""]
+)
+def test_only_the_files_of_the_page_are_sent(server: Served, name: str) -> None:
+    assert receive(server, f"/static/{name}").head.startswith("HTTP/1.1 404")
+
+
+def test_a_large_answer_is_compressed_and_a_small_one_is_not(tmp_path: Path) -> None:
+    with served(long_store(tmp_path / "store", 30)) as server:
+        path = "/api/steps?thread=long"
+        compressed = receive(server, path)
+        plain = receive(server, path, "identity")
+        small = receive(server, "/api/logs?thread=long&call=x")
+
+    assert "gzip" == compressed.header("content-encoding")
+    assert len(compressed.body) < len(plain.body) / 2
+    assert json.loads(gzip.decompress(compressed.body)) == json.loads(plain.body)
+    assert small.header("content-encoding") is None
+
+
+def test_news_are_never_compressed(server: Served) -> None:
+    """Each must arrive at once, which a compressor does not promise."""
+    link = socket.create_connection(("127.0.0.1", server.port), 120)
+    with closing(link), link.makefile("rb") as stream:
+        link.sendall(
+            f"GET /api/news?thread=adds HTTP/1.1\r\nhost: 127.0.0.1:{server.port}\r\n"
+            f"cookie: {server.cookie}\r\naccept-encoding: gzip\r\n\r\n".encode()
+        )
+        head = b"".join(iter(stream.readline, b"\r\n")).decode().lower()
+        size = int(stream.readline(), 16)
+        first = stream.read(size)
+
+    assert "text/event-stream" in head
+    assert "content-encoding" not in head
+    assert first.startswith(b"data: {")
