@@ -58,22 +58,37 @@ def output_lines(outputs: Iterable[CallOutput]) -> Iterator[OutputLine]:
         [('', 'one'), ('INFO', 'INFO job: two')]
     """
     for output in outputs:
-        level = ""
-        for raw_line in output.text.removesuffix("\n").split("\n"):
-            # A progress bar overwrites its line: only the last state is shown.
-            line = raw_line.rstrip("\r").rpartition("\r")[2]
-            plain = _ESCAPES.sub("", line)
-            record = _RECORD.match(plain)
-            if record is not None:
-                level = record[1]
-            elif not _CONTINUED.match(plain):
-                level = ""
+        for level, line in lines_with_levels(output.text):
             yield OutputLine(
                 call=output.task_id,
                 name=output.name,
                 level=level,
                 text=line,
             )
+
+
+def lines_with_levels(text: str, level: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the level and the text of each line, with terminal escape sequences.
+
+    Args:
+        text: The output of a call, or a part of it.
+        level: The level of the record before the text, to which the first lines may
+            belong.
+
+    Example:
+        >>> list(lines_with_levels("  at line 4\\none", level="ERROR"))
+        [('ERROR', '  at line 4'), ('', 'one')]
+    """
+    for raw_line in text.removesuffix("\n").split("\n"):
+        # A progress bar overwrites its line: only the last state is shown.
+        line = raw_line.rstrip("\r").rpartition("\r")[2]
+        plain = _ESCAPES.sub("", line)
+        record = _RECORD.match(plain)
+        if record is not None:
+            level = record[1]
+        elif not _CONTINUED.match(plain):
+            level = ""
+        yield level, line
 
 
 def output_page(

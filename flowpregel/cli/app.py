@@ -13,6 +13,7 @@ from flowpregel._inspection.preview import FULL, to_json
 from flowpregel.cli import (
     calls,
     docs,
+    logs,
     looking,
     maintenance,
     pausing,
@@ -37,6 +38,7 @@ _MODULES = (
     pausing,
     scheduling,
     calls,
+    logs,
     threads,
     tables,
     looking,

@@ -1,16 +1,15 @@
 """The commands that find problems of a run, and correct them.
 
-These are: check, debug, why, retry, redo, logs.
+These are: check, debug, why, retry, redo.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -21,11 +20,9 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.error_kinds import error_pattern
 from flowpregel._inspection.preview import FULL, one_line, to_json
 from flowpregel._inspection.tasks import error_line
-from flowpregel._text import in_one_line, printable
 from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, running, targets
-from flowpregel.cli.call_output import output_of_last_run
 from flowpregel.cli.console import Code, print_note
 from flowpregel.cli.options import FLOW_OPTION
 from flowpregel.errors import ConfigurationError, RunNotice
@@ -33,13 +30,10 @@ from flowpregel.errors import ConfigurationError, RunNotice
 if TYPE_CHECKING:
     from flowpregel._inspection.dry_replay import DryRun
     from flowpregel.checkpoint.arguments import StoredArguments
-    from flowpregel.checkpoint.base import CallOutput
     from flowpregel.pregel.pregel import Pregel
 
 _MOST_LISTED = 20
 """The number of calls that an error message lists."""
-_PAUSE = 0.2
-"""Seconds between two reads of --follow."""
 
 
 @click.command("check")
@@ -463,86 +457,3 @@ def _list_calls(calls: Sequence[Work]) -> str:
     """Return the ids and texts of the first calls, one call a line."""
     lines = [f"\n  {call.id[:8]}  {call.name}" for call in calls[:_MOST_LISTED]]
     return "".join(lines)
-
-
-# ---------------------------------------------------------------- output of calls
-
-
-@console.thread_command("logs")
-@click.argument("call", required=False)
-@click.option(
-    "--follow",
-    "-f",
-    is_flag=True,
-    help="Follow the output until the run stops.",
-)
-def logs_command(
-    thread: str,
-    call: str | None,
-    follow: bool,
-    store: str | None,
-) -> None:
-    """Show what the calls of a run have printed and logged.
-
-    The run is the thread's last one. CALL is the id of a call or its text, such as
-    "parse('c.txt')", or the beginning of either; all calls that begin so are shown.
-    With --json each part is an object in a line of its own.
-    """
-    printer = _OutputPrinter(call)
-    with targets.open_to_read(store) as saver, suppress(KeyboardInterrupt):
-        is_running = True
-        while is_running:
-            # This is checked before the output is read: the output is complete only if
-            # the run had already ended when the read began.
-            is_running = follow and saver.owner(thread) is not None
-            for output in output_of_last_run(
-                saver,
-                thread,
-                wait=is_running,
-            ):
-                printer.print_new(output)
-            if is_running:
-                time.sleep(_PAUSE)
-        if printer.sizes:
-            return
-        if call is not None:
-            raise ConfigurationError(f"no call {call!r} has printed anything")
-        print_note("no output is stored; only calls in worker processes have any")
-
-
-class _OutputPrinter:
-    """A printer of calls' output, which prints each part only once.
-
-    Args:
-        name: The beginning of the ids or texts of calls, or None for all calls.
-    """
-
-    def __init__(self, name: str | None) -> None:
-        self._name = name
-        self._last_id = ""
-        """The id of the call whose output was printed last."""
-        self.sizes: dict[str, int] = {}
-        """The size, in bytes, of the output that was printed, by the call's id."""
-
-    def print_new(self, output: CallOutput) -> None:
-        """Print the part of a call's output that has not been printed yet."""
-        size = self.sizes.get(output.task_id, 0)
-        if output.size <= size or not self._is_selected(output):
-            return
-        text = output.after(size)
-        if console.has_flag("--json"):
-            console.print_json(
-                {"id": output.task_id, "call": output.name, "text": text}
-            )
-        else:
-            if output.task_id != self._last_id:
-                click.echo(f"[{in_one_line(output.name)}]")
-            click.echo(printable(text), nl=not text.endswith("\n"))
-        self._last_id = output.task_id
-        self.sizes[output.task_id] = output.size
-
-    def _is_selected(self, output: CallOutput) -> bool:
-        if self._name is None:
-            return True
-        candidates = (output.task_id, output.name)
-        return any(text.startswith(self._name) for text in candidates)

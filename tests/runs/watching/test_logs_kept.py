@@ -131,6 +131,25 @@ def test_the_command_says_what_is_not_there(
     assert told in result.stderr
 
 
+def test_the_command_shows_only_records_from_a_level_on(path: Path, logs: Logs) -> None:
+    """With the lines that belong to them, and no printed ones."""
+    output = b"one\nWARNING study: two\n  more of two\nINFO study: three\nfour\n"
+    with LMDBSaver(path) as saver:
+        flows.speaking.copy({"checkpointer": saver}).run([], id="x")
+        saved = saver.load(Address("x"))
+        assert saved is not None
+        kept = CallOutput(
+            saved.checkpoint.id, "1", "f(4)", 2**62, output, b"", len(output)
+        )
+        saver.keep_output(Address("x"), kept)
+
+    warnings, errors = logs("x", "--level", "warning"), logs("x", "--level=ERROR")
+
+    assert "[f(4)]\nWARNING study: two\n  more of two\n" == warnings.stdout
+    assert (0, "") == (errors.exit_code, errors.stdout)
+    assert "no call has logged anything of the level ERROR" in errors.stderr
+
+
 def test_the_command_says_that_nothing_is_kept(path: Path, logs: Logs) -> None:
     """Of tasks that run in the program itself, say."""
     kept(path, flows.speaking, [])
