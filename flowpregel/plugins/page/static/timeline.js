@@ -101,8 +101,10 @@ export function timelineView({ run, linkOf }) {
       paper.moveTo(x, TOP - 6);
       paper.lineTo(x, height);
       paper.stroke();
+      const label = tick ? seconds(tick / 1e9) : clock(first);
+      if (x + 3 + paper.measureText(label).width > canvas.clientWidth) continue;
       paper.fillStyle = colours.quiet;
-      paper.fillText(tick ? seconds(tick / 1e9) : clock(first), x + 3, TOP - 10);
+      paper.fillText(label, x + 3, TOP - 10);
     }
   }
 
