@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from flowpregel import _run_errors
 from flowpregel._run_errors import (
@@ -291,6 +291,12 @@ class RecordedError(_DetailedError):
     text = "{kind}: {message} (the exception itself could not be kept)"
 
 
+OUT_OF_MEMORY: Final = (
+    "the kernel's OOM killer killed it (SIGKILL): no memory was left for it"
+)
+"""The cause of a `WorkerDiedError` if the kernel killed the worker for its memory."""
+
+
 class WorkerDiedError(_DetailedError):
     """The process that ran a task ended before the task did."""
 
@@ -303,6 +309,11 @@ class WorkerDiedError(_DetailedError):
     """Further facts: the peak memory, the last lines of the worker's stderr."""
     call: str = ""
     """The text of the call with abbreviated arguments, if the task is a call."""
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """True if the kernel's OOM killer killed the worker."""
+        return self.cause == OUT_OF_MEMORY
 
     def __str__(self) -> str:
         work = self.call or f"task {self.task!r}"

@@ -68,6 +68,21 @@ def default_retry_on(error: BaseException) -> bool:
     return not isinstance(error, _FINAL_ERRORS) and isinstance(error, Exception)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether *error* is the end of an attempt that ran out of memory.
+
+    Args:
+        error: The exception that an attempt raised.
+
+    Example:
+        >>> is_out_of_memory(MemoryError()), is_out_of_memory(ValueError())
+        (True, False)
+    """
+    if isinstance(error, errors.WorkerDiedError):
+        return error.is_out_of_memory
+    return isinstance(error, MemoryError)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
     """The rule by which a failed task is retried.
@@ -103,6 +118,13 @@ class RetryPolicy:
     crashes, or needs more memory than available) delays all other tasks while new
     workers start.
     """
+    on_memory: Literal["alone"] | float | None = None
+    """The treatment of an attempt that ran out of memory: its worker was killed by the
+    kernel's OOM killer, or it raised a ``MemoryError``. None treats it like any other
+    failure. Otherwise it is retried whatever `retry_on` is. With ``"alone"``, no other
+    task of the pool runs beside the next attempt. With a number, the next attempt
+    claims the measured peak memory, or ``memory=`` if that is more, times the number.
+    """
 
     def __post_init__(self) -> None:
         for name in ("max_attempts", "max_worker_deaths"):
@@ -117,6 +139,7 @@ class RetryPolicy:
             raise ConfigurationError(
                 f"backoff_factor is {self.backoff_factor!r}; use a number of at least 1"
             )
+        _check_on_memory(self.on_memory)
         if not _says_what_to_retry(self.retry_on):
             raise ConfigurationError(
                 f"retry_on is {self.retry_on!r}; use an exception class, a sequence of "
@@ -131,6 +154,8 @@ class RetryPolicy:
             >>> policy.matches(ConnectionError()), policy.matches(ValueError())
             (True, False)
         """
+        if self.on_memory is not None and is_out_of_memory(error):
+            return True
         if isinstance(self.retry_on, type | Sequence):
             kinds = (
                 self.retry_on
@@ -156,6 +181,16 @@ class RetryPolicy:
             grown = self.max_interval if self.initial_interval else 0.0
         wait = min(self.max_interval, grown)
         return wait + jitter * min(1.0, wait) if self.jitter else wait
+
+
+def _check_on_memory(value: Any) -> None:
+    """Raise a `ConfigurationError` unless *value* is allowed for ``on_memory``."""
+    is_factor = _is_number(value) and value >= 1
+    if not is_factor and value not in (None, "alone"):
+        raise ConfigurationError(
+            f"on_memory is {value!r}; use 'alone', or a factor of at least 1 for the "
+            "memory of the next attempt"
+        )
 
 
 def _is_number(value: Any) -> bool:

@@ -12,7 +12,15 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Sized,
+)
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,9 +45,18 @@ from flowpregel.func.options import (
 )
 from flowpregel.func.run_handle import RunHandle
 from flowpregel.func.tasks import TaskFunction
+from flowpregel.policies import RetryPolicy
+from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import is_notebook
 
 R = TypeVar("R")
+_RETRY_ALONE: Final = RetryPolicy(
+    retry_on=(),
+    max_attempts=2,
+    initial_interval=0,
+    on_memory="alone",
+)
+"""The policy for calls that ran out of memory, unless the user's policies have one."""
 WINDOW: Final = 8 * mapping.WINDOW
 """The limit on the number of calls of `map` whose results were not read yet."""
 
@@ -282,6 +299,7 @@ class PlainMap:
             code_policy = options["on_code_change"] = "rerun"
         if code_policy is not None:
             self._options["on_code_change"] = code_policy
+        options["retry_policy"] = _retry_policies(function, options)
         self.task: TaskFunction[Any, Any]
         """The task of the function."""
         if isinstance(function, TaskFunction):
@@ -334,6 +352,21 @@ class PlainMap:
             wrapped: Iterable[R] = self._progress(results, total=total)
             return wrapped
         return _reported(results, total)
+
+
+def _retry_policies(
+    function: Callable[..., Any], options: Mapping[str, Any]
+) -> Sequence[RetryPolicy]:
+    """Return the user's retry policies, and one for calls that ran out of memory unless
+    the user has one.
+    """
+    policy = None
+    if isinstance(function, TaskFunction):
+        policy = function.options.retry_policy
+    policies = policies_of(options.get("retry_policy", policy))
+    if any(policy.on_memory is not None for policy in policies):
+        return policies
+    return (*policies, _RETRY_ALONE)
 
 
 class ResultQueue(Generic[R]):

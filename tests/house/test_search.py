@@ -57,6 +57,8 @@ SEARCHES = [
     ("crawler", LIMITS),
     ("retry with exponential backoff", "how-to/retry.md"),
     ("backoff", "how-to/retry.md"),
+    ("out of memory", "how-to/out-of-memory.md"),
+    ("oom killer", "how-to/out-of-memory.md"),
     ("resume after i renamed the function", "faq.md"),
     ("renamed function", CODE),
     ("moved to another module", CODE),

@@ -25,7 +25,7 @@ from flowpregel.context import current
 from flowpregel.executors.processes.wire import protocol
 from flowpregel.executors.processes.worker.link import WorkerLink
 from flowpregel.executors.shared import resource
-from tests.runs.pooling import call_task, wait_until
+from tests.runs.pooling import call_task, is_alive, wait_until
 
 # ------------------------------------------------ plain ones
 
@@ -314,3 +314,26 @@ def may_have(size: int) -> None:
 
 def join(cgroup: Path) -> None:
     (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def fill_beside_others(item: tuple[int, Path]) -> int:
+    """Use memory while other calls do, until the largest call is killed for it.
+
+    The first large call waits until four small ones hold their memory, and they hold it
+    until that call's worker is dead.
+    """
+    size, folder = item
+    large = folder / "large"
+    with mmap.mmap(-1, size) as memory:
+        is_large = size > 100 << 20
+        if is_large and not large.exists():
+            wait_until(lambda: len(list(folder.glob("small-*"))) >= 4)
+            (folder / "new").write_text(str(os.getpid()))
+            (folder / "new").rename(large)
+        for at in range(0, size, mmap.PAGESIZE):
+            memory[at] = 1
+        if not is_large:
+            (folder / f"small-{os.getpid()}").touch()
+            wait_until(large.exists)
+            wait_until(lambda: not is_alive(int(large.read_text())))
+    return size

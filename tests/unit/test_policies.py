@@ -145,6 +145,23 @@ class TestRetryPolicy:
         assert RetryPolicy(retry_on=retry_on).matches(error) is expected
 
     @pytest.mark.parametrize(
+        ("error", "expected"),
+        [
+            (MemoryError(), True),
+            (errors.WorkerDiedError("t", 1, errors.OUT_OF_MEMORY), True),
+            (errors.WorkerDiedError("t", 1, "killed by SIGSEGV"), False),
+            (ValueError(), False),
+        ],
+        ids=repr,
+    )
+    def test_with_on_memory_it_is_meant_for_attempts_without_memory(
+        self, error: BaseException, expected: bool
+    ) -> None:
+        assert RetryPolicy(retry_on=(), on_memory="alone").matches(error) is expected
+        assert RetryPolicy(retry_on=(), on_memory=1).matches(error) is expected
+        assert not RetryPolicy(retry_on=()).matches(error)
+
+    @pytest.mark.parametrize(
         ("field", "value"),
         [
             ("max_attempts", 0),
@@ -159,6 +176,9 @@ class TestRetryPolicy:
             ("backoff_factor", math.nan),
             ("backoff_factor", None),
             ("max_worker_deaths", 0),
+            ("on_memory", "more"),
+            ("on_memory", 0.5),
+            ("on_memory", True),
             ("retry_on", int),
             ("retry_on", [KeyError, "ValueError"]),
             ("retry_on", {KeyError}),

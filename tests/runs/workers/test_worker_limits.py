@@ -18,7 +18,8 @@ from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.func import entrypoint, task
 from tests.runs import jobs
-from tests.runs.pooling import Run, error_of, node_of, value_of, wait_until
+from tests.runs.cgroups import memory_cgroup
+from tests.runs.pooling import Run, error_of, node_of, value_of
 
 MIB = 1 << 20
 
@@ -52,32 +53,8 @@ def test_a_task_that_gets_no_memory_fails_alone() -> None:
 @pytest.fixture
 def small_cgroup() -> Iterator[Path]:
     """A memory cgroup of 150 MiB, which workers can join."""
-    version_1 = Path("/sys/fs/cgroup/memory")
-    folder = version_1 if version_1.is_dir() else Path("/sys/fs/cgroup")
-    own = folder / f"flowpregel-test-{os.getpid()}"
-    try:
-        own.mkdir()
-        if folder is version_1:
-            (own / "memory.limit_in_bytes").write_text(str(150 * MIB))
-            with contextlib.suppress(OSError):
-                (own / "memory.memsw.limit_in_bytes").write_text(str(150 * MIB))
-        else:
-            (own / "memory.max").write_text(str(150 * MIB))
-            with contextlib.suppress(OSError):
-                (own / "memory.swap.max").write_text("0")
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            own.rmdir()
-        pytest.skip(f"no memory cgroup can be made here: {error}")
-    yield own
-
-    def is_gone() -> bool:
-        # The kernel lets a cgroup go when the last of its processes is reaped.
-        with contextlib.suppress(OSError):
-            own.rmdir()
-        return not own.exists()
-
-    wait_until(is_gone)
+    with memory_cgroup(150 * MIB) as cgroup:
+        yield cgroup
 
 
 @pytest.mark.slow

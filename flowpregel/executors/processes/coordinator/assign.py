@@ -83,6 +83,8 @@ class Needs:
     """True if a caller that waits for the task holds resources."""
     is_fresh: bool = False
     """True if the task needs a new worker, which ends after the task."""
+    is_exclusive: bool = False
+    """True if the task needs all CPUs, because no other task may run beside it."""
 
     @property
     def is_alone(self) -> bool:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from flowpregel import _linux
+from flowpregel.errors import OUT_OF_MEMORY
 from flowpregel.executors.processes.wire.protocol import RSS_UNIT
 
 _TAIL_LINES: Final = 30
@@ -124,7 +125,7 @@ def cause_of(exit_code: int | None, *, oom: bool) -> str:
     if exit_code >= 0:
         return f"it exited with code {exit_code}"
     if exit_code == -signal.SIGKILL and oom:
-        return "the kernel's OOM killer killed it (SIGKILL): no memory was left for it"
+        return OUT_OF_MEMORY
     try:
         return f"killed by {signal.Signals(-exit_code).name}"
     except ValueError:

@@ -34,12 +34,13 @@ from typing import Any, ClassVar, Final
 
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Raised, Withdrawn
-from flowpregel.errors import WorkerDiedError
+from flowpregel.errors import OUT_OF_MEMORY, WorkerDiedError
 from flowpregel.executors.base import JobKey, Mailbox
 from flowpregel.executors.processes.coordinator import crash_report
 from flowpregel.executors.processes.coordinator.arrivals import FailedStart
 from flowpregel.executors.processes.coordinator.assign import (
     LARGEST_BATCH,
+    Assignment,
     Execution,
     InFlight,
     PoolLimits,
@@ -49,6 +50,7 @@ from flowpregel.executors.processes.coordinator.assign import (
 from flowpregel.executors.processes.coordinator.guard import Guard
 from flowpregel.executors.processes.coordinator.task_pool import CLOSED, TaskPool
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
+from flowpregel.executors.processes.coordinator.worker_link import CLOSED_LINK
 from flowpregel.executors.processes.coordinator.worker_process import WorkerProcess
 from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.executors.processes.wire.protocol import (
@@ -65,6 +67,10 @@ from flowpregel.executors.processes.wire.shared_memory import (
 
 _START_TRIES: Final = 3
 _SPARE: Final = 8
+_OOM_SECONDS: Final = 5.0
+"""Seconds after an OOM kill within which the ends of killed workers are put down to
+it.
+"""
 
 
 class Pool(TaskPool):
@@ -105,6 +111,10 @@ class Pool(TaskPool):
         self._failed_starts = 0
         self._guard = Guard()
         self._oom_kills = crash_report.count_oom_kills()
+        self._oom_until = 0.0
+        """The monotonic time until which a killed worker counts as one that the kernel
+        has killed for its memory.
+        """
         self._stop_unused()
 
     # ------------------------------------------------ accepting tasks
@@ -146,6 +156,7 @@ class Pool(TaskPool):
         limits = PoolLimits(self.settings.size, self._keep, self._batch)
         if self.resources.count:
             plan = self.resources.assign(self._queue, loads, limits, self._tasks)
+            self._make_room(workers, plan)
         else:
             plan = assign(self._queue, loads, limits)
         batches = [tasks for _, tasks in plan.sends]
@@ -155,6 +166,20 @@ class Pool(TaskPool):
         for kind in plan.starts:
             self._start_worker(kind)
         return bool(plan.sends)
+
+    def _make_room(self, workers: Sequence[WorkerProcess], plan: Assignment) -> None:
+        """Stop the other idle workers if *plan* sends a task that runs alone, because
+        it may need their memory.
+        """
+        for index, tasks in plan.sends:
+            needs = tasks[0].needs
+            if needs is None or not needs.is_exclusive:
+                continue
+            self._keep = 0
+            for worker in workers:
+                is_idle = worker.state is WorkerState.IDLE
+                if is_idle and worker is not workers[index]:
+                    worker.stop()
 
     def _send(
         self, worker: WorkerProcess, tasks: Sequence[InFlight], now: float
@@ -481,24 +506,40 @@ class Pool(TaskPool):
         """Forget *worker*, whose process has ended, and end or requeue its tasks."""
         self.workers.discard(worker)
         process = worker.process
-        oom_kills = crash_report.count_oom_kills()
-        cause = process.kill_reason
-        if cause is None:
-            is_oom = oom_kills > self._oom_kills
-            cause = crash_report.cause_of(exit_code, oom=is_oom)
-        self._oom_kills = oom_kills
+        cause = self._cause_of(process.kill_reason, exit_code)
         report = crash_report.describe(peak_rss, worker.output.tail)
 
         def died(task: str) -> WorkerDiedError:
             return WorkerDiedError(task, worker.pid, cause, report)
 
-        self.resources.measure(worker.running(), peak_rss)
+        running = worker.running()
+        self.resources.measure(running, peak_rss)
+        if running is not None and cause == OUT_OF_MEMORY:
+            self.resources.memory_retries.note(running, peak_rss or 0)
         self._end_tasks(worker, died, peak_rss or 0)
         self.arena.release(worker.sent.buffers)
         for pending_exit in worker.sent.pending_context_exits.values():
             pending_exit.set_result(None)
         if process.start_timer is not None or process.failure is not None:
             self._on_failed_start(process.failure or died("(starting)"))
+
+    def _cause_of(self, reason: str | None, exit_code: int | None) -> str:
+        """Return the cause of the end of a worker.
+
+        Args:
+            reason: The reason why the pool killed the worker, or None if it did not.
+            exit_code: The exit code of the worker, or None if it is unknown.
+        """
+        now, oom_kills = time.monotonic(), crash_report.count_oom_kills()
+        if oom_kills > self._oom_kills:
+            # The kernel may have killed several workers, whose ends come one by one.
+            self._oom_until = now + _OOM_SECONDS
+        self._oom_kills = oom_kills
+        is_oom = now < self._oom_until
+        # A worker that the kernel kills closes its link some time before it has ended.
+        if reason is None or (reason == CLOSED_LINK and is_oom):
+            return crash_report.cause_of(exit_code, oom=is_oom)
+        return reason
 
     def _end_tasks(
         self, worker: WorkerProcess, died: Callable[[str], WorkerDiedError], peak: int

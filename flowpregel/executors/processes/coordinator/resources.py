@@ -30,6 +30,7 @@ from flowpregel.executors.processes.coordinator.assign import (
 )
 from flowpregel.executors.processes.coordinator.crash_report import forget_peak, peak_of
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
+from flowpregel.executors.processes.coordinator.memory_retries import MemoryRetries
 from flowpregel.executors.processes.wire.protocol import PoolSettings, WorkerKind
 from flowpregel.executors.resources import CrossProcessLimit, RateWindow, holders_above
 from flowpregel.policies import Resources, bytes_of
@@ -134,6 +135,7 @@ class ResourceLedger:
         """The tasks whose memory is measured: when each began, the kernel began to
         record a new peak memory for its worker.
         """
+        self.memory_retries: MemoryRetries = MemoryRetries(settings.amounts)
         self._rates: dict[str, RateWindow] = {}
         self._shared: dict[str, CrossProcessLimit] = {}
         for name, count in settings.amounts.items() if settings.limits_folder else ():
@@ -156,7 +158,8 @@ class ResourceLedger:
             callers = _callers_of(task, tasks)
         task.priority = _priority_among(resources, callers)
         is_below = any(map(_holds_something, callers))
-        if resources is None and not is_below:
+        is_retry = self.memory_retries.has_noted(task)
+        if resources is None and not is_below and not is_retry:
             return
         self.count += 1
         key = called.node.home or called.name, resources, is_below
@@ -165,6 +168,8 @@ class ResourceLedger:
             needs = self._needs_of(*key)
             self._needs[key] = needs
         task.needs = needs
+        if is_retry:
+            task.needs = needs = self.memory_retries.needs_after(task, needs)
         # If the pool can meet some needs once, it can always meet them, unless callers
         # hold resources. So these needs are checked again only if there may be callers.
         if called.parent is not None or needs not in self._fitting:

@@ -154,7 +154,12 @@ class TaskPool(ABC):
         """
         for task in tasks:
             self._tasks[task.job.key] = task
-            if self.resources.count or task.job.task.node.resources is not None:
+            planned = task.job.task
+            if (
+                self.resources.count
+                or planned.node.resources is not None
+                or planned.attempt.number > 1
+            ):
                 self.resources.note(task, self._tasks)
             self._queue.add(task)
             if self._is_closing:
@@ -387,6 +392,8 @@ class TaskPool(ABC):
             outcome = unreadable_result(task.job.task.node.name, error)
         if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = task.stopped()
+        if frame.flags & protocol.NO_MEMORY:
+            self.resources.memory_retries.note(task, peak)
         worker.last_activity = time.monotonic()
         preview = Preview(bytes(body[short:media]), bytes(body[media:end]))
         host = worker.host

@@ -99,6 +99,8 @@ STOPPED: Final = 2
 """Flag of ENDED: the stop signal reached the task."""
 CAUGHT: Final = 16
 """Flag of ENDED: the task made calls."""
+NO_MEMORY: Final = 32
+"""Flag of ENDED: the task, or an item of a chunk, raised a ``MemoryError``."""
 STDERR: Final = 4
 """Flag of PRINTED: the text is for stderr."""
 STRUCTURED: Final = 8

@@ -41,6 +41,8 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     # A handler that does nothing is used, because programs that a task starts would
     # inherit SIG_IGN, but do not inherit handlers.
     signal.signal(signal.SIGINT, lambda number, frame: None)
+    # The OOM killer must prefer a worker to the coordinator, which has all results.
+    _linux.be_killed_first()
     _linux.die_with_parent()
     os.register_at_fork(after_in_child=_linux.die_with_parent)
     threading.Thread(

@@ -91,6 +91,7 @@ from flowpregel.executors.processes.worker.process import (
 )
 from flowpregel.executors.processes.worker.process_state import ProcessState
 from flowpregel.executors.shared import sent_by_key
+from flowpregel.policies import is_out_of_memory
 
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
@@ -298,6 +299,8 @@ class Worker:
             flags |= protocol.CAUGHT
             observed = observed_failures(outcome, client.open_calls)
             failed_ids = " ".join(observed).encode()
+        if isinstance(outcome, Raised) and any(map(is_out_of_memory, outcome.errors())):
+            flags |= protocol.NO_MEMORY
         peak = getrusage(RUSAGE_SELF).ru_maxrss * RSS_UNIT
         short, media = self._preview
         sizes = len(failed_ids), len(short), len(media)

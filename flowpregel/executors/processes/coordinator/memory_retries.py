@@ -1,0 +1,128 @@
+"""The next attempts of calls that ran out of memory.
+
+An attempt has run out of memory if the kernel's OOM killer killed its worker, or if it
+raised a ``MemoryError``. Whether there is another attempt is the decision of the run,
+by the policy of the task. The pool only notes the end of the attempt until the next one
+arrives, which then needs more than other calls of the task:
+
+* With ``on_memory="alone"``, the next attempt needs all CPUs of the pool. So it begins
+  when the running tasks have ended, and no other task begins beside it.
+* With a factor, the next attempt claims more memory than the last one has used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from flowpregel._core.effects import Emitted, Notice
+from flowpregel._core.records import Task
+from flowpregel.executors.processes.coordinator.assign import InFlight, Needs
+from flowpregel.executors.unread import UnreadEvent
+
+_MOST_NOTED: Final = 1024
+"""The number of ended attempts that a pool remembers at most. A run that has ended
+makes no further attempt, so its attempts are never asked for.
+"""
+
+
+def memory_policy(task: Task) -> Literal["alone"] | float | None:
+    """Return the ``on_memory`` of the first policy of *task* that has one, or None.
+
+    Args:
+        task: The task.
+    """
+    for policy in task.node.retry:
+        if policy.on_memory is not None:
+            return policy.on_memory
+    return None
+
+
+@dataclass(slots=True, eq=False)
+class MemoryNotice(UnreadEvent):
+    """The notice that a call ran out of memory, and what its next attempt needs."""
+
+    task: Task
+    text: str
+    """The notice, without the call."""
+    is_plain = False
+
+    def read(self) -> Emitted:
+        """Return the notice, as an event of the task."""
+        # The text of the call is made here, on the OS thread of the run, because it may
+        # unpickle the arguments.
+        call = self.task.call or self.task.name
+        return Emitted(self.task.id, Notice(f"{call} {self.text}"))
+
+
+class MemoryRetries:
+    """The calls of a pool whose last attempt ran out of memory.
+
+    Args:
+        totals: The amounts of the pool's resources.
+    """
+
+    def __init__(self, totals: Mapping[str, float]) -> None:
+        self._totals = totals
+        self._used: dict[str, float] = {}
+        """The memory that the last attempt used or claimed, by the id of the task. The
+        oldest entry comes first.
+        """
+
+    def note(self, task: InFlight, peak: int) -> None:
+        """Note that the attempt of *task* ran out of memory.
+
+        Args:
+            task: The task.
+            peak: The peak memory of the worker in bytes, or 0 if it is unknown.
+        """
+        planned = task.job.task
+        if memory_policy(planned) is None:
+            return
+        claim = 0.0
+        if task.needs is not None:
+            claim = task.needs.amounts.get("memory", 0.0)
+        self._used[planned.id] = max(claim, peak)
+        if len(self._used) > _MOST_NOTED:
+            del self._used[next(iter(self._used))]
+
+    def needs_after(self, task: InFlight, needs: Needs) -> Needs:
+        """Return the needs of the next attempt of *task*, and give its run a notice.
+
+        They are *needs*, which all calls of the task share, unless the last attempt ran
+        out of memory.
+
+        Args:
+            task: The task.
+            needs: The needs of the task's other calls.
+        """
+        planned = task.job.task
+        used = self._used.pop(planned.id, None)
+        policy = memory_policy(planned)
+        if used is None or policy is None:
+            return needs
+        factor = 1.0 if policy == "alone" else policy
+        # If the peak is unknown, the attempt gets all memory.
+        claim = min(used * factor or self._totals["memory"], self._totals["memory"])
+        amounts = {**needs.amounts, "memory": claim}
+        text = f"is tried again, and claims {_megabytes(claim)}"
+        if policy == "alone":
+            amounts["cpus"] = self._totals["cpus"]
+            text = "is tried again alone in the pool"
+        # Only the mailbox of a run on this machine, which can show a notice, has a
+        # backlog.
+        if task.mailbox.backlog is not None:
+            ended = f"ran out of memory (it used {_megabytes(used)})"
+            task.mailbox.post(MemoryNotice(planned, f"{ended}: it {text}"))
+        return replace(
+            needs, amounts=amounts, is_measured=True, is_exclusive=policy == "alone"
+        )
+
+    def has_noted(self, task: InFlight) -> bool:
+        """Return whether the last attempt of *task* ran out of memory."""
+        return task.job.task.id in self._used
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.0f} MB"
