@@ -144,6 +144,15 @@ class TaskTable:
             index = states.find(number, index + 1)
         return digests
 
+    def all_digests(self) -> bytes:
+        """Return the digests of all tasks that have a state."""
+        digests = [
+            self._data[start : start + DIGEST]
+            for start in range(0, len(self._data), _ENTRY)
+            if self._data[start + _STATE_OFFSET]
+        ]
+        return b"".join(digests)
+
     def _find(self, digest: bytes, start: int) -> int:
         """Return the index of a task, or the index at which to insert it.
 
@@ -236,8 +245,10 @@ class TaskCursor:
         self._tasks = tasks
         self.location = location
         self._known = TaskTable()
-        self._next_key: bytes | None = None
-        """The key from which the next read begins, or None for the first key."""
+        self._next_key: bytes | None = location.key
+        """The key from which the next read begins, or None after the last task."""
+        self.was_read = False
+        """True if all tasks have been read once."""
         self.states: Counter[CallState] = Counter()
         self.changes = bytearray()
         """The digests of changed tasks, until the reader of the run clears them."""
@@ -249,6 +260,10 @@ class TaskCursor:
         """The store's mark before the tasks were read to the end while no run held the
         thread.
         """
+        self._pass_mark: int | None = None
+        """The store's mark before the first of the tasks was read."""
+        self._pass_seconds = 0.0
+        """The time that the reads took since the first of the tasks was read."""
         self._due_at = 0.0
         """The monotonic time of the next read of a thread that no run holds."""
 
@@ -281,6 +296,8 @@ class TaskCursor:
     ) -> bool:
         """Read some changed tasks, or return False if it is too early for another read.
 
+        True is returned without a read if the tasks are known not to have changed.
+
         Args:
             most: The limit on the number of records to read. The next call continues
                 from there.
@@ -294,21 +311,32 @@ class TaskCursor:
         began_at = time.monotonic()
         is_urgent = is_held or is_last or self.is_behind
         is_unchanged = store_mark is not None and store_mark == self._store_mark
-        if not is_urgent and (is_unchanged or began_at < self._due_at):
+        if not is_urgent and is_unchanged:
+            return True
+        if not is_urgent and began_at < self._due_at:
             return False
+        start = self._next_key or self.location.key
+        if start == self.location.key:
+            self._pass_mark = store_mark
+            self._pass_seconds = 0.0
         read = partial(
             self._changed_records,
-            start=self._next_key or self.location.key,
+            start=start,
             most=most,
             is_held=is_held,
         )
         changed, self._next_key = self._tasks.read(read)
         self._apply(changed)
+        self.was_read |= not self.is_behind
         if not is_held:
-            duration = time.monotonic() - began_at
-            self._due_at = began_at + _PAUSE_FACTOR * duration
-            self._store_mark = None if self.is_behind else store_mark
+            self._pass_seconds += time.monotonic() - began_at
+            self._due_at = began_at + _PAUSE_FACTOR * self._pass_seconds
+            self._store_mark = None if self.is_behind else self._pass_mark
         return True
+
+    def repeat_changes(self) -> None:
+        """Put all known tasks into *changes*, for a caller that knows none of them."""
+        self.changes[:] = self._known.all_digests()
 
     def _changed_records(
         self,
@@ -381,8 +409,7 @@ class TaskCursor:
         tasks: list[TaskEntry] = []
         for digest, checksum, payload in changed:
             record = self._tasks.record(payload)
-            row = self._tasks.row(self.location, record)
-            state = None if row is None else row.state
+            state = self._tasks.state(self.location, record)
             entry = TaskEntry(digest, checksum, state)
             tasks.append(entry)
         former_states = self._known.update(tasks)

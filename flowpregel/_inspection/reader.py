@@ -28,10 +28,8 @@ rows again.
 
 from __future__ import annotations
 
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -39,7 +37,13 @@ from flowpregel._core.records import LIMIT_REACHED, Address
 from flowpregel._inspection import checkpoint_tasks
 from flowpregel._inspection.cursors import DIGEST, CheckpointView, TaskCursor
 from flowpregel._inspection.inert import InertCodec
-from flowpregel._inspection.situations import RunFacts, StatusText, describe_status
+from flowpregel._inspection.run_cursor import RunCursor
+from flowpregel._inspection.situations import (
+    RunFacts,
+    StatusText,
+    describe_reading,
+    describe_status,
+)
 from flowpregel._inspection.steps import RunBeginning, StepReader, StepRow, StepValues
 from flowpregel._inspection.tasks import (
     CallChanges,
@@ -60,104 +64,14 @@ from flowpregel.storage.locks import LockHolder
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
-_INDEX = 4
-"""The size, in bytes, of a checkpoint's index in the log."""
-_CHANGE = _INDEX + DIGEST
-"""The size, in bytes, of a change in the log."""
+_FEW = 100
+"""The number of tasks that are read of each run after a run that is not read whole."""
 _MOST_RUNS = 16
 """The number of runs whose changes are tracked. They are the last requested runs."""
 Counting: TypeAlias = Literal["no", "some", "all"]
 """The calls that `StoreReader.status` counts: none; the calls that have been read, and
 some more; or all.
 """
-
-
-def _first_mark() -> int:
-    """Return the first mark of a run: the wall-clock time in microseconds.
-
-    Adding a change takes more than a microsecond, so marks never overtake the clock.
-    Runs therefore never share a mark, even if another server tracks one of the runs.
-    """
-    return time.time_ns() // 1_000
-
-
-@dataclass(slots=True, eq=False)
-class RunCursor:
-    """The tracked changes of a thread's last run."""
-
-    first: int = field(default_factory=_first_mark)
-    """The mark before the first change."""
-    locations: list[TaskLocation] = field(default_factory=list)
-    """The run's checkpoints, by index."""
-    newest: dict[str, int] = field(default_factory=dict)
-    """The index of the newest checkpoint of each namespace."""
-    log: bytearray = field(default_factory=bytearray)
-    """The changes of tasks: for each of them the checkpoint's index and the task's
-    digest.
-    """
-    behind: deque[tuple[int, bool]] = field(default_factory=deque)
-    """The indices of the checkpoints that must still be read, each with True if another
-    checkpoint has followed.
-    """
-    open_cursors: dict[int, TaskCursor] = field(default_factory=dict)
-    """The tasks that can still change, by the index of their checkpoint."""
-    ended: Counter[CallState] = field(default_factory=Counter)
-    """The number of tasks in each state, without the tasks of *open_cursors*."""
-    was_behind: bool = False
-    """True if checkpoints had not been read yet when the last update began."""
-    store_mark: int = -1
-    """The store's mark at the last update."""
-    is_held: bool = False
-    """True if a run held the thread at the last update."""
-
-    @property
-    def mark(self) -> int:
-        """The mark after the last change."""
-        changes = len(self.log) // _CHANGE
-        return self.first + changes
-
-    @property
-    def states(self) -> Counter[CallState]:
-        """The number of the run's known tasks in each state."""
-        states = Counter(self.ended)
-        for cursor in self.open_cursors.values():
-            states.update(cursor.states)
-        return states
-
-    def add_changes(self, index: int, digests: bytes) -> None:
-        """Add the digests of a checkpoint's changed tasks to the log."""
-        size = len(digests)
-        prefix = index.to_bytes(_INDEX, "big")
-        for start in range(0, size, DIGEST):
-            digest = digests[start : start + DIGEST]
-            self.log += prefix
-            self.log += digest
-
-    def finish_first(self, *, is_last: bool) -> None:
-        """Remove the first checkpoint from the queue.
-
-        If *is_last*, discard its task cursor too.
-        """
-        index, _ = self.behind.popleft()
-        if is_last:
-            cursor = self.open_cursors.pop(index)
-            self.ended.update(cursor.states)
-
-    def changed(
-        self,
-        begin: int,
-        end: int,
-    ) -> Iterator[tuple[TaskLocation, bytes]]:
-        """Yield the location and the key of each changed task in a part of the log."""
-        log_begin = begin * _CHANGE
-        log_end = end * _CHANGE
-        log = bytes(self.log[log_begin:log_end])
-        for start in range(0, len(log), _CHANGE):
-            change = log[start : start + _CHANGE]
-            index = int.from_bytes(change[:_INDEX], "big")
-            digest = change[_INDEX:]
-            location = self.locations[index]
-            yield location, location.key + digest
 
 
 class StoreReader:
@@ -171,6 +85,9 @@ class StoreReader:
         saver: The open store. The reader opens it once more, with an inert codec.
         most: The limit on the calls that are read and returned at once. The next call
             returns more.
+        is_patient: True to read all tasks of a run's newest checkpoint before the row
+            of the run is returned. Otherwise `RunRow.is_behind` may be true, and the
+            caller asks again when `postponed` changes.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -200,8 +117,17 @@ class StoreReader:
         {'result': 6, 'previous': 6}
     """
 
-    def __init__(self, saver: DurableSaver, most: int = 5_000) -> None:
+    def __init__(
+        self,
+        saver: DurableSaver,
+        most: int = 5_000,
+        *,
+        is_patient: bool = True,
+    ) -> None:
         self._most = most
+        self._is_patient = is_patient
+        self.postponed: int = 0
+        """The number of rows that were returned before all tasks had been read."""
         codec = InertCodec()
         self._store, self._leases = saver.opened_to_look(codec)
         self._tasks = TaskRecords(self._store)
@@ -233,11 +159,17 @@ class StoreReader:
         prefixes = {namespace.prefix for namespace in namespaces}
         for prefix in self._newest.keys() - prefixes:
             del self._newest[prefix]
-        rows = [
-            self._run_row(namespace)
-            for namespace in namespaces
-            if not namespace.namespace
-        ]
+        rows: list[RunRow] = []
+        most = self._most
+        for namespace in namespaces:
+            if namespace.namespace:
+                continue
+            row = self._run_row(namespace, most)
+            if row.is_behind:
+                # The answer is not delayed by further large runs, but small runs are
+                # still read whole.
+                most = _FEW
+            rows.append(row)
         return sorted(
             rows,
             key=lambda row: row.updated,
@@ -276,8 +208,10 @@ class StoreReader:
         namespace = self._namespaces(thread_id).get("")
         if namespace is None:
             return None
-        states = self._counted_states(thread_id, counting)
         row = self._run_row(namespace)
+        if row.is_behind:
+            return describe_reading(sum(row.states.values()))
+        states = self._counted_states(thread_id, counting)
         newest = self._checkpoint(namespace, namespace.newest or "")
         owner = f"process {row.pid} on {row.host}" if row.pid else ""
         if row.status == "stopped":
@@ -359,6 +293,8 @@ class StoreReader:
         if namespace is None:
             return None, ""
         row = self._run_row(namespace)
+        if row.is_behind:
+            return None, ""
         if row.status == "done":
             states = self._counted_states(thread_id, counting)
             return None if states is None else states["failed"], ""
@@ -390,15 +326,27 @@ class StoreReader:
         records = self._tables.used(thread_id)
         return {record.namespace: record for record in records}
 
-    def _run_row(self, namespace: NamespaceRecord) -> RunRow:
+    def _run_row(
+        self,
+        namespace: NamespaceRecord,
+        most: int | None = None,
+    ) -> RunRow:
+        """Return the row of a run.
+
+        Args:
+            namespace: The record of the run's outermost graph.
+            most: The limit on the tasks that are read, or None for that of the reader.
+        """
         address = Address(namespace.thread_id)
         owner = self._leases.owner(address)
         newest = self._checkpoint(namespace, namespace.newest or "")
         states = self._states(
             newest,
             namespace.thread_id,
+            self._most if most is None else most,
             is_held=owner is not None,
         )
+        is_behind = owner is None and not newest.tasks.was_read
         status = status_from(
             states,
             newest.record.source,
@@ -409,12 +357,6 @@ class StoreReader:
         flow = newest.metadata(FLOW)
         if not isinstance(flow, str):
             flow = None
-        if owner is None:
-            host = ""
-            pid = 0
-        else:
-            host = owner.host
-            pid = owner.pid
         return RunRow(
             thread_id=namespace.thread_id,
             status=status,
@@ -424,25 +366,30 @@ class StoreReader:
             updated=newest.record.at,
             checkpoints=namespace.checkpoints,
             states=states,
-            host=host,
-            pid=pid,
+            host="" if owner is None else owner.host,
+            pid=0 if owner is None else owner.pid,
+            is_behind=is_behind,
         )
 
     def _states(
         self,
         checkpoint: CheckpointView,
         thread_id: str,
+        most: int,
         *,
         is_held: bool,
     ) -> dict[CallState, int]:
         """Return the number of a checkpoint's tasks in each state."""
         tasks = checkpoint.tasks
         mark = self.mark()
-        was_read = tasks.advance(self._most, is_held=is_held, store_mark=mark)
+        was_read = tasks.advance(most, is_held=is_held, store_mark=mark)
         # The status of a run in progress is known without its tasks, so only some of
-        # them are read now. The tasks of other runs are read to the end.
-        while was_read and tasks.is_behind and not is_held:
-            was_read = tasks.advance(self._most, is_held=is_held, store_mark=mark)
+        # them are read now. The tasks of other runs are read to the end, now or when
+        # the caller asks again.
+        while self._is_patient and was_read and tasks.is_behind and not is_held:
+            was_read = tasks.advance(most, is_held=is_held, store_mark=mark)
+        if tasks.is_behind and not is_held:
+            self.postponed += 1
         if thread_id not in self._runs:
             tasks.changes.clear()
         return {state: count for state, count in tasks.states.items() if count}
@@ -545,8 +492,8 @@ class StoreReader:
 
     def _updated_run(self, thread_id: str) -> RunCursor:
         """Return the updated cursor of a thread's last run."""
-        run = self._runs.pop(thread_id, None)
-        if run is None or not self._update(run, thread_id):
+        run = self._runs.pop(thread_id, None) or RunCursor()
+        if not self._update(run, thread_id):
             # A result was undone, or another run has begun, so all that was read is
             # forgotten, and read again.
             namespaces = self._namespaces(thread_id)
@@ -572,6 +519,7 @@ class StoreReader:
                 remaining,
                 is_held=run.is_held,
                 is_last=is_last,
+                store_mark=run.store_mark,
             ):
                 # The tasks could not be read yet. The next update must read them even
                 # if nothing is committed in between.
@@ -594,6 +542,9 @@ class StoreReader:
             cursor = self._newest_cursor(location)
             if cursor is None:
                 cursor = TaskCursor(self._tasks, location)
+            # The tasks of the newest checkpoint may have been read for its status, but
+            # this run's log has none of them.
+            cursor.repeat_changes()
             run.open_cursors[index] = cursor
         return cursor
 

@@ -32,6 +32,7 @@ Situation: TypeAlias = Literal[
     "killed",
     "stopped",
     "done",
+    "reading",
 ]
 """The situation of a run, which is more precise than its status.
 
@@ -41,6 +42,8 @@ Situation: TypeAlias = Literal[
   an answer, or for a person at a breakpoint or after an edit.
 * *partly failed*: The run is done, but it caught the errors of some calls.
 * *killed*, *stopped*: Tasks are due. The process of the run died, or it ended the run.
+* *reading*: The reader has not read all tasks of the run yet, so the situation is not
+  known.
 """
 _TAKEN_BY_WORK: Final = frozenset[Situation](
     {
@@ -166,6 +169,25 @@ def describe_status(facts: RunFacts) -> StatusText:
     text = _describe(facts)
     is_taken = text.situation in _TAKEN_BY_WORK
     return _describe_paused(facts, text) if facts.paused and is_taken else text
+
+
+def describe_reading(count: int) -> StatusText:
+    """Return the description of a run whose tasks have not all been read.
+
+    Args:
+        count: The number of tasks that have been read.
+
+    Example:
+        >>> describe_reading(15_000).sentence
+        'Reading what is stored of the run: 15,000 calls so far.'
+    """
+    return StatusText(
+        situation="reading",
+        short="reading",
+        sentence=(
+            f"Reading what is stored of the run: {_counted(count, 'call')} so far."
+        ),
+    )
 
 
 def _describe(facts: RunFacts) -> StatusText:

@@ -65,6 +65,10 @@ class RunRow(NamedTuple):
     """The host on which the run is running now; empty if it is not running."""
     pid: int = 0
     """The id of the process in which the run is running now; 0 if it is not running."""
+    is_behind: bool = False
+    """True if the reader has not read all tasks yet, so that *states* and *status* are
+    those of some tasks.
+    """
 
 
 class CallRow(NamedTuple):
@@ -176,6 +180,17 @@ class TaskRecords:
         """Return the record that has *data* as its payload."""
         fields = self.tables.fields_of(data)
         return WritesRecord(*fields)
+
+    def state(
+        self,
+        location: TaskLocation,
+        record: WritesRecord,
+    ) -> CallState | None:
+        """Return the state of a task's row, or None if the task has no row."""
+        if _is_done(record):
+            return "done"
+        row = self.row(location, record)
+        return None if row is None else row.state
 
     def row(
         self,
@@ -403,6 +418,22 @@ class TaskRecords:
             values,
             ran,
         )
+
+
+def _is_done(record: WritesRecord) -> bool:
+    """Return True if a task has ended well, as far as its record shows without values.
+
+    Nothing is decoded, because most tasks of a large run have ended well. If False is
+    returned, `TaskRecords.row` decides.
+    """
+    if record.ran is None:
+        return False
+    name = AttemptRecord(*record.ran).name
+    if not name or name == INPUT or record.task_id == records.RUN_TASK_ID:
+        return False
+    return any(
+        channel not in records.CONTROL_WRITES for channel, _ in record.writes.values()
+    )
 
 
 def error_line(error: Any) -> str:

@@ -23,6 +23,7 @@ SITUATION_STYLES: Final[Mapping[Situation, str]] = {
     "killed": "magenta",
     "stopped": "magenta",
     "done": "green",
+    "reading": "",
 }
 """The style of rich in which a situation is shown."""
 STATE_STYLES: Final[Mapping[str, str]] = {

@@ -80,7 +80,25 @@ def test_a_first_visit_takes_few_bytes(tab: Tab, big: Served) -> None:
     tab.until(f"{NAMES}.length >= 20 && {FAILED} === '1,033'")
     tab.until("document.querySelector('.kinds li')")
 
-    assert 80_000 < tab.run(BYTES) < 200_000
+    assert 60_000 < tab.run(BYTES) < 200_000
+
+
+def test_a_new_server_answers_before_it_has_read_the_run(tab: Tab, big: Served) -> None:
+    """No answer waits until all calls are read; the page says how far it is."""
+    with served(big.store) as server:
+        first = json.loads(server.ask("/api/runs").body)["runs"][0]
+        run = ask(server, "run")
+        tab.open(f"{server.address}#/run/{THREAD}/calls")
+        tab.until(f"{NAMES}.length >= 20")
+        tab.until(f"{FAILED} === '1,033'")
+        tab.until("document.querySelector('.head .badge.failed')")
+        tab.until("!document.querySelector('.sentence').textContent.includes('so far')")
+
+    assert ("reading", None) == (first["situation"], first["failed"])
+    assert run["is_behind"]
+    assert 0 < sum(run["states"].values()) < CALLS / 2
+    assert "calls so far" in run["text"]["sentence"]
+    assert run["text"]["command"] == ""
 
 
 def test_only_changed_rows_are_sent_again(big: Served) -> None:

@@ -485,7 +485,7 @@ def _current_news(
         return {"gone": gone}
     runs: dict[str, Json] = {}
     try:
-        mark = pages.reader.mark()
+        mark = pages.mark()
         for thread in threads:
             commands = [] if actions is None else actions.commands(thread)
             runs[thread] = {"live": pages.reader.live(thread), "commands": commands}

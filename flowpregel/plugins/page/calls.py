@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpregel.errors import ConfigurationError
@@ -25,6 +26,7 @@ from flowpregel.watching import (
     CallQuery,
     CallRow,
     CallTimeline,
+    FailedCalls,
     StoreReader,
     call_graph,
 )
@@ -35,6 +37,22 @@ _COLUMNS: Final = (*CallRow._fields[:-1], "fields")
 """The names of a row's cells. The last field of a `CallRow` is the preview."""
 _WIDEST: Final = 4_000
 """The greatest width of a timeline in columns."""
+
+
+@dataclass
+class _WatchedRun:
+    """The calls of a run, in forms that the server has computed."""
+
+    index: CallIndex = field(default_factory=CallIndex)
+    failed: FailedCalls = field(default_factory=FailedCalls)
+    running_at: int = 0
+    """Wall-clock nanoseconds at which its running calls were running, or 0 if the run
+    is not.
+    """
+    timeline: CallTimeline | None = None
+    graph: dict[str, Any] = field(default_factory=dict)
+    graph_version: tuple[int, int] | None = None
+    """The epoch and the version of the index from which *graph* was made."""
 
 
 class CallPages:
@@ -48,39 +66,41 @@ class CallPages:
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
-        self._indexes: dict[str, CallIndex] = {}
-        """The index of each run, in the order of the last requests."""
-        self._timelines: dict[str, CallTimeline] = {}
-        self._graphs: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._watched: dict[str, _WatchedRun] = {}
+        """The runs that have an index, in the order of the last requests."""
 
     def index(self, thread: str) -> CallIndex:
         """Return the index of a run's calls, updated by some of the calls that changed.
 
         `CallIndex.is_behind` specifies whether more have changed.
         """
-        index, _ = self._index_and_time(thread)
-        return index
+        return self._updated(thread).index
 
-    def _index_and_time(self, thread: str) -> tuple[CallIndex, int]:
-        """Return the index of a run's calls, and the time in wall-clock nanoseconds at
-        which its running calls were running, or 0 if the run is not.
+    def failed(self, thread: str) -> FailedCalls | None:
+        """Return the failed calls of a run, or None if some calls have not been read
+        yet.
         """
-        index = self._indexes.pop(thread, None) or CallIndex()
-        self._indexes[thread] = index
-        while len(self._indexes) > _MOST_INDEXES:
-            threads = iter(self._indexes)
-            oldest = next(threads)
-            self._indexes.pop(oldest)
-            self._timelines.pop(oldest, None)
-            self._graphs.pop(oldest, None)
-        changes = self._reader.calls(thread, index.mark)
-        index.update(changes)
+        run = self._updated(thread)
+        return None if run.index.is_behind else run.failed
+
+    def _updated(self, thread: str) -> _WatchedRun:
+        """Return a run, updated by some of the calls that changed."""
+        run = self._watched.pop(thread, None) or _WatchedRun()
+        self._watched[thread] = run
+        while len(self._watched) > _MOST_INDEXES:
+            oldest = next(iter(self._watched))
+            del self._watched[oldest]
+        changes = self._reader.calls(thread, run.index.mark)
+        run.index.update(changes)
+        run.failed.update(changes)
         activity = self._reader.live(thread)
         if activity is None:
-            index.set_running([])
-            return index, 0
-        index.set_running(activity["running"])
-        return index, int(activity["at"])
+            run.running_at = 0
+            run.index.set_running([])
+        else:
+            run.running_at = int(activity["at"])
+            run.index.set_running(activity["running"])
+        return run
 
     def complete_index(self, thread: str) -> CallIndex:
         """Return the index of a run's calls, updated by all calls that changed."""
@@ -169,14 +189,15 @@ class CallPages:
             begin: The begin of the part, in nanoseconds after the first call.
             end: The end of the part, or 0 for the whole timeline.
         """
-        index, now = self._index_and_time(thread)
+        run = self._updated(thread)
+        index = run.index
         version = (index.epoch, index.version)
-        timeline = self._timelines.get(thread)
+        timeline = run.timeline
         is_running = index.counts["running"] > 0
         is_outdated = timeline is None or timeline.version != version
         if timeline is None or is_outdated or is_running:
-            timeline = CallTimeline(index, now)
-            self._timelines[thread] = timeline
+            timeline = CallTimeline(index, run.running_at)
+            run.timeline = timeline
         columns = max(int(width), 1)
         picture = timeline.picture(
             min(columns, _WIDEST),
@@ -189,14 +210,14 @@ class CallPages:
 
     def graph(self, thread: str) -> dict[str, Any]:
         """Return the tasks of a run, with the number of calls in each state."""
-        index = self.index(thread)
+        run = self._updated(thread)
+        index = run.index
         version = (index.epoch, index.version)
-        known_version, answer = self._graphs.get(thread, (None, {}))
-        if known_version != version:
+        if run.graph_version != version:
             graph = call_graph(index)
-            answer = graph_to_json(graph)
-            self._graphs[thread] = (version, answer)
-        return {**answer, "is_behind": index.is_behind}
+            run.graph = graph_to_json(graph)
+            run.graph_version = version
+        return {**run.graph, "is_behind": index.is_behind}
 
 
 def query_of(parameters: Mapping[str, str]) -> CallQuery:

@@ -10,15 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from flowpregel.plugins.page.calls import CallPages
-from flowpregel.watching import (
-    FailedCalls,
-    StoreReader,
-    time_use,
-    user_traceback,
-)
+from flowpregel.watching import time_use, user_traceback
 
-_MOST_RUNS: Final = 4
-"""The number of runs that are remembered. They are the last requested runs."""
 _MOST_KINDS: Final = 50
 """The limit on the kinds of errors in an answer."""
 
@@ -29,15 +22,11 @@ class DiagnosisPages:
     The page passes the parameters of these methods by name.
 
     Args:
-        reader: The reader of the store.
-        calls: The answers about calls, whose indexes the times are computed from.
+        calls: The answers about calls, with the indexes of the runs.
     """
 
-    def __init__(self, reader: StoreReader, calls: CallPages) -> None:
-        self._reader = reader
+    def __init__(self, calls: CallPages) -> None:
         self._calls = calls
-        self._failed: dict[str, FailedCalls] = {}
-        """The failed calls of each run, in the order of the last requests."""
 
     def errors(self, thread: str) -> dict[str, Any]:
         """Return the failed calls of a run by kind of error.
@@ -45,14 +34,8 @@ class DiagnosisPages:
         Args:
             thread: The id of the run.
         """
-        failed = self._failed.pop(thread, None) or FailedCalls()
-        self._failed[thread] = failed
-        while len(self._failed) > _MOST_RUNS:
-            oldest = next(iter(self._failed))
-            del self._failed[oldest]
-        changes = self._reader.calls(thread, failed.mark)
-        failed.update(changes)
-        if changes.is_more:
+        failed = self._calls.failed(thread)
+        if failed is None:
             return {"kinds": [], "is_behind": True}
         kinds = failed.kinds()
         first_kinds = kinds[:_MOST_KINDS]

@@ -110,19 +110,24 @@ class Pages:
 
     Args:
         saver: The saver of the open store. The page opens a separate view of the store.
+        is_patient: True to read all tasks of a run before its status is returned, False
+            for a page that asks again when `mark` changes.
     """
 
-    def __init__(self, saver: DurableSaver) -> None:
+    def __init__(self, saver: DurableSaver, *, is_patient: bool = False) -> None:
         self.path: str = saver.path
         # A path that is a URL has no password, but a location may have one.
         is_url = "://" in saver.path
         self._store: str = saver.path if is_url else saver.location
-        self.reader: StoreReader = StoreReader(saver)
+        self.reader: StoreReader = StoreReader(
+            saver,
+            is_patient=is_patient,
+        )
         self._list = RunList(self.reader)
         self.call_pages: CallPages = CallPages(self.reader)
         self.values: ValuePages = ValuePages(self.reader)
         self.output: LogPages = LogPages(saver, self.reader)
-        self.diagnosis: DiagnosisPages = DiagnosisPages(self.reader, self.call_pages)
+        self.diagnosis: DiagnosisPages = DiagnosisPages(self.call_pages)
         self._inode = _inode_of(self.path)
         self._activities: dict[str, Mapping[str, Any]] = {}
         """The last published activity of each run, in the order of publication."""
@@ -139,6 +144,12 @@ class Pages:
         if inode is None:
             return f"The store {self.path} was deleted or moved."
         return f"Another store has replaced {self.path}."
+
+    def mark(self) -> str:
+        """Return a text that changes when it is time to ask again: something was
+        committed, or an answer lacks what had not been read yet.
+        """
+        return f"{self.reader.mark()} {self.reader.postponed}"
 
     def runs(self, **query: str) -> Json:
         """Return a page of the list of runs. By default, the run that changed last
@@ -316,7 +327,7 @@ def run_report(saver: DurableSaver, thread: str) -> str:
         f"style-src {_hash_source(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    with closing(Pages(saver)) as pages:
+    with closing(Pages(saver, is_patient=True)) as pages:
         answers = json_text(_answers(pages, thread))
     replacements = {
         '<meta charset="utf-8">': (

@@ -118,7 +118,7 @@ export class Run {
     this.bodies = answer.bodies;
     this.fields = answer.fields;
     this.limit = answer.limit ?? null;
-    this.isBehind = answer.is_behind;
+    this.isBehind = answer.is_behind || row.is_behind === true;
     this.version = this.table.version;
     this._count();
     const end = performance.now();

@@ -17,7 +17,7 @@ const NEXT_STEPS = {
   stopped: ["resume", "Resume", "Resuming …", "main"],
 };
 
-const SITUATIONS = new Set(["queued", "sleeping", "awaiting signal", "paused", "partly failed", "killed"]);
+const SITUATIONS = new Set(["queued", "sleeping", "awaiting signal", "paused", "partly failed", "killed", "reading"]);
 
 // The body of a flow is no call. Of a graph without calls, the nodes are counted.
 export function callCounts(run) {
