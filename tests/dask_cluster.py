@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,3 +30,10 @@ def local_cluster() -> Iterator[Any]:
             distributed.Client(cluster) as client,
         ):
             yield client
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Ask a cluster for *condition* until it holds, for at most a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline

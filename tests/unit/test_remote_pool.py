@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
+
 from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.executors.cluster.engine_watch import AwakeClock
+from flowpregel.executors.cluster.handshake import own_versions
 from flowpregel.executors.cluster.machine import RemotePoolHost
 from flowpregel.executors.cluster.remote_hosts import Buffers
 from flowpregel.executors.cluster.remote_pool import ClusterExecutor, RemotePool
@@ -16,9 +20,14 @@ from flowpregel.executors.processes.wire import serialization
 
 
 class RecordedPool(RemotePool):
-    """Two machines that never answer."""
+    """Two machines that answer nothing but the handshake.
 
-    def __init__(self) -> None:
+    Args:
+        versions: What machines report, by address, if that is not what we have.
+    """
+
+    def __init__(self, **versions: Mapping[str, str]) -> None:
+        self.versions = versions
         self.asked: set[str] = set()
         self.got: Future[str] = Future()
         """The machine that got the first batch."""
@@ -38,7 +47,11 @@ class RecordedPool(RemotePool):
 
     def call(self, address: str, method: str, *args: Any) -> Future[Any]:
         self.asked.add(address)
-        return Future()
+        answer = Future[Any]()
+        if method == "handshake":
+            versions = self.versions.get(address, own_versions())
+            answer.set_result([pickle.dumps(versions)])
+        return answer
 
     def release_machines(self) -> None:
         self.asked.add("release")
@@ -68,6 +81,35 @@ def test_an_engine_releases_its_machines_beside_the_resources_of_the_pool() -> N
 
     assert "release" in pool.asked
     assert not thread.result().is_alive()
+
+
+@pytest.mark.parametrize("address", ["first", "second"])
+def test_a_machine_with_other_versions_gets_no_batch(address: str) -> None:
+    """Another machine gets the tasks."""
+    pool = RecordedPool(**{address: {"flowpregel": "0.0.1"}})
+    with ClusterExecutor(pool) as executor:
+        executor.submit(len, ())
+
+        assert address != pool.got.result(60)
+        executor.close()
+
+
+def test_tasks_fail_at_once_if_all_machines_have_other_versions() -> None:
+    """The error names the machines and both versions."""
+    old = {**own_versions(), "flowpregel": "0.0.1"}
+    with ClusterExecutor(RecordedPool(first=old, second=old)) as executor:
+        failed = executor.submit(len, ())
+
+        with pytest.raises(ExecutorUnavailableError, match=r"second: it has .*0\.1"):
+            failed.result(60)
+
+
+def test_a_program_that_was_stopped_asks_once_more() -> None:
+    """A pause of any length counts as one second of silence."""
+    times = iter([0.0, 0.0, 9.0, 9.5, 29.5, 30.0])
+    clock = AwakeClock(lambda: next(times))
+
+    assert [0.0, 1.0, 1.5, 2.5, 3.0] == [clock.tick() for _ in range(5)]
 
 
 def test_a_batch_for_a_coordinator_that_is_gone_keeps_no_memory() -> None:

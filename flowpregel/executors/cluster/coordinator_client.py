@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pickle import PickleBuffer
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from flowpregel._core.ids import Span
 from flowpregel._core.records import Returned
+from flowpregel.context import nothing
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import HOST
 from flowpregel.executors.processes.coordinator.assign import InFlight
@@ -71,6 +72,8 @@ class CoordinatorClient:
         self._next_answer_at = 0.0
         """The earliest monotonic time at which frames may be sent again."""
         self.is_closed: bool = False
+        self.on_close: Callable[[], object] = nothing
+        """An action of the engine that removes the way to this client."""
 
     def key(
         self,
@@ -218,3 +221,4 @@ class CoordinatorClient:
         for _, end_of_batch in self.batches.values():
             end_of_batch.set_exception(GONE)
         self.answer(self._poll, empty=True)
+        self.on_close()

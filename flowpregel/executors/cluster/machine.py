@@ -36,6 +36,7 @@ from flowpregel.executors.cluster.coordinator_client import (
     RELAYED,
     CoordinatorClient,
 )
+from flowpregel.executors.cluster.handshake import own_versions
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import last_lines
@@ -174,6 +175,17 @@ class RemotePoolHost(ProcessExecutor):
         return self._clients[name]
 
     # ------------------------------------------------ methods for any OS thread
+
+    def handshake(self, name: str) -> Future[Sequence[bytes]]:
+        """Return a future for the versions of this machine, pickled.
+
+        Args:
+            name: The name of the coordinator, which has a client here from now on.
+        """
+        self.client(name)
+        versions = Future[Sequence[bytes]]()
+        versions.set_result([pickle.dumps(own_versions())])
+        return versions
 
     def run(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -88,6 +87,34 @@ class RemoteBuffer:
     """The engine's handle, or None until the engine has the buffer."""
 
 
+@dataclass(slots=True)
+class Inbox:
+    """The position of the coordinator in the frames of one machine."""
+
+    epoch: int = 0
+    """The epoch of the machine's mailbox. In each epoch, frames are counted from zero.
+    """
+    received: int = 0
+    """The number of frames that were received in this epoch."""
+
+    def new_frames(
+        self, epoch: int, first: int, frames: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Return the frames that were not received before, and count them.
+
+        Args:
+            epoch: The epoch of the frames.
+            first: The number of frames that came before the first of *frames*.
+            frames: The frames.
+        """
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.received = first
+        unread = frames[self.received - first :]
+        self.received = max(self.received, first + len(frames))
+        return unread
+
+
 @dataclass(slots=True, eq=False)
 class RemoteHost:
     """The coordinator's record of one machine."""
@@ -102,16 +129,19 @@ class RemoteHost:
     """True if a batch was sent to the machine. Before the first batch, it has no pool
     of worker processes.
     """
-    last_seen: float = field(default_factory=time.monotonic)
+    last_seen: float = 0.0
+    """The time of the machine's last answer, or of the first present batch, on the
+    clock of the `EngineWatch`.
+    """
     nodename: str = ""
     """The machine's host name."""
-    epoch: int = 0
-    """The epoch of the machine's mailbox. In each epoch, frames are counted from zero.
+    refusal: str | None = None
+    """The reason why the machine cannot run tasks, an empty text if it can, or None
+    until it has answered the handshake.
     """
-    received: int = 0
-    """The number of frames that were received in this epoch."""
+    inbox: Inbox = field(default_factory=lambda: Inbox())
     poll: Future[Any] | None = None
-    """The last poll, or None if it was answered."""
+    """The last poll or handshake, or None if it was answered."""
     is_paused: bool = False
     """True if the machine should send no frames, because a run has not read the earlier
     frames yet.
@@ -120,6 +150,11 @@ class RemoteHost:
     """True if the machine, or a batch on it, was abandoned, and the machine has not
     answered since.
     """
+
+    @property
+    def is_open(self) -> bool:
+        """True if the machine may get tasks."""
+        return not (self.is_silent or self.refusal)
 
     @property
     def load(self) -> float:
@@ -132,6 +167,15 @@ class RemoteHost:
             working += not is_waiting
         return working / self.size
 
+    def abandon(self) -> None:
+        """Cancel the engine's tasks of all batches, and have the machine end its client
+        of this coordinator.
+        """
+        for batch in self.batches.values():
+            batch.cancel()
+        if self.is_used:
+            self.commands.append(("end", 0, 0))
+
     def lost_batches(
         self,
         is_gone: bool,
@@ -142,7 +186,7 @@ class RemoteHost:
         Args:
             is_gone: True if the engine no longer has the machine. In this case, all
                 batches are abandoned.
-            since: The monotonic time since which the machine must have answered. If the
+            since: The time since which the machine must have answered. If the
                 machine has not answered since then, all batches are abandoned.
         """
         batches = list(self.batches.values())
@@ -151,7 +195,6 @@ class RemoteHost:
         if batches and self.last_seen < since:
             # The machine counts as silent, and gets no more tasks until it has answered
             # a new poll.
-            self.last_seen = time.monotonic()
             self.is_silent = True
             self.poll = None
             return batches
@@ -163,7 +206,7 @@ class RemoteHosts(dict[str, RemoteHost]):
 
     def next_for(self, queue: TaskQueue) -> RemoteHost | None:
         """Return the machine for the next tasks of *queue*, or None if all are busy."""
-        candidates = [host for host in self.values() if not host.is_silent]
+        candidates = [host for host in self.values() if host.is_open]
         if not candidates:
             return None
         host = min(candidates, key=lambda host: host.load)
@@ -189,6 +232,17 @@ class RemoteHosts(dict[str, RemoteHost]):
             size += 1
         return size
 
+    def problem(self) -> str:
+        """Return the reasons why no machine can run tasks, or an empty text if a
+        machine can, or may be able to.
+        """
+        reasons = [
+            f"{host.address}: {host.refusal}" for host in self.values() if host.refusal
+        ]
+        if not reasons or len(reasons) < len(self):
+            return ""
+        return f"no machine of the cluster can run the tasks: {'; '.join(reasons)}"
+
     def lost(
         self,
         machines: Mapping[str, int] | None,
@@ -199,7 +253,7 @@ class RemoteHosts(dict[str, RemoteHost]):
         Args:
             machines: The engine's machines and their sizes. If it is None, because the
                 engine does not answer, no batch is abandoned.
-            since: The monotonic time since which a machine must have answered.
+            since: The time since which a machine must have answered.
         """
         if machines is None:
             return []
@@ -236,6 +290,10 @@ class RemoteBatch:
         """The numbers of the tasks that have made calls, so that they cannot start
         again on another machine.
         """
+        self.end: Future[Any] | None = None
+        """The engine's future for the end of the batch, or None until the batch is
+        sent.
+        """
         self.failure: BaseException | None = None
         """The error with which the engine has failed the batch, or None."""
         self.reader = self
@@ -246,6 +304,11 @@ class RemoteBatch:
     def host(self) -> str:
         """The machine's host name."""
         return self.remote_host.nodename
+
+    def cancel(self) -> None:
+        """Cancel the engine's task, if there is one."""
+        if self.end is not None:
+            self.end.cancel()
 
     def open(self, ref: BufferRef) -> memoryview:
         """Return a large buffer, which is readable and writable."""

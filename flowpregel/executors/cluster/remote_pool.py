@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -28,6 +27,12 @@ from typing import Any, Final
 from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, JobKey
+from flowpregel.executors.cluster.engine_watch import (
+    CHECK_EVERY,
+    LOST_AFTER,
+    EngineWatch,
+)
+from flowpregel.executors.cluster.handshake import version_difference
 from flowpregel.executors.cluster.remote_hosts import (
     Buffers,
     RemoteBatch,
@@ -42,12 +47,8 @@ from flowpregel.executors.processes.coordinator.task_pool import TaskPool
 from flowpregel.executors.processes.wire import protocol
 from flowpregel.executors.processes.wire.protocol import Frame, PoolSettings
 
-LOST_AFTER: Final = 10.0
-"""Seconds without an answer after which the batches of a machine are abandoned.
-
-A machine abandons a coordinator that does not poll before this time is over.
-"""
-_CHECK_EVERY: Final = 0.5
+FAREWELL: Final = 2.0
+"""Seconds for which closing waits until machines have ended what they had."""
 _ROOM: Final = 2048
 _TRIES: Final = 3
 """The number of lost machines after which a task is not started again."""
@@ -101,28 +102,19 @@ class RemotePool(TaskPool):
         self._buffers = Buffers()
         super().__init__(PoolSettings(size=0, grace=LOST_AFTER), self._buffers)
         self.kind = kind
-        self._timeout = timeout
         self.name: str = os.urandom(8).hex()
         """The name of this coordinator on the machines."""
         self.hosts: RemoteHosts = RemoteHosts()
         self._batch_ids = count(1)
-        self._known = self.machines()
-        """The machines, or None if the engine is not connected."""
-        self._known_at = time.monotonic()
-        """The time of the engine's last answer about its machines."""
-        self._connected = self._known_at
-        """The last time at which the engine had any machine."""
-        self.size: int = sum((self._known or {}).values())
+        self._watch = EngineWatch(kind, timeout, self.machines)
+        self.size: int = self._watch.size
+        self._farewells: list[Future[Any]] = []
+        """The futures of the last messages to machines."""
 
     def start(self) -> None:
         """Start the I/O thread, and the OS thread that finds the engine's machines."""
         self.loop.call(self._check_again)
-        thread = threading.Thread(
-            target=self._keep_asking,
-            name="flowpregel-machines",
-            daemon=True,
-        )
-        thread.start()
+        self._watch.start()
         super().start()
 
     # ------------------------------------------------ methods that an engine provides
@@ -180,6 +172,17 @@ class RemotePool(TaskPool):
             value.
         """
 
+    def connect(self, address: str) -> Future[Any]:
+        """Call the method ``handshake`` of `pool_host` on a machine, before the first
+        call of any other method there, and return a future for its answer.
+
+        The default implementation uses `call`.
+
+        Args:
+            address: The machine's address.
+        """
+        return self.call(address, "handshake")
+
     def release_machines(self) -> None:
         """Release the resources that the engine has for this pool.
 
@@ -187,6 +190,7 @@ class RemotePool(TaskPool):
         """
 
     def release(self) -> None:
+        wait(self._farewells, FAREWELL)
         self.release_machines()
         super().release()
 
@@ -216,9 +220,23 @@ class RemotePool(TaskPool):
                 break
             self._send(host)
         for host in self.hosts.values():
-            if host.commands or (host.poll is None and host.is_used):
-                self._poll(host)
+            self._contact(host)
         self._post_events()
+
+    def _contact(self, host: RemoteHost) -> None:
+        """Request what *host* has for the coordinator, unless that was requested."""
+        if not host.is_used or host.refusal:
+            return
+        if host.refusal is None:
+            if host.poll is None:
+                self._greet(host)
+        elif host.commands or host.poll is None:
+            self._poll(host)
+
+    def _greet(self, host: RemoteHost) -> None:
+        """Request the handshake of *host*."""
+        host.poll = self.ask(self.connect, host.address)
+        self._when_done(host.poll, partial(self._on_greeted, host))
 
     def _poll(self, host: RemoteHost) -> None:
         """Send the pending commands to *host*, and request frames."""
@@ -229,11 +247,11 @@ class RemotePool(TaskPool):
             host.address,
             "poll",
             commands,
-            host.epoch,
-            host.received,
+            host.inbox.epoch,
+            host.inbox.received,
             not host.is_paused,
         )
-        self._watch(host.poll, partial(self._on_polled, host, commands))
+        self._when_done(host.poll, partial(self._on_polled, host, commands))
 
     def _send(self, host: RemoteHost) -> None:
         """Send as many tasks as keep a slot of *host* busy for a while."""
@@ -244,12 +262,18 @@ class RemotePool(TaskPool):
             tasks,
         )
         if not host.batches:
-            host.last_seen = time.monotonic()
+            host.last_seen = self._watch.clock.now
         host.batches[batch.id] = batch
         host.is_used = True
         # Polling the machine resumes, because another run may be waiting for these
         # tasks.
         host.is_paused = False
+        if host.refusal is not None:
+            self._ship(batch)
+
+    def _ship(self, batch: RemoteBatch) -> None:
+        """Pass *batch* to the engine."""
+        host = batch.remote_host
         orders: list[Any] = []
         handles: dict[int, Any] = {}
         put = partial(self.put_buffer, host.address)
@@ -263,13 +287,13 @@ class RemotePool(TaskPool):
         if orders:
             codes = {task.code.digest: task.code.data for task in batch.tasks.values()}
             packed = pickle.dumps((batch.id, codes, orders), 5)
-            end_of_batch = self.ask(
+            batch.end = self.ask(
                 self.run_batch,
                 host.address,
                 packed,
                 handles,
             )
-            self._watch(end_of_batch, partial(self._on_result, batch))
+            self._when_done(batch.end, partial(self._on_result, batch))
 
     def ask(self, method: Callable[..., Future[Any]], *args: Any) -> Future[Any]:
         """Call a method of the engine, and return the future that it returns.
@@ -287,11 +311,37 @@ class RemotePool(TaskPool):
             failed.set_exception(error)
             return failed
 
-    def _watch(self, future: Future[Any], callback: Any) -> None:
+    def _when_done(self, future: Future[Any], callback: Any) -> None:
         """Call *callback* with *future* on the I/O thread when it is done."""
         future.add_done_callback(lambda done: self.loop.call(partial(callback, done)))
 
     # ------------------------------------------------ answers from machines
+
+    def _on_greeted(self, host: RemoteHost, handshake: Future[Any]) -> None:
+        """Send the batches that *host* has waited for, or take them back if the machine
+        cannot run them.
+        """
+        try:
+            host.refusal = version_difference(pickle.loads(handshake.result()[0]))
+        except (ImportError, AttributeError) as error:
+            # The machine has no flowpregel, or one without this handshake.
+            host.refusal = f"{type(error).__name__}: {error}"
+        except BaseException:  # noqa: BLE001 - `_check` gives it up if that persists
+            self._poll_later(host, handshake, ())
+            return
+        self._note_answer(host)
+        self._allow_poll(host, handshake, ())
+        for batch in list(host.batches.values()):
+            if host.refusal:
+                self._requeue(batch)
+            elif batch.end is None:
+                self._ship(batch)
+        if host.refusal:
+            self._check()
+
+    def _note_answer(self, host: RemoteHost) -> None:
+        host.last_seen = self._watch.clock.now
+        host.is_silent = False
 
     def _on_polled(
         self,
@@ -304,8 +354,10 @@ class RemotePool(TaskPool):
             pickled, *buffers = poll.result()
             nodename, epoch, first, frames = pickle.loads(pickled, buffers=buffers)
         except BaseException:  # noqa: BLE001 - `_check` gives it up if that persists
-            # The commands are sent again. The machine may have executed them already,
-            # but executing them twice does no harm.
+            # The machine may have lost its way to the coordinator's client, so the next
+            # contact is a handshake. The commands are sent again. The machine may have
+            # executed them already, but executing them twice does no harm.
+            host.refusal = None
             self._poll_later(
                 host,
                 poll,
@@ -313,14 +365,9 @@ class RemotePool(TaskPool):
             )
             return
         host.nodename = nodename
-        host.last_seen = time.monotonic()
-        host.is_silent = False
-        if epoch != host.epoch:
-            host.epoch = epoch
-            host.received = first
-        for frame in frames[host.received - first :]:
+        self._note_answer(host)
+        for frame in host.inbox.new_frames(epoch, first, frames):
             self._receive(host, *frame)
-        host.received = max(host.received, first + len(frames))
         if host.is_paused:
             self._poll_later(
                 host,
@@ -341,7 +388,7 @@ class RemotePool(TaskPool):
         commands: Sequence[Any],
     ) -> None:
         callback = partial(self._allow_poll, host, poll, commands)
-        self.loop.call_at(time.monotonic() + _CHECK_EVERY, callback)
+        self.loop.call_at(time.monotonic() + CHECK_EVERY, callback)
 
     def _allow_poll(
         self,
@@ -403,6 +450,8 @@ class RemotePool(TaskPool):
 
     def _on_result(self, batch: RemoteBatch, result: Future[Any]) -> None:
         """Note the failure of *batch*, if the engine has failed or cancelled it."""
+        if batch.id not in batch.remote_host.batches:
+            return
         if result.cancelled():
             batch.failure = CancelledError()
         else:
@@ -514,58 +563,29 @@ class RemotePool(TaskPool):
 
     # ------------------------------------------------ arriving and leaving machines
 
-    def _keep_asking(self) -> None:
-        """Request the engine's machines repeatedly, on a dedicated OS thread."""
-        while not self.loop.is_done:
-            try:
-                self._known = self.machines()
-            except Exception:  # noqa: BLE001 - any error: the engine cannot be asked
-                self._known = None
-            self._known_at = time.monotonic()
-            time.sleep(_CHECK_EVERY)
-
     def _check_again(self) -> None:
         self._check()
-        self.loop.call_at(time.monotonic() + _CHECK_EVERY, self._check_again)
+        self.loop.call_at(time.monotonic() + CHECK_EVERY, self._check_again)
 
     def _check(self) -> None:
         """Find machines that came or went, and abandon batches of silent machines."""
-        now = time.monotonic()
-        machines = self._known
-        if now - self._known_at >= LOST_AFTER:
-            machines = None
-        for batch in self.hosts.lost(machines, now - LOST_AFTER):
+        machines = self._watch.machines()
+        for batch in self.hosts.lost(machines, self._watch.clock.now - LOST_AFTER):
             self._lose(batch)
-        if machines:
-            self._connected = now
-        if machines is None:
-            limit = LOST_AFTER
-            problem = "has lost its scheduler"
-        else:
-            limit = self._timeout
-            problem = "has no machine"
-        if now - self._connected > limit:
-            error = ExecutorUnavailableError(
-                f"{self.kind} {problem} (waited {limit:g} s)"
-            )
+        problem = self._watch.problem(machines) or self.hosts.problem()
+        if problem:
             for task in list(self._tasks.values()):
-                self.finish(task, Raised(error))
+                self.finish(task, Raised(ExecutorUnavailableError(problem)))
 
     def _lose(self, batch: RemoteBatch) -> None:
         """Abandon *batch*, and queue its tasks again if they may start again."""
-        host = batch.remote_host
-        del host.batches[batch.id]
-        cause = f"the machine {host.address} was lost"
+        cause = f"the machine {batch.remote_host.address} was lost"
         if batch.failure is not None:
             cause = f"{cause}: {batch.failure}"
         for number, task in list(batch.tasks.items()):
-            batch.command(
-                "cancel",
-                task,
-                True,
-            )
             task.failed_starts += 1
             if number in batch.callers or task.failed_starts >= _TRIES:
+                batch.command("cancel", task, True)
                 error = WorkerDiedError(
                     task.job.task.name,
                     0,
@@ -573,20 +593,30 @@ class RemotePool(TaskPool):
                 )
                 error.__cause__ = batch.failure
                 self.finish(task, Raised(error))
-            else:
-                self._free(task)
-                self._queue.add(task)
+        self._requeue(batch)
+
+    def _requeue(self, batch: RemoteBatch) -> None:
+        """Take *batch* back from its machine, and queue its tasks again."""
+        batch.remote_host.batches.pop(batch.id, None)
+        batch.cancel()
+        for task in list(batch.tasks.values()):
+            batch.command("cancel", task, True)
+            self._free(task)
+            self._queue.add(task)
 
     def close(self) -> None:
         """End all tasks, and the I/O thread."""
         self._is_closing = True
+        for host in self.hosts.values():
+            host.abandon()
         for task in list(self._tasks.values()):
             self.finish(task, Withdrawn())
-        for host in self.hosts.values():
-            if host.is_used:
-                host.commands.append(("end", 0, 0))
         self._dispatch()
+        for host in self.hosts.values():
+            if host.poll is not None and host.is_open:
+                self._farewells.append(host.poll)
         self.hosts.clear()
+        self._watch.is_done = True
         self.loop.is_done = True
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
-from distributed import Client, WorkerPlugin, get_worker, secede
+from distributed import Client, get_worker, secede
 from distributed.protocol import to_serialize
 
 from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
@@ -44,15 +45,23 @@ class DaskPool(RemotePool):
     def __init__(self, client: Client, timeout: float) -> None:
         self._client = client
         self._is_direct = client.direct_to_workers is not False
-        plugin = WorkerPlugin()
-        plugin.setup = take_messages
-        client.register_plugin(plugin, name="flowpregel")
         super().__init__("dask", timeout)
 
     def machines(self) -> Mapping[str, int] | None:
         if self._client.status != "running":
             return None
         return dict(self._client.nthreads())
+
+    def connect(self, address: str) -> Future[Any]:
+        return self._begin(self._open_mailbox(address))
+
+    async def _open_mailbox(self, address: str) -> Any:
+        answers = await self._client.run(
+            open_mailbox,
+            self.name,
+            workers=[address],
+        )
+        return answers[address]
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         loop = self._client.loop.asyncio_loop
@@ -97,17 +106,23 @@ class DaskPool(RemotePool):
         method: str,
         *args: Any,
     ) -> Future[Any]:
-        async def ask() -> Any:
-            message = {"method": method, "args": (self.name, *args)}
-            if self._is_direct:
-                return await self._client.rpc(address).flowpregel(**message)
-            message["op"] = "flowpregel"
-            answers = await self._client.scheduler.broadcast(
-                msg=message, workers=[address]
-            )
-            return answers[address]
+        message = {
+            "method": method,
+            "args": args,
+        }
+        return self._begin(self._ask(address, message))
 
-        return self._begin(ask())
+    async def _ask(self, address: str, message: dict[str, Any]) -> Any:
+        operation = _operation_of(self.name)
+        if self._is_direct:
+            worker = self._client.rpc(address)
+            return await getattr(worker, operation)(**message)
+        message["op"] = operation
+        answers = await self._client.scheduler.broadcast(
+            msg=message,
+            workers=[address],
+        )
+        return answers[address]
 
 
 def run_remote_batch(
@@ -130,12 +145,20 @@ def run_remote_batch(
     end_of_batch.result()
 
 
-def take_messages(worker: Any) -> None:
-    """Connect coordinators with the pool of a Dask worker."""
+async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
+    """Connect a coordinator with the pool of a Dask worker, and return the answer to
+    its handshake.
+
+    Nothing is registered in Dask's scheduler: workers that join later, perhaps in an
+    environment without flowpregel, learn nothing of this coordinator. The pool removes
+    the handler when the coordinator has ended.
+    """
+    size = dask_worker.state.nthreads
+    host = pool_host(size, coordinator)
 
     async def on_message(method: str, args: tuple[Any, ...]) -> Any:
-        host = pool_host(worker.state.nthreads, args[0])
-        future = getattr(host, method)(*args)
+        current_host = pool_host(size, coordinator)
+        future = getattr(current_host, method)(coordinator, *args)
         answer = await asyncio.wrap_future(future)
         if not answer:
             return answer
@@ -143,4 +166,19 @@ def take_messages(worker: Any) -> None:
         parts = [to_serialize(memoryview(buffer)) for buffer in buffers]
         return [pickled, *parts]
 
-    worker.handlers["flowpregel"] = on_message
+    operation = _operation_of(coordinator)
+    handlers = dask_worker.handlers
+    handlers[operation] = on_message
+    client = host.client(coordinator)
+    client.on_close = partial(
+        handlers.pop,
+        operation,
+        None,
+    )
+    versions = host.handshake(coordinator)
+    return await asyncio.wrap_future(versions)
+
+
+def _operation_of(coordinator: str) -> str:
+    """Return the name of the handler for the messages of *coordinator*."""
+    return f"flowpregel-{coordinator}"

@@ -1,0 +1,38 @@
+"""The handshake: before its first batch, a machine reports its versions.
+
+Tasks travel as pickles and as frames of the worker protocol, which only the same
+versions of Python and flowpregel are known to read.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+# The package itself is above this module, so it is not imported here.
+_PACKAGE: Final = sys.modules[__name__.partition(".")[0]]
+
+
+def own_versions() -> dict[str, str]:
+    """Return the versions of this process that a machine and its coordinator share."""
+    major, minor, *_ = sys.version_info
+    return {
+        "flowpregel": _PACKAGE.__version__,
+        platform.python_implementation(): f"{major}.{minor}",
+    }
+
+
+def version_difference(versions: Mapping[str, str]) -> str:
+    """Return the first difference between a machine's *versions* and this process's, or
+    an empty text if there is none.
+
+    Args:
+        versions: The versions of the machine, as `own_versions` returns them.
+    """
+    for name, version in own_versions().items():
+        other = versions.get(name)
+        if other != version:
+            return f"it has {name} {other}, and this program {version}"
+    return ""

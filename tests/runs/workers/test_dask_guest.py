@@ -1,0 +1,68 @@
+"""Our executor on a Dask cluster that others use, too: what it leaves there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.dask_cluster import local_cluster, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """A client of a cluster of two processes."""
+    with local_cluster() as client:
+        yield client
+
+
+def names_in_scheduler(dask_scheduler: Any) -> tuple[list[str], ...]:
+    """Return the names that the scheduler has for plug-ins, tasks and topics."""
+    names = (
+        dask_scheduler.worker_plugins,
+        dask_scheduler.plugins,
+        dask_scheduler.tasks,
+        dask_scheduler.handlers,
+    )
+    return tuple(sorted(each) for each in names)
+
+
+def names_in_worker(dask_worker: Any) -> tuple[list[str], ...]:
+    """Return the names that a worker has for plug-ins, handlers and tasks."""
+    names = dask_worker.plugins, dask_worker.handlers, dask_worker.state.tasks
+    return tuple(sorted(each) for each in names)
+
+
+def names_in_cluster(client: Any) -> Any:
+    """Return the names that the scheduler and all workers have."""
+    in_scheduler = client.run_on_scheduler(names_in_scheduler)
+    return in_scheduler, client.run(names_in_worker)
+
+
+def test_an_executor_leaves_nothing_in_the_cluster(client: Any) -> None:
+    """No plug-in, handler, task or large value, whether or not its tasks had ended."""
+    from flowpregel.plugins.cluster.dask import DaskExecutor
+
+    before = names_in_cluster(client)
+    executor = DaskExecutor(client)
+    sizes = [executor.submit(len, bytes(1 << 20)) for _ in range(8)]
+    assert [1 << 20] * 8 == [size.result() for size in sizes]
+    executor.submit(sum, range(10**12))
+    assert before != names_in_cluster(client)
+    executor.close()
+
+    until(lambda: before == names_in_cluster(client))
+
+
+def test_nothing_is_registered_for_workers_that_join_later(client: Any) -> None:
+    """A worker that lacks flowpregel could not unpickle it, and would end."""
+    from flowpregel.plugins.cluster.dask import DaskExecutor
+
+    with DaskExecutor(client) as executor:
+        assert 1 == executor.submit(abs, -1).result()
+        plugins, *_ = client.run_on_scheduler(names_in_scheduler)
+
+    assert [] == [name for name in plugins if "flowpregel" in name]
