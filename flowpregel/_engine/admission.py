@@ -134,6 +134,10 @@ class ConcurrencyLimit:
             ready.append(job)
         return ready
 
+    def has(self, task_id: str) -> bool:
+        """Return whether a job waits. Any OS thread may call this."""
+        return any(task_id in queue for queue in [*self._waiting.values()])
+
     def withdraw(self, task_id: str) -> Job | None:
         """Remove a waiting job and return it, or None if the job does not wait."""
         for priority, queue in self._waiting.items():
@@ -338,6 +342,10 @@ class AdmissionQueue:
         if (held := self._running.pop(task_id, None)) is not None:
             limits, demand = held
             limits.release(task_id, demand)
+
+    def has(self, task_id: str) -> bool:
+        """Return whether a job waits. Any OS thread may call this."""
+        return any(task_id in group.jobs for group in [*self._groups.values()])
 
     def withdraw(self, task_id: str) -> Job | None:
         """Remove a waiting job and return it, or None if the job does not wait."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, TypeAlias
 
-from flowpregel import _interrupts
+from flowpregel import _clock, _interrupts
 from flowpregel._core import effects
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import (
@@ -131,6 +130,7 @@ class Engine:
         self._tasks = TaskStarter(
             self._inbox, self._executors, self._nested, limit, self.fail
         )
+        self._inbox.is_busy = self._tasks.is_busy
         self._performers: dict[type, Callable[[ActiveRun, Any], IORequest | None]] = {
             effects.Submit: self._tasks.submit,
             effects.Resolve: self._tasks.resolve,
@@ -401,7 +401,7 @@ class Engine:
         self._tasks.deliver(task_events, self._root)
         if stopped is not None:
             self._begin_to_stop(stopped)
-        at = time.monotonic_ns()
+        at = _clock.present.monotonic_ns()
         for run in [*self._waiting]:
             if run.inbox or (run.deadline is not None and run.deadline <= at):
                 run.reply = Wakeup(run.inbox, now(), at, random.random())

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
+from flowpregel import _clock
 from flowpregel._core.effects import Call, Event, SaveState
 from flowpregel._core.records import Withdrawn
 from flowpregel._interrupts import interruptible, wakeup_on_signal
@@ -83,6 +85,10 @@ class RunInbox:
     _events: deque[Event | UnreadEvent] = field(default_factory=deque)
     """The events that were taken out of *_posted*."""
     backlog: Backlog = field(default_factory=Backlog)
+    is_busy: Callable[[Collection[str]], bool] = lambda waiting: False
+    """Return whether a task of the run computes something (`TimedWait`)."""
+    _timed_wait: _clock.TimedWait | None = None
+    """The waits of the run, made for a clock that skips them."""
     _is_closed: bool = False
 
     @property
@@ -102,6 +108,8 @@ class RunInbox:
     def close(self) -> None:
         """Refuse the events that the run has not taken, and all later events."""
         self._is_closed = True
+        if self._timed_wait is not None:
+            _clock.present.forget(self._timed_wait)
         for event in self._events:
             refuse(event)
         self._events.clear()
@@ -145,17 +153,32 @@ class RunInbox:
 
     def _wait(self, deadline: int | None) -> None:
         """Wait until something is posted, until *deadline*, or for `LONGEST_WAIT`."""
+        clock = _clock.present
         seconds = LONGEST_WAIT
         if deadline is not None:
-            remaining = (deadline - time.monotonic_ns()) / 1e9
+            remaining = (deadline - clock.monotonic_ns()) / 1e9
             seconds = max(0.0, min(remaining, LONGEST_WAIT))
+        if clock.skips:
+            self._enter(clock, deadline)
         get = partial(self._posted.get, timeout=seconds)
         wake = partial(self._posted.put, ())
         try:
             posted = wakeup_on_signal(get, wake)
         except Empty:
             return
+        finally:
+            if self._timed_wait is not None:
+                clock.leave(self._timed_wait)
         self._events.extend(posted)
+
+    def _enter(self, clock: _clock.TimeSource, deadline: int | None) -> None:
+        """Note that this run waits until *deadline*."""
+        if self._timed_wait is None:
+            self._timed_wait = _clock.TimedWait(
+                self.post, is_busy=self.is_busy, is_lasting=True
+            )
+        self._timed_wait.until = inf if deadline is None else deadline / 1e9
+        clock.enter(self._timed_wait)
 
     def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:
         """Read an event on this OS thread.
@@ -222,7 +245,7 @@ class LoopInbox(RunInbox):
         """Wait for an event, until *deadline*."""
         if self.backlog.size:
             self.backlog.clear()
-        is_over, timer = False, None
+        is_over, timer, clock = False, None, _clock.present
 
         def end() -> None:
             nonlocal is_over
@@ -230,16 +253,19 @@ class LoopInbox(RunInbox):
             self._is_awake.set()
 
         if deadline is not None:
-            # The timer is set directly, because the loop's clock is the monotonic clock
-            # too. `asyncio.timeout` is not used: in early versions of Python 3.11, it
-            # treats the end of the timeout as a cancellation if the task was cancelled
-            # before.
-            timer = self._loop.call_at(deadline / 1e9, end)
+            # `asyncio.timeout` is not used: in early versions of Python 3.11, it treats
+            # the end of the timeout as a cancellation if the task was cancelled before.
+            remaining = (deadline - clock.monotonic_ns()) / 1e9
+            timer = self._loop.call_later(remaining, end)
+        if clock.skips:
+            self._enter(clock, deadline)
         try:
             while not (self.has_events or is_over):
                 self._is_awake.clear()
                 await self._is_awake.wait()
         finally:
+            if self._timed_wait is not None:
+                clock.leave(self._timed_wait)
             if timer is not None:
                 timer.cancel()
 

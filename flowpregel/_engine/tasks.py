@@ -17,7 +17,7 @@ for calls that it made, its slots are free, and `deliver` starts waiting tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
@@ -48,7 +48,12 @@ from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
 from flowpregel.executors.by_name import check_executor, executor_named
 from flowpregel.executors.local import InlineExecutor, ThreadExecutor
-from flowpregel.executors.resources import NO_LIMITS, SharedLimits, priority_of
+from flowpregel.executors.resources import (
+    NO_LIMITS,
+    SharedLimits,
+    callers_of,
+    priority_of,
+)
 from flowpregel.policies import Resources
 
 _node_and_caller: Final = attrgetter("node", "parent")
@@ -231,6 +236,24 @@ class TaskStarter:
             )
         self._admission.add(jobs, limits, concurrency)
         self.deadline = self._admission.deadline
+
+    def is_busy(self, waiting: Collection[str]) -> bool:
+        """Return whether a task computes something, so that a test must not skip time.
+        Any OS thread may call this.
+
+        Args:
+            waiting: The ids of the tasks that only wait for a time or a signal.
+        """
+        jobs = [*self._jobs.values()]
+        idle = {*waiting}
+        for job in jobs:
+            idle.update(caller.id for caller in callers_of(job.task))
+        for queue in (self._admission, *self._limits.values()):
+            if queue is not None:
+                idle.update(job.task.id for job in jobs if queue.has(job.task.id))
+        return any(
+            job.task.node.role == "leaf" and job.task.id not in idle for job in jobs
+        )
 
     def _free(self, executor: Executor) -> float:
         """Return the number of further jobs that *executor* would start at once."""

@@ -16,13 +16,13 @@ from __future__ import annotations
 import os
 import struct
 import threading
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from flowpregel import _clock
 from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.storage.in_memory import MemoryStore
@@ -56,7 +56,7 @@ class RecordCache(StoreUser, BaseCache):
         path: str | os.PathLike[str],
         *,
         max_entries: int = 10_000,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = _clock.wall,
         options: StoreOptions | None = None,
     ) -> None:
         if max_entries < 1:
@@ -266,7 +266,7 @@ class InMemoryCache(RecordCache):
         self,
         *,
         max_entries: int = 10_000,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = _clock.monotonic,
     ) -> None:
         super().__init__(
             "",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowpregel import errors
+from flowpregel import _clock, errors
 from flowpregel._core.commands import Command
 from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.inert import InertCodec
@@ -440,7 +440,7 @@ def _pauses_of(saved: Saved) -> Iterator[tuple[str, Any]]:
 
 def _has_come(moment: str) -> bool:
     """Return whether a moment in ISO format has come."""
-    return datetime.fromisoformat(moment).timestamp() <= time.time()
+    return datetime.fromisoformat(moment).timestamp() <= _clock.wall()
 
 
 def _resume_recorded(

@@ -8,7 +8,6 @@ contains the due time, so both enqueue the same run.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from flowpregel import _clock
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.scheduled import ScheduledFlow
@@ -85,7 +85,7 @@ def _add(
     loaded: Collection[Any],
 ) -> None:
     """Add workflows to the schedules of a store, unless they are there already."""
-    now = time.time()
+    now = _clock.wall()
 
     def change(
         flows: dict[str, ScheduledFlow],
@@ -135,7 +135,7 @@ def _next_runs(
         scheduled_run_id,
     )
 
-    now = datetime.now(UTC)
+    now = datetime.fromtimestamp(_clock.wall(), UTC)
     for name, scheduled in sorted(schedules.items()):
         flow = _scheduled_flow(name, scheduled.folder)
         for due in flow.schedule.next_times(now, count):
@@ -175,6 +175,10 @@ class ScheduleFollower:
 
     saver: DurableSaver
     flows: Collection[str] = ()
+    delayed_until: float = 0.0
+    """The time at which the last of the enqueued runs begins, with its jitter, in
+    seconds since the epoch.
+    """
     _loaded: dict[str, Any] = field(default_factory=dict)
     """The imported workflows, by name. None if a workflow cannot be used."""
 
@@ -231,16 +235,17 @@ class ScheduleFollower:
 
         run_id = scheduled_run_id(name, due)
         enqueued = flow.copy({"checkpointer": self.saver})
-        delay = flow.schedule.delay(run_id)
+        begin = due + flow.schedule.delay(run_id)
         try:
             enqueued.enqueue(
                 due,
                 id=run_id,
-                not_before=due + delay,
+                not_before=begin,
             )
         except Exception as error:  # noqa: BLE001 - other schedules are followed
             console.print_note(f"error: {run_id}: {type(error).__name__}: {error}")
             return True
+        self.delayed_until = max(self.delayed_until, begin.timestamp())
         # Another process may have been killed while it enqueued this run.
         return self.saver.glance(run_id) is not None
 

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from operator import itemgetter
 from queue import Empty, SimpleQueue
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from flowpregel import errors
+from flowpregel import _clock, errors
 from flowpregel._core.records import Address
 from flowpregel._interrupts import on_sigterm
 from flowpregel.checkpoint.base import FLOW
@@ -183,10 +184,11 @@ class _QueueWorker:
         with on_sigterm(self._end, dies=False):
             try:
                 while not self._reason or self._active:
-                    self._enqueue_scheduled()
+                    now = _clock.wall()
+                    self._enqueue_scheduled(now)
                     self._look(every)
                     self._end_paused()
-                    if until_empty and not self._due and not self._active:
+                    if until_empty and self._is_empty(now):
                         break
                     self._take(jobs)
                     code = max(code, self._report(every))
@@ -223,9 +225,19 @@ class _QueueWorker:
 
     # ------------------------------------------------ taking runs
 
-    def _enqueue_scheduled(self) -> None:
+    def _is_empty(self, now: float) -> bool:
+        """Return whether no run was due when the queue was read, and no scheduled run
+        waits until its jitter is over.
+
+        Args:
+            now: A time before the queue was read, in seconds since the epoch.
+        """
+        is_delayed = now < self._schedules.delayed_until
+        return not (self._due or self._active or is_delayed)
+
+    def _enqueue_scheduled(self, now: float) -> None:
         """Enqueue the runs that are due by their schedules."""
-        if not self._reason and self._schedules.enqueue_due(time.time()):
+        if not self._reason and self._schedules.enqueue_due(now):
             self._next_look = 0.0
 
     def _look(self, every: float) -> None:
@@ -258,7 +270,7 @@ class _QueueWorker:
         """Return the threads whose runs are due, in the order in which they begin."""
         due: list[tuple[tuple[float, int, int], ThreadInfo]] = []
         excluded = {*self._active, *self._left}
-        now = time.time()
+        now = _clock.wall()
         paused = self.reader.paused()
         for thread in self.reader.threads():
             is_ours = not self.flows or thread.metadata.get(FLOW) in self.flows
@@ -343,7 +355,8 @@ class _QueueWorker:
             # A pause is obeyed after *every* seconds, even if the next look is later.
             seconds = min(every, max(0.0, self._next_look - time.monotonic()))
         try:
-            ended = self._ended.get(timeout=seconds)
+            with _clock.waiting(self._delay()):
+                ended = self._ended.get(timeout=seconds)
         except Empty:
             return Code.OK
         active = self._active.get(ended.thread_id)
@@ -362,6 +375,15 @@ class _QueueWorker:
         if ended.status == "failed" and not self._reason:
             self._left.add(ended.thread_id)
         return Code.FAILED if ended.status == "failed" else Code.OK
+
+    def _delay(self) -> _clock.TimedWait:
+        """Return the wait for the end of the jitter of scheduled runs."""
+        wait = _clock.TimedWait(partial(self._ended.put, _Ended("", "")))
+        if not self._active:
+            remaining = self._schedules.delayed_until - _clock.wall()
+            if remaining > 0:
+                wait.until = _clock.monotonic() + remaining
+        return wait
 
     def _judged(
         self,
@@ -391,7 +413,7 @@ def _must_run(
     match thread.status:
         case "enqueued":
             position = QueuePosition.of(thread.metadata) or QueuePosition()
-            return position.not_before <= time.time()
+            return position.not_before <= _clock.wall()
         case "stopped":
             return True
         case "waiting":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import sys
+import threading
 from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeVar, cast
 
+from flowpregel import _clock
 from flowpregel._core import records
 from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.records import Outcome, Raised
@@ -198,7 +200,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         Args:
             timeout: The number of seconds to wait, or None for no limit.
         """
-        self._look(".result()", timeout)
+        timeout = self._look(".result()", timeout)
         try:
             return super().result(timeout)
         except Exception as error:
@@ -219,7 +221,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         Args:
             timeout: The number of seconds to wait, or None for no limit.
         """
-        self._look(".exception()", timeout)
+        timeout = self._look(".exception()", timeout)
         return super().exception(timeout)
 
     def cancel(self) -> bool:
@@ -375,12 +377,15 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             and self._told_after in (None, calls.count)
         )
 
-    def _look(self, how: str, timeout: float | None) -> None:
+    def _look(self, how: str, timeout: float | None) -> float | None:
         """Note that a caller requests the outcome, and check that waiting is possible.
 
         Args:
             how: The caller's expression, for the message.
             timeout: The number of seconds to wait, or None for no limit.
+
+        Returns:
+            *timeout*, or 0 if the caller has waited already.
 
         Raises:
             RuntimeError: Waiting would block the event loop of the run.
@@ -400,6 +405,21 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                 f"{how} of a task that is not done would block the event loop on "
                 "which the task's result arrives: use await"
             )
+        if timeout is not None and _clock.present.skips:
+            self._wait_skipping(timeout)
+            return 0
+        return timeout
+
+    def _wait_skipping(self, timeout: float) -> None:
+        """Wait until the future is done, or for *timeout* seconds of a clock that skips
+        time.
+        """
+        is_over = threading.Event()
+        until = _clock.monotonic() + timeout
+        wait = _clock.TimedWait(is_over.set, until)
+        self.add_done_callback(lambda _: is_over.set())
+        with _clock.waiting(wait):
+            is_over.wait(timeout)
 
     def __reduce__(self) -> Any:
         # The future cannot be pickled, because an unpickled copy would never be

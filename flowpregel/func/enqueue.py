@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -10,6 +9,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
+from flowpregel import _clock
 from flowpregel._interrupts import defer_interrupts
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import QUEUE
@@ -39,7 +39,7 @@ def position_from(priority: Any, not_before: Any) -> QueuePosition:
         case datetime():
             moment = not_before.timestamp()
         case timedelta():
-            moment = time.time() + not_before.total_seconds()
+            moment = _clock.wall() + not_before.total_seconds()
         case _:
             raise ConfigurationError(
                 f"not_before={not_before!r}: use a datetime, or a timedelta from now"

@@ -22,6 +22,7 @@ from datetime import time as TimeOfDay
 from signal import SIGKILL, SIGTERM
 from typing import IO, Any, Final, TypeAlias
 
+from flowpregel import _clock
 from flowpregel._core.files import note_file
 from flowpregel._core.ids import CallKey, text_digest
 from flowpregel._core.records import Node
@@ -46,10 +47,6 @@ _STDERR: Final = 2
 """The file descriptor of stderr."""
 _AFTERWARDS: Final = 1.0
 """Seconds for which output is read from processes that outlive the command."""
-_LONGEST: Final = 5.0
-"""The maximum number of seconds between two readings of the system clock, which may be
-adjusted at any time.
-"""
 _SIGNAL_EVERY: Final = 0.2
 """Seconds between two checks for a signal."""
 
@@ -347,7 +344,7 @@ class _WaitTask(TaskFunction[[float], None]):
 
 def _begin_sleep(seconds: float | None, until: End | None) -> float:
     """Return the end of a sleep in seconds since the epoch, which is recorded."""
-    now = time.time()
+    now = _clock.wall()
     if until is None:
         if not isinstance(seconds, int | float):
             raise ConfigurationError(f"sleep({seconds!r}): use seconds, or until=")
@@ -398,14 +395,11 @@ def _shown_end(until: object) -> str:
 
 async def _wait_until(due: float) -> None:
     """Wait on the event loop of the process that drives the run."""
-    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
-
-    while (remaining := due - time.time()) > 0:
-        if pauses.get():
-            interrupt({SLEEPS_UNTIL: _shown_end(due)})
-            # An answer to this interrupt wakes the run before its time.
-            return
-        await asyncio.sleep(min(remaining, _LONGEST))
+    if pauses.get() and due > _clock.wall():
+        # An answer to this interrupt wakes the run before its time.
+        interrupt({SLEEPS_UNTIL: _shown_end(due)})
+        return
+    await _clock.wait_until(due, current_scope("sleep()").job.task.id)
 
 
 _due = _SleepTask(
@@ -416,7 +410,7 @@ _until = _WaitTask(_wait_until, TaskOptions(name="sleep until", version="1"))
 
 @task(name="signal", version="1")
 async def _receive_signal(name: str) -> Any:
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
     job = current_scope("signal()").job
     if not isinstance(job.run, RunContext) or job.run.committer is None:
@@ -426,15 +420,16 @@ async def _receive_signal(name: str) -> Any:
             "folder"
         )
     saver, thread_id = job.run.committer.saver, str(job.run.thread_id)
-    while True:
-        received = await asyncio.to_thread(
-            saver.receive_signal, thread_id, name, job.task.id
-        )
-        if received is not None:
-            return received[0]
-        if pauses.get():
-            interrupt({AWAITS_SIGNAL: name})
-        await asyncio.sleep(_SIGNAL_EVERY)
+    with _clock.waiting(_clock.TimedWait(nothing, task_id=job.task.id)):
+        while True:
+            received = await asyncio.to_thread(
+                saver.receive_signal, thread_id, name, job.task.id
+            )
+            if received is not None:
+                return received[0]
+            if pauses.get():
+                interrupt({AWAITS_SIGNAL: name})
+            await asyncio.sleep(_SIGNAL_EVERY)
 
 
 # ---------------------------------------------------------------- files

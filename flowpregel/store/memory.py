@@ -14,13 +14,13 @@ same first label are next to each other, so a search reads only these items.
 from __future__ import annotations
 
 import os
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, assert_never
 
+from flowpregel import _clock
 from flowpregel._interrupts import defer_interrupts, interruptible
 from flowpregel.storage.in_memory import MemoryStore
 from flowpregel.storage.records import labels_digest
@@ -105,7 +105,7 @@ class ItemStore(StoreUser, BaseStore):
         *,
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = _clock.wall,
         options: StoreOptions | None = None,
     ) -> None:
         self.index = index
@@ -440,7 +440,7 @@ class InMemoryStore(ItemStore):
         *,
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = _clock.wall,
     ) -> None:
         super().__init__(
             "",

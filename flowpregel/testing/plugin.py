@@ -1,5 +1,5 @@
-"""A pytest plugin with the fixtures ``flowpregel_check`` and ``flowpregel_store``, and
-the option ``--crash-everywhere``.
+"""A pytest plugin with the fixtures ``flowpregel_check``, ``flowpregel_clock`` and
+``flowpregel_store``, and the option ``--crash-everywhere``.
 
 While tests run, a task that changes an argument in place gives a `RunNotice`, because a
 test with inline tasks would not show that the change is lost in a worker process. Set
@@ -24,6 +24,7 @@ import pytest
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.testing.clock import SkippingClock
 
 _MARKER = "crash_everywhere"
 _MUTATIONS = "FLOWPREGEL_CHECK_MUTATIONS"
@@ -108,6 +109,24 @@ def flowpregel_check() -> Callable[..., None]:
         ...     flowpregel_check("runs.lmdb", study, report)
     """
     return check_runs_fit
+
+
+@pytest.fixture
+def flowpregel_clock() -> Iterator[SkippingClock]:
+    """A clock that ends the waits of workflows in this process at once, in their order.
+
+    The function `advance` moves the clock, and the attribute ``now`` is its time.
+
+    Example:
+        >>> def test_a_reminder_comes(flowpregel_clock):  # doctest: +SKIP
+        ...     begin = flowpregel_clock.now
+        ...     remind.run(86_400)
+        ...     assert flowpregel_clock.now - begin >= timedelta(days=1)
+    """
+    from flowpregel.testing.clock import SkippingClock  # noqa: PLC0415 - as below
+
+    with SkippingClock() as clock:
+        yield clock
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ PUBLIC = [
     "flowpregel.store.lmdb",
     "flowpregel.store.memory",
     "flowpregel.testing",
+    "flowpregel.testing.clock",
     "flowpregel.testing.crash",
     "flowpregel.tracing",
     "flowpregel.types",

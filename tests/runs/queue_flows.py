@@ -88,6 +88,12 @@ def hourly(due: datetime) -> str:
     return append(os.environ["FLOWPREGEL_TEST_NOTES"], due.isoformat()).result()
 
 
+@entrypoint(executor="threads", every="1h", jitter="30m")
+def scattered(due: datetime) -> str:
+    """Append the time at which the run was due, after a delay."""
+    return append(os.environ["FLOWPREGEL_TEST_NOTES"], due.isoformat()).result()
+
+
 def since(moment: float) -> dict[str, ScheduledFlow]:
     """Return the hourly schedule, whose times until *moment* have been handled."""
     return {f"{FLOWS}:hourly": ScheduledFlow(moment)}

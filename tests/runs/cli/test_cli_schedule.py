@@ -12,15 +12,19 @@ from typing import Final
 import pytest
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.scheduled import ScheduledFlow
 from flowpregel.cli.console import Code
 from flowpregel.cli.scheduling import ScheduleFollower
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint
+from flowpregel.pregel.schedule import Schedule, scheduled_run_id
+from flowpregel.testing.clock import SkippingClock
 from tests.runs import queue_flows
 from tests.runs.pooling import wait_until
 from tests.runs.queues import command, start_work, work
 
 HOURLY: Final = f"{queue_flows.FLOWS}:hourly"
+SCATTERED: Final = f"{queue_flows.FLOWS}:scattered"
 EACH_SECOND: Final = f"{queue_flows.FLOWS}:each_second"
 NOON: Final = 1_777_636_800.0
 """2026-05-01 12:00 UTC."""
@@ -115,6 +119,25 @@ def test_a_clock_that_was_ahead_by_days_does_not_stop_the_schedule(
     follower.enqueue_due(NOON + 2 * HOUR)
 
     assert "14:00:00Z" in runs(saver)
+
+
+def test_work_until_empty_waits_for_the_end_of_the_jitter(
+    store: str, notes: Path, flowpregel_clock: SkippingClock
+) -> None:
+    """A run that is due but delayed would otherwise be left to the next process."""
+    now = flowpregel_clock.now.timestamp()
+    scattered = {SCATTERED: ScheduledFlow(now)}
+    with LMDBSaver(store) as saver:
+        saver.change_schedules(lambda flows: flows.update(scattered))
+    flowpregel_clock.advance(HOUR - now % HOUR)
+    due = flowpregel_clock.now.replace(minute=0, second=0, microsecond=0)
+
+    result = work(store)
+
+    assert result.exit_code == Code.OK, result.output
+    assert len(notes.read_text().split()) == 1
+    delay = Schedule(every=HOUR, jitter="30m").delay(scheduled_run_id(SCATTERED, due))
+    assert flowpregel_clock.now - due >= delay
 
 
 def test_a_paused_schedule_catches_up_after_the_pause(saver: LMDBSaver) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from flowpregel import asleep, signal, sleep
+from flowpregel import _clock, asleep, signal, sleep
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.checkpoint.work import work_of
 from flowpregel.errors import ConfigurationError, UnansweredError
-from flowpregel.func import Flow, entrypoint, provided, task
+from flowpregel.func import Flow, entrypoint, task
 from flowpregel.runtime import pauses
 from tests.runs.functional.flows import run
 
@@ -45,8 +45,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         clock.now += clock.tick
         return clock.now
 
-    monkeypatch.setattr(provided, "time", SimpleNamespace(time=look))
-    monkeypatch.setattr(provided, "_LONGEST", 0.001)
+    source = _clock.SystemClock()
+    source.wall = look
+    monkeypatch.setattr(_clock, "present", source)
+    monkeypatch.setattr(_clock, "_LONGEST", 0.001)
     return clock
 
 
@@ -64,7 +66,7 @@ def nap(saver: Any) -> Flow[[float], list[float]]:
     @entrypoint(checkpointer=saver, executor="inline")
     def flow(seconds: float) -> list[float]:
         sleep(seconds)
-        return [provided.time.time(), seconds]
+        return [_clock.wall(), seconds]
 
     return flow
 
@@ -102,9 +104,9 @@ def test_the_nth_sleep_of_a_body_is_the_nth_whatever_time_it_computes(
     def flow(_: int) -> list[float]:
         ends = []
         for _ in range(2):
-            now = datetime.fromtimestamp(provided.time.time(), UTC)
+            now = datetime.fromtimestamp(_clock.wall(), UTC)
             sleep(until=now + timedelta(hours=1))
-            ends.append(provided.time.time())
+            ends.append(_clock.wall())
         return ends
 
     first, second = "1970-01-12T14:46:40+00:00", "1970-01-12T15:48:20+00:00"
@@ -141,7 +143,7 @@ def test_it_sleeps_until_a_time_or_the_next_time_of_day(
     @entrypoint(checkpointer=saver, executor="inline")
     def flow(_: int) -> float:
         sleep(until=until)
-        return provided.time.time()
+        return _clock.wall()
 
     with pytest.raises(UnansweredError) as raised:
         flow.run(1, id="a")
