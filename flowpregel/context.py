@@ -140,6 +140,8 @@ class RunClient:
     """
     is_ending: Callable[[], bool | None] = nothing
     """Return True if the run was asked to end soon."""
+    open_calls: Any = None
+    """The calls of the attempt (an `OpenCalls`), or None if it can make no calls."""
 
 
 @dataclass(slots=True, eq=False)

@@ -145,6 +145,7 @@ def call_task(
         call.variables,
         call.code,
         [call],
+        () if call.key is None else call.key.sources,
     )
     return Task(
         task_id,

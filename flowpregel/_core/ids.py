@@ -127,6 +127,12 @@ def timestamp(now: int) -> str:
 # ---------------------------------------------------------------- records of calls
 
 
+Sources: TypeAlias = tuple[tuple[str, str], ...]
+"""The names of the parameter and of the other task, for each argument that is the
+result of another call.
+"""
+
+
 class CallKey(NamedTuple):
     """The key of a call, by which its record is found when the body runs again."""
 
@@ -151,6 +157,10 @@ class CallKey(NamedTuple):
     unseen: str = ""
     """The values to which the code refers, but whose content is not in the digest of
     the code. They are part of the key because another process may have to report them.
+    """
+    sources: Sources = ()
+    """The tasks from whose results arguments come. They are part of the key because
+    another process may make the call.
     """
 
 

@@ -12,7 +12,8 @@ that is no short text or number::
 
     {"a": {"params.depth": 12, "rows": ["<list of 100>"]}, "r": {"loss": 0.113}}
 
-The keys are ``a`` for arguments, ``r`` for the result and ``m`` for metrics.
+The keys are ``a`` for arguments, ``r`` for the result, ``m`` for metrics, and ``f`` for
+the names of the tasks from which arguments come, by parameter.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from math import isfinite
 from pathlib import PurePath
 from types import NoneType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import ref
 
-from flowpregel._core.ids import Preview
+from flowpregel._core.ids import Preview, Sources
 from flowpregel._text import outlined
 from flowpregel.errors import TaskCancelled
 
@@ -239,6 +241,139 @@ def arguments_preview(task: Task) -> bytes:
         fields = argument_fields(task.node, value.args, value.kwargs)
         return first_fields({"a": fields}) if fields else b""
     return b""
+
+
+ResultOrigins: TypeAlias = dict[int, tuple[str, Any]]
+"""The results that a body has read: by the id of the result, the name of the task and a
+mark that another object at the same address is unlikely to have. No result is kept
+alive.
+"""
+MOST_ITEMS: Final = 256
+"""The number of items of a container that may be results."""
+MOST_ORIGINS: Final = 20_000
+_SEQUENCES: Final = frozenset({list, tuple})
+_SIZED: Final = frozenset({list, tuple, dict, set, bytes})
+_NUMBERS: Final = frozenset({int, float})
+_SHARED: Final = frozenset({NoneType, bool})
+
+
+def note_result(
+    origins: ResultOrigins | None,
+    result: Any,
+    name: str,
+) -> ResultOrigins | None:
+    """Return *origins* with a result of the task *name*, and with the first items of
+    the result if it is a container.
+
+    Args:
+        origins: The results so far, or None if there are none.
+        result: The result.
+        name: The name of the task.
+    """
+    known = {} if origins is None else origins
+    kind = type(result)
+    is_container = kind in _SEQUENCES or kind is dict
+    items = _first_items(result) if is_container else ()
+    for value in (result, *items):
+        mark = _mark_of(value)
+        if mark is not None:
+            key = id(value)
+            known[key] = (name, mark)
+    if len(known) > MOST_ORIGINS:
+        # Another OS thread of the body may add results at the same time.
+        keys = list(known)
+        for key in keys[: MOST_ORIGINS // 2]:
+            known.pop(key, None)
+    return known or None
+
+
+def sources_among(
+    arguments: Iterable[tuple[str, Any]],
+    origins: ResultOrigins,
+    futures: Mapping[int, str],
+) -> Sources:
+    """Return the parameter and the name of the task for each argument that is a result
+    or a future, or that has one among its first items.
+
+    Args:
+        arguments: The name of the parameter and the value of each argument.
+        origins: The results that the body has read.
+        futures: The name of the task of each future, by the id of the future.
+    """
+    sources: dict[tuple[str, str], None] = {}
+    for parameter, value in arguments:
+        for item in (value, *_first_items(value)):
+            key = id(item)
+            name = futures.get(key, "")
+            if key in origins:
+                name = _task_of(item, origins)
+            if name:
+                sources[parameter, name] = None
+    return tuple(sources)
+
+
+def _first_items(value: Any) -> Sequence[Any]:
+    """Return the first items of a list or tuple, or the first values of a dict."""
+    kind = type(value)
+    items: Sequence[Any] = ()
+    if kind in _SEQUENCES:
+        items = value[:MOST_ITEMS]
+    elif kind is dict:
+        items = list(value.values())[:MOST_ITEMS]
+    return items
+
+
+def _task_of(result: Any, origins: ResultOrigins) -> str:
+    """Return the name of the task of a result, or an empty text if the result was
+    replaced by another object.
+    """
+    key = id(result)
+    name, mark = origins[key]
+    present_mark = _mark_of(result)
+    # Two references are compared by identity, because their comparison is that of their
+    # objects, which a user's class may define.
+    is_same = mark is present_mark
+    if type(mark) is tuple and type(present_mark) is tuple:
+        is_same = mark == present_mark
+    return name if is_same else ""
+
+
+def _mark_of(value: Any) -> Any:
+    """Return a mark that *value* has as long as it exists, or None for a value that the
+    interpreter shares.
+    """
+    kind = type(value)
+    if kind in _SHARED:
+        return None
+    if kind is int and -6 < value < 257:
+        return None
+    if kind in _NUMBERS:
+        return (kind, value)
+    if kind is str:
+        return (kind, len(value), value[:20]) if len(value) > 1 else None
+    if kind in _SIZED:
+        return (kind, len(value)) if value else None
+    try:
+        # While an object exists, this is the same reference each time.
+        return ref(value)
+    except TypeError:
+        return kind
+
+
+def with_sources(preview: bytes, sources: Sources) -> bytes:
+    """Return the preview of a call, with the tasks from which its arguments come.
+
+    Args:
+        preview: The preview as JSON, or nothing.
+        sources: The names of a parameter and of a task, for each such argument.
+    """
+    tasks: dict[str, list[str]] = {}
+    for parameter, name in sources[:MOST_FIELDS]:
+        tasks.setdefault(parameter, []).append(name[:LONGEST_NAME])
+    part = encode_json({"f": tasks}).encode(errors="replace")
+    if len(preview) + len(part) > MOST_BYTES:
+        return preview
+    return preview[:-1] + b"," + part[1:] if preview else part
 
 
 # ---------------------------------------------------------------- media

@@ -30,7 +30,7 @@ from flowpregel._core import ids, records
 from flowpregel._core.code_around import CodeAround, marked_name
 from flowpregel._core.files import MOST_FILES, NOT_A_TASK, USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, Span, UsedResults
-from flowpregel._core.previews import arguments_preview
+from flowpregel._core.previews import arguments_preview, with_sources
 from flowpregel._core.program import Program
 from flowpregel._core.records import Kind, Node, Task, Write
 from flowpregel._tracebacks import whole_text
@@ -100,9 +100,7 @@ def attempt_record_of(
     span = attempt.span
     if span is None:
         return None
-    error = ""
-    call = ""
-    code = ""
+    error = call = code = ""
     used: tuple[UsedResults, ...] = ()
     preview = span.preview.fields
     if writes[0][0] == records.ERROR:
@@ -113,6 +111,8 @@ def attempt_record_of(
     elif task.kind is not Kind.CALL and attempt.writes:
         code = code_of_node(task.node)
         used = _used_by(task, writes, code_around)
+    if task.origin is not None and task.origin.sources:
+        preview = with_sources(preview, task.origin.sources)
     return AttemptRecord(
         name=task.node.name,
         began=span.began,

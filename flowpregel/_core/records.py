@@ -18,6 +18,7 @@ from flowpregel._core.ids import (
     KnownQuestions,
     LazyResults,
     QuestionRecord,
+    Sources,
     Span,
     UsedResults,
 )
@@ -239,6 +240,8 @@ class TaskOrigin:
     """The calls (each a `Call`) that wait for the task: one for each attempt of the
     body.
     """
+    sources: Sources = ()
+    """The tasks from whose results the arguments come, for the preview."""
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,6 +39,8 @@ class CallPreview:
     """The result, or a dict of the result's fields."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """The numbers that the call has recorded, by name."""
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The names of the tasks from whose results an argument comes, by parameter."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the parts by name."""
@@ -46,6 +48,7 @@ class CallPreview:
             "arguments": dict(self.arguments),
             "result": self.result,
             "metrics": dict(self.metrics),
+            "sources": dict(self.sources),
         }
 
     def call_text(self, text: str) -> str:
@@ -105,6 +108,7 @@ def read_preview(data: bytes | str) -> CallPreview:
             arguments=_values(arguments),
             result=_result(result),
             metrics=_values(metrics),
+            sources=_sources(parts.get("f", {})),
         )
     except (ValueError, AttributeError, RecursionError):
         return NO_CALL_PREVIEW
@@ -122,6 +126,11 @@ def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in fields.items():
         values[name] = _value(value)
     return values
+
+
+def _sources(fields: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of tasks by parameter."""
+    return {name: list(map(str, tasks)) for name, tasks in fields.items()}
 
 
 def _value(value: Any) -> Any:

@@ -9,12 +9,15 @@ import threading
 from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeVar, cast
 
 from flowpregel import _clock
 from flowpregel._core import records
 from flowpregel._core.chunks import ItemOutcomes
-from flowpregel._core.records import Outcome, Raised
+from flowpregel._core.ids import CallKey
+from flowpregel._core.previews import ResultOrigins, note_result, sources_among
+from flowpregel._core.records import Arguments, Node, Outcome, Raised
 from flowpregel.context import current, nothing
 from flowpregel.errors import (
     ExecutorUnavailableError,
@@ -43,6 +46,9 @@ class Unresolved:
     """
 
     __slots__ = ()
+
+    task_name: str
+    """The name of the called task, or an empty text."""
 
     def _refuse(self, *_: object) -> NoReturn:
         raise TypeError(
@@ -109,6 +115,9 @@ class OpenCalls(set["CallFuture[Any]"]):
     cancel: Callable[[CallFuture[Any]], None] = staticmethod(nothing)
     """A function that cancels a call that the body no longer needs."""
 
+    origins: ResultOrigins | None = None
+    """The results of recorded calls that the attempt has read, if there are any."""
+
     def check_process(self) -> None:
         """Raise an error in a process that was forked from the attempt's process.
 
@@ -148,6 +157,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         ['0.25', "ZeroDivisionError('division by zero')"]
     """
 
+    task_name: str = ""
+    """The name of the called task, if the call is recorded."""
     items: ItemOutcomes | None = None
     """The outcomes of the items, if the call is a chunk of which items have failed."""
     read_errors: Collection[int] = ()
@@ -202,7 +213,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """
         timeout = self._look(".result()", timeout)
         try:
-            return super().result(timeout)
+            result = super().result(timeout)
         except Exception as error:
             if not self._returns_its_error():
                 raise
@@ -214,6 +225,10 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             if scope is not None:
                 scope.question = question
             raise
+        calls = self._open_calls
+        if self.task_name and calls is not None:
+            calls.origins = note_result(calls.origins, result, self.task_name)
+        return result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None.
@@ -467,6 +482,36 @@ def with_results(value: Any) -> Any:
 def _result_or_value(value: Any) -> Any:
     future: Any = value
     return future.value() if isinstance(value, Unresolved) else value
+
+
+def with_sources_of(
+    key: CallKey,
+    node: Node,
+    values: Arguments,
+    calls: OpenCalls | None,
+) -> CallKey:
+    """Return *key* with the name of the parameter and of the task for each argument
+    that is a future, or the result of another call of the same body.
+
+    Args:
+        key: The key of the call.
+        node: The node of the called task.
+        values: The arguments. Futures among them are not replaced by results.
+        calls: The calls of the body that makes the call.
+    """
+    origins = None if calls is None else calls.origins
+    has_futures = not key.is_placed
+    if not origins and not has_futures:
+        return key
+    parameters = chain(node.parameters, repeat("*args"))
+    positional = zip(parameters, values.args, strict=False)
+    arguments = [*positional, *values.kwargs.items()]
+    futures: dict[int, str] = {}
+    for _, value in arguments:
+        for future in futures_in(value):
+            futures[id(future)] = future.task_name
+    sources = sources_among(arguments, origins or {}, futures)
+    return key._replace(sources=sources) if sources else key
 
 
 def refuse_futures(value: Any) -> None:

@@ -357,6 +357,11 @@ class ItemFuture(Unresolved, Generic[R]):
         self._chunk = chunk
         self._index = index
 
+    @property
+    def task_name(self) -> str:  # type: ignore[override]
+        """The name of the task of the chunk."""
+        return self._chunk.task_name
+
     def result(self, timeout: float | None = None) -> R:
         """Return the result of the task for the item, or raise the item's exception.
 

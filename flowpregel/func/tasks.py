@@ -46,7 +46,12 @@ from flowpregel._text import described, no_such_attribute
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
-from flowpregel.executors.calls import FutureInArgument, futures_in, with_results
+from flowpregel.executors.calls import (
+    FutureInArgument,
+    futures_in,
+    with_results,
+    with_sources_of,
+)
 from flowpregel.executors.misplaced import misplaced_future
 from flowpregel.func import mapping
 from flowpregel.func.closures import NodeSnapshots, called_by
@@ -149,25 +154,29 @@ class TaskFunction(Generic[P, R]):
             awaited.extend(futures_in(argument))
         node = self._node_now(scope)
         future: TaskFuture[R]
+        values = Arguments(arguments, kwargs)
         if awaited:
-            make = partial(self._call_late, scope, node, arguments, kwargs)
+            make = partial(self._call_late, scope, node, values)
             future = mapping.call_later(scope, awaited, make)
         else:
-            key = (
-                self._call_key(node, arguments, kwargs) if scope.job.compares else None
-            )
-            future = scope.run_client.call(node, Arguments(arguments, kwargs), key)
+            key = None
+            if scope.job.compares:
+                key = self._call_key(node, arguments, kwargs)
+                key = with_sources_of(key, node, values, scope.run_client.open_calls)
+            future = scope.run_client.call(node, values, key)
+        future.task_name = self.name if scope.job.compares else ""
         return future
 
     def _call_late(
-        self, scope: Scope, node: Node, args: Any, kwargs: Mapping[str, Any], reply: Any
+        self, scope: Scope, node: Node, values: Arguments, reply: Any
     ) -> None:
         """Start a call whose arguments are ready now; *reply* is the call's future."""
-        args = tuple(map(with_results, args))
-        kwargs = {name: with_results(value) for name, value in kwargs.items()}
+        args = tuple(map(with_results, values.args))
+        kwargs = {name: with_results(value) for name, value in values.kwargs.items()}
         key = None
         if scope.job.compares:
             key = self._call_key(node, args, kwargs, is_placed=False)
+            key = with_sources_of(key, node, values, scope.run_client.open_calls)
         scope.run_client.call(node, Arguments(args, kwargs), key, reply)
 
     def _call_key(
@@ -397,10 +406,12 @@ class TaskFunction(Generic[P, R]):
             key = CallKey(
                 name, digest, code, text, files=files, unseen=UNSEEN.get(code, "")
             )
+            values = Arguments(columns, {})
+            key = with_sources_of(key, node, values, scope.run_client.open_calls)
         future: TaskFuture[list[R]]
-        future = scope.run_client.call(
-            self._chunk_node(node), Arguments((first, items), {}), key
-        )
+        chunk_node = self._chunk_node(node)
+        future = scope.run_client.call(chunk_node, Arguments((first, items), {}), key)
+        future.task_name = self.name if scope.job.compares else ""
         return future
 
     def with_options(self, **changes: Unpack[TaskKeywords]) -> TaskFunction[P, R]:
