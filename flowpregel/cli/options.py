@@ -20,6 +20,33 @@ FLOW_OPTION = click.Option(
 )
 
 
+INPUT_OPTIONS = (
+    click.Option(
+        ["--input", "flow_input"],
+        metavar="JSON|@FILE",
+        help="The input of the flow: JSON, @FILE with JSON in it, or @- for stdin.",
+    ),
+    click.Option(
+        ["--arguments"],
+        metavar="JSON|@FILE",
+        help=(
+            "The arguments of the flow by name, in place of --input: JSON, which is "
+            "converted to the annotations of the parameters."
+        ),
+    ),
+    click.Option(
+        ["--folder"],
+        metavar="FOLDER",
+        default="",
+        help=(
+            "The folder from which the flow's module is imported; by default the "
+            "working directory."
+        ),
+    ),
+)
+"""The options from which `load_flow_with_input` reads."""
+
+
 def parse_value(value: str, *, text: bool) -> Any:
     """Return the value of an argument VALUE, which is JSON or text.
 
@@ -56,8 +83,19 @@ def load_json(option: str, value: str) -> Any:
         ) from error
 
 
-def load_input(value: str) -> Any:
-    """Return the value of ``--input``, which must not be null."""
+def load_input(value: str | None, arguments: str | None = None) -> Any:
+    """Return the value of ``--input``, which must not be null, or of ``--arguments``.
+
+    Raises:
+        ConfigurationError: Both options are given, or none of them, or the value cannot
+            be used.
+    """
+    if value is not None and arguments is not None:
+        raise ConfigurationError("pass --input or --arguments, not both")
+    if arguments is not None:
+        return load_json("--arguments", arguments)
+    if value is None:
+        raise ConfigurationError("with what input? pass --input or --arguments")
     flow_input = load_json("--input", value)
     if flow_input is None:
         raise ConfigurationError(

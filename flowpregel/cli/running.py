@@ -24,11 +24,12 @@ from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, print_note
 from flowpregel.cli.options import (
     FLOW_OPTION,
+    INPUT_OPTIONS,
     RUN_OPTIONS,
-    load_input,
     parse_value,
 )
 from flowpregel.cli.run_requests import RunRequest, run_flow
+from flowpregel.cli.typed_arguments import load_flow_with_input
 from flowpregel.errors import ConfigurationError
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
 
@@ -41,15 +42,8 @@ _PERIOD = 0.05
 _TEXT_HELP = "VALUE is text, even where it looks like JSON."
 
 
-@console.store_command("run", *RUN_OPTIONS)
+@console.store_command("run", *INPUT_OPTIONS, *RUN_OPTIONS)
 @click.argument("flow", metavar="MODULE:FLOW")
-@click.option(
-    "--input",
-    "flow_input",
-    metavar="JSON|@FILE",
-    required=True,
-    help="The input of the flow: JSON, @FILE with JSON in it, or @- for stdin.",
-)
 @click.option(
     "--id",
     "--thread-id",
@@ -69,7 +63,6 @@ _TEXT_HELP = "VALUE is text, even where it looks like JSON."
 )
 def run_command(
     flow: str,
-    flow_input: str,
     thread_id: str | None,
     adopt: bool,
     again: bool,
@@ -82,8 +75,7 @@ def run_command(
     what had finished is not done again. A graph that is done begins a new run. With
     --again a new run begins in any case.
     """
-    value = load_input(flow_input)
-    loaded_flow = targets.load_flow(flow)
+    loaded_flow, run_input = load_flow_with_input(flow, options)
     if thread_id is None:
         thread_id = loaded_flow.name
     request = RunRequest(
@@ -98,13 +90,9 @@ def run_command(
                 f"--adopt is for a workflow of @entrypoint: {flow} is a graph"
             )
         resume = None if again else "auto"
-        return run_flow(request, value, resume=resume)
-    try:
-        arguments = loaded_flow.completed(value)
-    except TypeError as error:
-        raise ConfigurationError(f"--input: {error}") from error
+        return run_flow(request, run_input, resume=resume)
     once = replace(loaded_flow.once, adopt=adopt, again=again)
-    return run_flow(request, arguments, resume=once)
+    return run_flow(request, run_input, resume=once)
 
 
 @console.thread_command("resume", FLOW_OPTION, *RUN_OPTIONS)

@@ -59,6 +59,24 @@ def _input_channel(
     return channel
 
 
+def recorded_input(
+    program: Program,
+    saver: BaseCheckpointSaver,
+    saved: Saved,
+) -> tuple[Any, ...]:
+    """Return the input with which a run began, in a tuple, which is empty if the input
+    is not stored.
+
+    Args:
+        program: The program of the run.
+        saver: The saver of the run.
+        saved: The last checkpoint of the run.
+    """
+    first = input_of_run(program, saver, open_checkpoint(program, saved))
+    channel = _input_channel(program, first)
+    return () if channel is None else (channel.get(),)
+
+
 def matches_earlier_class(
     run_input: Any,
     recorded: str | None,
