@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from flowpregel import LMDBSaver
 from flowpregel._core.records import Address
 from flowpregel._inspection.inert import InertCodec
-from flowpregel.plugins.page.app import ACTION_PATHS, Actions, server_of
+from flowpregel.plugins.page.actions import ACTION_PATHS, Actions
+from flowpregel.plugins.page.app import server_of
 from flowpregel.plugins.page.guard import RequestGuard
 from flowpregel.plugins.page.pages import Pages
 

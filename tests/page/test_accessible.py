@@ -41,6 +41,7 @@ VIEWS = {
     "questions": "#/run/book",
     "object": "#/run/object",
     "markdown": "#/run/markdown",
+    "form": "#/start/adds",
 }
 READY = {"call": ".panel pre", "timeline": "canvas", "graph": ".node"} | {
     "steps": ".channel",
@@ -48,6 +49,7 @@ READY = {"call": ".panel pre", "timeline": "canvas", "graph": ".node"} | {
     "questions": ".question",
     "object": ".question",
     "markdown": ".markdown",
+    "form": ".start textarea",
 }
 FINDINGS = """axe.run(document).then(report => report.violations
     .filter(rule => ["serious", "critical"].includes(rule.impact))

@@ -14,7 +14,7 @@ import pytest
 from flowpregel import LMDBSaver
 from flowpregel._core.records import Address
 from flowpregel.errors import ConfigurationError
-from flowpregel.plugins.page.app import ACTIONS, Actions
+from flowpregel.plugins.page.actions import ACTIONS, Actions
 from tests.page.serving import Served, served
 from tests.page.stores import plain_store
 

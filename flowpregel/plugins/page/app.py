@@ -8,17 +8,7 @@ server, and a run that a button has started continues when the server ends.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import shlex
-import subprocess
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from itertools import count
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import uvicorn
@@ -29,9 +19,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from flowpregel.errors import ConfigurationError, FlowPregelError
+from flowpregel.plugins.page.actions import Actions
+from flowpregel.plugins.page.forms import RunForms
 from flowpregel.plugins.page.pages import STATIC, Json, Pages, json_text
 from flowpregel.plugins.page.static_files import static_endpoint
-from flowpregel.watching import printable
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -40,13 +31,7 @@ if TYPE_CHECKING:
     from flowpregel.plugins.page.values import ValueFile
 
 
-Words: TypeAlias = list[str]
 _Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
-_MOST_COMMANDS = 50
-"""The number of commands that are remembered. The oldest commands are forgotten first.
-"""
-_OUTPUT_SIZE = 4_000
-"""The number of bytes that are shown of the end of a command's output."""
 _QUERIES = (
     "run",
     "calls",
@@ -70,201 +55,6 @@ _COMPRESSION_LEVEL = 5
 """The level at which answers are compressed. A higher level takes twice the time for
 some percent fewer bytes.
 """
-
-
-def _answer_words(answers: Sequence[Mapping[str, Any]]) -> tuple[Words, Words]:
-    """Return the options of ``answer``, and its arguments after the thread.
-
-    Args:
-        answers: The answers, at least one. Each has the id of the ``question``, the
-            ``value``, which is JSON or text, and ``text``, which is true if the value
-            is text even if it looks like JSON.
-
-    Raises:
-        KeyError: An answer lacks one of these.
-        TypeError: There is no answer, or a value is no text.
-    """
-    if not answers:
-        raise TypeError("there is no answer")
-    options = ["--quiet"]
-    values: Words = []
-    for answer in answers:
-        question = answer["question"]
-        options.append(f"--id={question}")
-        values.append(_as_json(answer["value"], text=answer["text"]))
-    return options, values
-
-
-def _retry_words(
-    task: str | None = None,
-    error: str | None = None,
-) -> tuple[Words, Words]:
-    """Return the options of ``retry``, and no further arguments.
-
-    Args:
-        task: The name of the task whose failed calls are tried again, or None for all.
-        error: The error of these calls, or None for all errors.
-    """
-    options = ["--quiet", "--failed"]
-    if task is not None:
-        options.append(f"--task={task}")
-    if error is not None:
-        options.append(f"--error={error}")
-    return options, []
-
-
-def _as_json(value: str, *, text: bool) -> str:
-    """Return a value that was typed as JSON or text, as JSON."""
-    if not isinstance(value, str):
-        raise TypeError("a value must be text")
-    if not text:
-        with suppress(ValueError):
-            return json.dumps(json.loads(value))
-    return json.dumps(value)
-
-
-_COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
-    "answer": _answer_words,
-    "cancel": lambda: ([], []),
-    "wake": lambda: (["--quiet"], []),
-    "signal": lambda name, value, text: (
-        ["--wake"],
-        [name, _as_json(value, text=text)],
-    ),
-    "resume": lambda: (["--quiet"], []),
-    "retry": _retry_words,
-    "pause": lambda: ([], []),
-    "unpause": lambda: ([], []),
-    "redo": lambda call: ([], [call]),
-    "fork": lambda checkpoint, name: ([f"--at={checkpoint}"], [name]),
-}
-"""Functions that return a command's options, and its arguments after the thread, by the
-name of the command.
-"""
-ACTIONS = tuple(_COMMANDS)
-ACTION_PATHS = tuple(f"/api/actions/{name}" for name in ACTIONS)
-
-
-@dataclass(frozen=True)
-class StartedCommand:
-    """A command that a button started."""
-
-    number: int
-    action: str
-    thread: str
-    line: str
-    """The command line, as a shell takes it."""
-    process: subprocess.Popen[bytes]
-    output: int
-    """The descriptor of an unnamed file with the command's output."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the exit code, if the command has ended, and the last output."""
-        exit_code = self.process.poll()
-        size = os.fstat(self.output).st_size
-        begin = max(size - _OUTPUT_SIZE, 0)
-        output = os.pread(self.output, _OUTPUT_SIZE, begin).decode(errors="replace")
-        return {
-            "number": self.number,
-            "action": self.action,
-            "thread": self.thread,
-            "line": self.line,
-            "code": exit_code,
-            "output": printable(output.strip()),
-        }
-
-
-class Actions:
-    """A starter of commands on a store, which records how the commands end.
-
-    Args:
-        store: The store's folder.
-        options: The options of each command, such as ``--trust``.
-    """
-
-    def __init__(self, store: str, options: Sequence[str] = ()) -> None:
-        self._options = [*options, f"--store={store}"]
-        self._started: list[StartedCommand] = []
-        self._numbers = count(1)
-
-    def start(
-        self,
-        action: str,
-        thread: str,
-        /,
-        **parameters: Any,
-    ) -> int:
-        """Start a command, and return its number.
-
-        Args:
-            action: One of `ACTIONS`.
-            thread: The id of the run.
-            parameters: The parameters of the action: texts, or for ``answer`` a list of
-                ``answers``.
-
-        Raises:
-            ConfigurationError: The action does not have these parameters.
-        """
-        try:
-            options, arguments = _COMMANDS[action](**parameters)
-        except (KeyError, TypeError) as error:
-            raise ConfigurationError(
-                f"the request for {action!r} is incomplete"
-            ) from error
-        # The thread and the arguments follow two dashes, so that a word that begins
-        # like an option is not read as one.
-        words = [action, *options, *self._options, "--", thread, *arguments]
-        output, path = tempfile.mkstemp()
-        os.unlink(path)
-        try:
-            line = shlex.join(["flowpregel", *words])
-            process = _start_process(words, output)
-        except (TypeError, ValueError) as error:
-            os.close(output)
-            raise ConfigurationError(
-                f"the arguments of {action!r} must be text"
-            ) from error
-        command = StartedCommand(
-            number=next(self._numbers),
-            action=action,
-            thread=thread,
-            line=line,
-            process=process,
-            output=output,
-        )
-        self._started.append(command)
-        self._forget_oldest()
-        return command.number
-
-    def _forget_oldest(self) -> None:
-        """Forget the oldest commands if there are too many."""
-        for forgotten in self._started[:-_MOST_COMMANDS]:
-            os.close(forgotten.output)
-        del self._started[:-_MOST_COMMANDS]
-
-    def commands(self, thread: str | None = None) -> list[dict[str, Any]]:
-        """Return the states of a thread's commands, or of all commands. The command
-        that was started last comes first.
-        """
-        return [
-            command.to_json()
-            for command in reversed(self._started)
-            if thread is None or command.thread == thread
-        ]
-
-
-def _start_process(
-    words: Sequence[str],
-    output: int,
-) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, which outlives the server."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "flowpregel.cli", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-    )
 
 
 # ---------------------------------------------------------------- the server
@@ -336,17 +126,46 @@ def _routes(
         Route("/api/news", follow),
     ]
     if actions is not None:
-        start = partial(_start_action, actions)
-        routes.append(
-            Route(
-                "/api/actions/{action}",
-                start,
-                methods=["POST"],
-            )
-        )
+        routes += _action_routes(pages, actions)
     routes.append(_answer_route("runs", _query_endpoint(runs)))
     routes += _query_routes(pages)
     return routes
+
+
+def _action_routes(pages: Pages, actions: Actions) -> list[BaseRoute]:
+    """Return the paths of the buttons, and of the form that starts a run."""
+    forms = RunForms(pages.saver, actions)
+
+    async def start_action(request: Request, body: dict[str, Any]) -> Response:
+        """Start the command of a button."""
+        action = request.path_params["action"]
+        thread = body.pop("thread")
+        number = actions.start(
+            action,
+            thread,
+            **body,
+        )
+        return _json_response({"number": number}, 202)
+
+    async def start_run(_: Request, body: dict[str, Any]) -> Response:
+        """Start a run."""
+        thread = body.pop("thread")
+        number = forms.start(
+            thread,
+            **body,
+        )
+        return _json_response({"number": number}, 202)
+
+    async def form(_: Request, body: dict[str, Any]) -> Response:
+        """Return the fields of the form for a run."""
+        answer = await forms.form(body["thread"])
+        return _json_response(answer)
+
+    return [
+        _post_route("/api/actions/{action}", start_action),
+        _post_route("/api/start", start_run),
+        _post_route("/api/form", form),
+    ]
 
 
 def _query_routes(pages: Pages) -> list[BaseRoute]:
@@ -431,25 +250,31 @@ def _on_error(_: Request, error: Exception) -> Response:
     return _json_response({"error": str(error)}, status)
 
 
-async def _start_action(actions: Actions, request: Request) -> Response:
-    """Start the command that the JSON of a button's request describes."""
-    size = int(request.headers.get("content-length", _MOST_SENT + 1))
-    if size > _MOST_SENT:
-        return _json_response({"error": "the request is too large"}, 413)
-    try:
-        parameters = dict(await request.json())
-        thread = parameters.pop("thread")
-        action = request.path_params["action"]
-        number = actions.start(
-            action,
-            thread,
-            **parameters,
-        )
-    except ConfigurationError as error:
-        return _json_response({"error": str(error)}, 400)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return _json_response({"error": "the request is not valid"}, 400)
-    return _json_response({"number": number}, 202)
+def _post_route(
+    path: str,
+    handle: Callable[[Request, dict[str, Any]], Awaitable[Response]],
+) -> Route:
+    """Return a path that accepts JSON objects.
+
+    Args:
+        path: The path.
+        handle: A function that returns the response to a request with such an object.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        """Handle the object in the request, or return what is wrong with it."""
+        size = int(request.headers.get("content-length", _MOST_SENT + 1))
+        if size > _MOST_SENT:
+            return _json_response({"error": "the request is too large"}, 413)
+        try:
+            body = dict(await request.json())
+            return await handle(request, body)
+        except ConfigurationError as error:
+            return _json_response({"error": str(error)}, 400)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return _json_response({"error": "the request is not valid"}, 400)
+
+    return Route(path, endpoint, methods=["POST"])
 
 
 async def _news(

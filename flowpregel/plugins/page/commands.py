@@ -25,6 +25,7 @@ from flowpregel.cli.base import (
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from flowpregel.plugins.page.actions import Actions
     from flowpregel.plugins.page.guard import RequestGuard
 
 _PORT = click.IntRange(0, 65_535)
@@ -82,10 +83,7 @@ def ui_command(
         port = listener.getsockname()[1]
         keep_address(saver.path, last_address._replace(port=port))
         guard = _guard(host, port, actions=actions, token=last_address.token)
-        launcher = None
-        if actions:
-            options = ["--trust"] if has_flag("--trust") else []
-            launcher = page.Actions(saver.location, options)
+        launcher = _launcher(saver.location) if actions else None
         restart = _command_line(store, saver.path, host, port, actions=actions)
         server = page.server_of(pages, launcher, guard, restart)
         authority = f"[{host}]" if ":" in host else host
@@ -103,6 +101,15 @@ def ui_command(
 
 
 ui_command.params.append(TRUST_OPTION)
+
+
+def _launcher(store: str) -> Actions:
+    """Return the starter of the buttons' commands on a store."""
+    # Imported here to keep `flowpregel --help` fast.
+    from flowpregel.plugins.page.actions import Actions  # noqa: PLC0415
+
+    options = ["--trust"] if has_flag("--trust") else []
+    return Actions(store, options)
 
 
 def _command_line(
@@ -156,7 +163,7 @@ def _listener(host: str, port: int, usual: int = 0) -> socket.socket:
 def _guard(host: str, port: int, *, actions: bool, token: str) -> RequestGuard:
     """Return the guard of a server that listens on *host* and *port*."""
     # These modules need the packages of an extra.
-    from flowpregel.plugins.page.app import ACTION_PATHS  # noqa: PLC0415
+    from flowpregel.plugins.page.actions import ACTION_PATHS  # noqa: PLC0415
     from flowpregel.plugins.page.guard import LOOPBACK, RequestGuard  # noqa: PLC0415
 
     hosts: tuple[str, ...] = LOOPBACK

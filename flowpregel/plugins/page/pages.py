@@ -56,6 +56,7 @@ MODULES = (
     "call",
     "calls",
     "errors",
+    "start",
     "status",
     "time",
     "timeline",
@@ -115,6 +116,7 @@ class Pages:
     """
 
     def __init__(self, saver: DurableSaver, *, is_patient: bool = False) -> None:
+        self.saver: DurableSaver = saver
         self.path: str = saver.path
         # A path that is a URL has no password, but a location may have one.
         is_url = "://" in saver.path

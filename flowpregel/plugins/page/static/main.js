@@ -7,6 +7,7 @@ import { isReport, load } from "./source.js";
 import { setRestartLine } from "./stream.js";
 import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
+import { showStart } from "./start.js";
 
 const main = document.getElementById("main");
 let shown = null;
@@ -14,16 +15,16 @@ let shown = null;
 function route(hash = location.hash) {
   const place = placeOf(hash);
   setPlace(place);
-  if (shown && shown.thread === place.thread) {
+  if (shown && shown.thread === place.thread && shown.view === place.view) {
     shown.go(place);
     return;
   }
   const isFirst = shown === null;
   shown?.close();
-  const view = place.thread === null ? showRuns() : showRun(place.thread);
-  shown = { ...view, thread: place.thread };
-  fill(main, view.element);
-  view.go(place);
+  const shownView = { runs: showRuns, run: showRun, start: showStart }[place.view](place.thread);
+  shown = { ...shownView, thread: place.thread, view: place.view };
+  fill(main, shownView.element);
+  shownView.go(place);
   // Who reads with the ears begins at the new content; at first at the head.
   if (!isFirst) main.focus({ preventScroll: true });
 }

@@ -1,26 +1,31 @@
 // The address: which view is shown, and how. It can be shared, and survives back and forth.
 //
 //     #/?q=WORDS&state=failed        #/run/ID/TAB?call=ID&q=WORDS&state=failed,waiting&sort=ORDER
+//     #/start/ID?values=defaults     the form for a new run like ID
 
 import { isReport } from "./source.js";
 
 export function placeOf(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/");
-  const thread = parts[0] === "run" && parts[1] ? decodeURIComponent(parts[1]) : null;
-  return { thread, tab: parts[2] || "calls", query: new URLSearchParams(query ?? "") };
+  const view = ["run", "start"].includes(parts[0]) && parts[1] ? parts[0] : "runs";
+  const thread = view === "runs" ? null : decodeURIComponent(parts[1]);
+  return { view, thread, tab: parts[2] || "calls", query: new URLSearchParams(query ?? "") };
 }
 
 // The address of a place, with some of its query changed; null takes a word out.
-export function hashOf({ thread, tab, query }, changes = {}) {
+export function hashOf({ view, thread, tab, query }, changes = {}) {
   const words = new URLSearchParams(query);
   for (const [name, value] of Object.entries(changes)) {
     if (value === null || value === "") words.delete(name);
     else words.set(name, value);
   }
-  const path = thread === null ? "#/" : `#/run/${encodeURIComponent(thread)}/${tab}`;
+  const name = thread === null ? "" : encodeURIComponent(thread);
+  const path = thread === null ? "#/" : view === "start" ? `#/start/${name}` : `#/run/${name}/${tab}`;
   return words.size ? `${path}?${words}` : path;
 }
+
+export const runHash = (thread) => `#/run/${encodeURIComponent(thread)}`;
 
 let here = placeOf("");
 

@@ -3,8 +3,9 @@
 import { actionButton, badge, h, labelOf, markTab, patch, say, whenReleased } from "./dom.js";
 import { ago, count, moment, seconds } from "./format.js";
 import { stateChips } from "./chips.js";
-import { currentPlace, hashOf, note } from "./place.js";
+import { currentPlace, hashOf, note, runHash } from "./place.js";
 import { act, ConnectionLost, load } from "./source.js";
+import { startHash } from "./start.js";
 import { canRead, follow } from "./stream.js";
 
 const STATES = ["running", "waiting", "failed", "stopped", "enqueued", "done"];
@@ -26,7 +27,6 @@ const BULK = [
 ];
 const isPaused = (run) => run.short.endsWith(", paused");
 
-export const runLink = (thread) => `#/run/${encodeURIComponent(thread)}`;
 export const nameOfFlow = (flow) => flow || "Runs without a recorded flow";
 
 // Midnight of a date such as 2026-11-29, in seconds, where the browser is.
@@ -58,7 +58,7 @@ function stripOf({ strip }) {
   return h("span", { class: "strip", role: "group", "aria-label": label }, strip.map(([thread, status, took]) => {
     const text = `${thread}: ${labelOf(status)}${took === null ? "" : `, ${seconds(took)}`}`;
     const height = took === null ? 100 : Math.max(25, (100 * took) / longest);
-    return h("a", { key: thread, class: status, href: runLink(thread), tabindex: -1, title: text, "aria-label": text, style: { height: `${height}%` } });
+    return h("a", { key: thread, class: status, href: runHash(thread), tabindex: -1, title: text, "aria-label": text, style: { height: `${height}%` } });
   }));
 }
 
@@ -142,7 +142,8 @@ export function showRuns() {
     const number = `${count(flow.runs)} run${flow.runs === 1 ? "" : "s"}`;
     return h("section", { key: flow.flow, class: "card flow", "aria-label": nameOfFlow(flow.flow) },
       h("div", { class: "flow-head" }, h("h2", { class: flow.flow && "mono" }, nameOfFlow(flow.flow)), stripOf(flow),
-        h("span", { class: "quiet" }, number, flow.median !== null && ` · median ${seconds(flow.median)}`)),
+        h("span", { class: "quiet" }, number, flow.median !== null && ` · median ${seconds(flow.median)}`),
+        flow.flow && flow.strip.length > 0 && h("a", { class: "button needs-actions", href: startHash(flow.strip.at(-1)[0], "defaults") }, "New run")),
       h("table", { class: "list" }, h("thead", null, h("tr", null, HEADS.map(headOf))),
         h("tbody", null, rows.map((run) => rowOf(run, flow.median)))),
       page.flows.length > 1 && flow.runs > rows.length && h("p", null, h("a", { href }, `All ${number} of this flow`)));
@@ -161,7 +162,7 @@ export function showRuns() {
 
   function rowOf(run, median) {
     return h("tr", { key: run.thread_id, "data-run": run.thread_id },
-      h("th", { scope: "row" }, choiceOf(run), h("a", { href: runLink(run.thread_id) }, run.thread_id)),
+      h("th", { scope: "row" }, choiceOf(run), h("a", { href: runHash(run.thread_id) }, run.thread_id)),
       h("td", { title: run.short }, badge(run.situation === "asking" ? "waiting" : run.situation)),
       h("td", { class: run.failed ? "number error" : "number quiet" }, run.failed === null ? "" : count(run.failed)),
       tookCell(run, median),

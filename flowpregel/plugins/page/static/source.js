@@ -35,12 +35,15 @@ export async function load(path, query = {}) {
   return answer;
 }
 
-// Start what a button stands for.
-export async function act(action, asked) {
-  const response = await fetch(`api/actions/${action}`, {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(asked),
+// Send an object.
+export async function post(path, body) {
+  const response = await fetch(`api/${path}`, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
   });
   const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   if (!response.ok) throw new Error(answer.error);
   return answer;
 }
+
+// Start what a button stands for.
+export const act = (action, asked) => post(`actions/${action}`, asked);

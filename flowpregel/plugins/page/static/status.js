@@ -3,6 +3,7 @@
 import { actionButton, badge, h } from "./dom.js";
 import { count } from "./format.js";
 import { ORDER } from "./model.js";
+import { startHash } from "./start.js";
 
 // For each situation that something can be done about: the command, its button, and what the button
 // says meanwhile. A run that asks is answered by the forms below.
@@ -17,6 +18,8 @@ const NEXT_STEPS = {
   stopped: ["resume", "Resume", "Resuming …", "main"],
 };
 
+// A run that has not ended, which can be paused, and can get signals.
+const OPEN_STATUSES = ["running", "waiting", "stopped", "enqueued"];
 const SITUATIONS = new Set(["queued", "sleeping", "awaiting signal", "paused", "partly failed", "killed", "reading"]);
 
 // The body of a flow is no call. Of a graph without calls, the nodes are counted.
@@ -33,35 +36,49 @@ export function situationBadge({ status, text }) {
   return badge(SITUATIONS.has(text?.situation) ? text.situation : status);
 }
 
-export function statusButtons({ run, start, isPending }) {
-  const { text, status } = run.row;
+const isPausedText = (text) => Boolean(text?.short.endsWith(", paused"));
+
+export function statusButtons(shared) {
+  const { run, start, isPending } = shared;
+  const { text, status, flow } = run.row;
   const situation = text?.situation ?? status;
-  const [action, words, pendingText, kind] = NEXT_STEPS[situation] ?? [];
-  if (!action) return null;
   const failed = callCounts(run).failed ?? 0;
-  const label = situation === "partly failed" && failed ? `Try ${count(failed)} again` : words;
-  return h("span", { class: "buttons needs-actions" }, actionButton({
-    key: action, text: label, pendingText, class: kind, isPending: isPending(action), onclick: () => start(action),
-  }));
+  const button = ([action, words, pendingText, kind]) => actionButton({
+    key: action, text: situation === "partly failed" && failed ? `Try ${count(failed)} again` : words, pendingText,
+    class: kind, isPending: isPending(action), onclick: () => start(action),
+  });
+  const isOpen = OPEN_STATUSES.includes(status);
+  return h("span", { class: "buttons needs-actions" }, NEXT_STEPS[situation] && button(NEXT_STEPS[situation]),
+    isOpen && (isPausedText(text)
+      ? actionButton({ key: "unpause", text: "Unpause", pendingText: "Unpausing …", isPending: isPending("unpause"), onclick: () => start("unpause") })
+      : actionButton({ key: "pause", text: "Pause", pendingText: "Pausing …", isPending: isPending("pause"), onclick: () => start("pause") })),
+    flow && h("a", { key: "again", class: "button", href: startHash(run.thread) }, "Run again with other values"));
 }
 
 export function statusText(shared) {
   const { text } = shared.run.row;
   if (!text) return null;
   return [h("p", { key: "sentence", class: "sentence" }, text.sentence),
-    (text.signals ?? []).map((name) => signalForm(shared, name)), lostCalls(shared.run.row.lost),
+    (text.signals ?? []).map((name) => signalForm(shared, name)), !text.signals?.length && anySignal(shared), lostCalls(shared.run.row.lost),
     text.command && h("p", { key: "next", class: "next" }, `To ${text.next_step}: `, h("code", null, text.command))];
+}
+
+// A run gets a signal that it does not wait for yet when it asks for it.
+function anySignal(shared) {
+  return OPEN_STATUSES.includes(shared.run.row.status) && h("details", { key: "any signal", class: "needs-actions" },
+    h("summary", null, "Send a signal"), signalForm(shared, null));
 }
 
 function signalForm({ start, isPending }, name) {
   const onsubmit = (event) => {
     event.preventDefault();
-    const { value, text } = event.currentTarget.elements;
-    start("signal", { name, value: value.value || "null", text: text.checked });
+    const { elements } = event.currentTarget;
+    const { value, text } = elements;
+    start("signal", { name: name ?? elements.signal.value, value: value.value || "null", text: text.checked });
   };
-  const label = `Value of the signal ${name}`;
+  const label = `Value of the signal${name === null ? "" : ` ${name}`}`;
   return h("form", { key: `signal ${name}`, class: "answer needs-actions", onsubmit },
-    h("code", null, name),
+    name === null ? h("input", { type: "text", name: "signal", "aria-label": "Name of the signal", placeholder: "Name", required: true }) : h("code", null, name),
     h("input", { type: "text", name: "value", "aria-label": label, placeholder: "JSON, text, or nothing" }),
     h("label", null, h("input", { type: "checkbox", name: "text" }), " as text"),
     actionButton({ type: "submit", class: "main", text: "Send", pendingText: "Sending …", isPending: isPending("signal") }));

@@ -1,0 +1,247 @@
+"""The buttons of the page, each of which starts a command as a process of its own.
+
+So no user code runs in the server, and a run that a button has started continues when
+the server ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeAlias
+
+from flowpregel.errors import ConfigurationError
+from flowpregel.watching import printable
+
+Words: TypeAlias = list[str]
+_MOST_COMMANDS = 50
+"""The number of commands that are remembered. The oldest commands are forgotten first.
+"""
+_OUTPUT_SIZE = 4_000
+"""The number of bytes that are shown of the end of a command's output."""
+
+
+def _answer_words(answers: Sequence[Mapping[str, Any]]) -> tuple[Words, Words]:
+    """Return the options of ``answer``, and its arguments after the thread.
+
+    Args:
+        answers: The answers, at least one. Each has the id of the ``question``, the
+            ``value``, which is JSON or text, and ``text``, which is true if the value
+            is text even if it looks like JSON.
+
+    Raises:
+        KeyError: An answer lacks one of these.
+        TypeError: There is no answer, or a value is no text.
+    """
+    if not answers:
+        raise TypeError("there is no answer")
+    options = ["--quiet"]
+    values: Words = []
+    for answer in answers:
+        question = answer["question"]
+        options.append(f"--id={question}")
+        values.append(_as_json(answer["value"], text=answer["text"]))
+    return options, values
+
+
+def _retry_words(
+    task: str | None = None,
+    error: str | None = None,
+) -> tuple[Words, Words]:
+    """Return the options of ``retry``, and no further arguments.
+
+    Args:
+        task: The name of the task whose failed calls are tried again, or None for all.
+        error: The error of these calls, or None for all errors.
+    """
+    options = ["--quiet", "--failed"]
+    if task is not None:
+        options.append(f"--task={task}")
+    if error is not None:
+        options.append(f"--error={error}")
+    return options, []
+
+
+def _as_json(value: str, *, text: bool) -> str:
+    """Return a value that was typed as JSON or text, as JSON."""
+    if not isinstance(value, str):
+        raise TypeError("a value must be text")
+    if not text:
+        with suppress(ValueError):
+            return json.dumps(json.loads(value))
+    return json.dumps(value)
+
+
+_COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
+    "answer": _answer_words,
+    "cancel": lambda: ([], []),
+    "wake": lambda: (["--quiet"], []),
+    "signal": lambda name, value, text: (
+        ["--wake"],
+        [name, _as_json(value, text=text)],
+    ),
+    "resume": lambda: (["--quiet"], []),
+    "retry": _retry_words,
+    "pause": lambda: ([], []),
+    "unpause": lambda: ([], []),
+    "redo": lambda call: ([], [call]),
+    "fork": lambda checkpoint, name: ([f"--at={checkpoint}"], [name]),
+}
+"""Functions that return a command's options, and its arguments after the thread, by the
+name of the command.
+"""
+ACTIONS = tuple(_COMMANDS)
+ACTION_PATHS = ("/api/form", "/api/start", *(f"/api/actions/{x}" for x in ACTIONS))
+"""The paths that accept POST requests: of the form that starts a run, and of the
+buttons.
+"""
+
+
+@dataclass(frozen=True)
+class StartedCommand:
+    """A command that a button started."""
+
+    number: int
+    action: str
+    thread: str
+    line: str
+    """The command line, as a shell takes it."""
+    process: subprocess.Popen[bytes]
+    output: int
+    """The descriptor of an unnamed file with the command's output."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the exit code, if the command has ended, and the last output."""
+        exit_code = self.process.poll()
+        size = os.fstat(self.output).st_size
+        begin = max(size - _OUTPUT_SIZE, 0)
+        output = os.pread(self.output, _OUTPUT_SIZE, begin).decode(errors="replace")
+        return {
+            "number": self.number,
+            "action": self.action,
+            "thread": self.thread,
+            "line": self.line,
+            "code": exit_code,
+            "output": printable(output.strip()),
+        }
+
+
+class Actions:
+    """A starter of commands on a store, which records how the commands end.
+
+    Args:
+        store: The store's folder.
+        options: The options of each command, such as ``--trust``.
+    """
+
+    def __init__(self, store: str, options: Sequence[str] = ()) -> None:
+        self.options: Words = [*options, f"--store={store}"]
+        self._started: list[StartedCommand] = []
+        self._numbers = count(1)
+
+    def start(
+        self,
+        action: str,
+        thread: str,
+        /,
+        **parameters: Any,
+    ) -> int:
+        """Start a command, and return its number.
+
+        Args:
+            action: One of `ACTIONS`.
+            thread: The id of the run.
+            parameters: The parameters of the action: texts, or for ``answer`` a list of
+                ``answers``.
+
+        Raises:
+            ConfigurationError: The action does not have these parameters.
+        """
+        try:
+            options, arguments = _COMMANDS[action](**parameters)
+        except (KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"the request for {action!r} is incomplete"
+            ) from error
+        return self.launch(action, thread, [action, *options], [thread, *arguments])
+
+    def launch(
+        self,
+        action: str,
+        thread: str,
+        words: Sequence[str],
+        arguments: Sequence[str],
+    ) -> int:
+        """Start a command on the store, and return its number.
+
+        Args:
+            action: The name of the button.
+            thread: The id of the run.
+            words: The name of the command, and its options without the store.
+            arguments: The arguments of the command.
+
+        Raises:
+            ConfigurationError: An argument is no text.
+        """
+        # The arguments follow two dashes, so that a word that begins like an option is
+        # not read as one.
+        all_words = [*words, *self.options, "--", *arguments]
+        output, path = tempfile.mkstemp()
+        os.unlink(path)
+        try:
+            line = shlex.join(["flowpregel", *all_words])
+            process = _start_process(all_words, output)
+        except (TypeError, ValueError) as error:
+            os.close(output)
+            raise ConfigurationError(
+                f"the arguments of {action!r} must be text"
+            ) from error
+        command = StartedCommand(
+            number=next(self._numbers),
+            action=action,
+            thread=thread,
+            line=line,
+            process=process,
+            output=output,
+        )
+        self._started.append(command)
+        self._forget_oldest()
+        return command.number
+
+    def _forget_oldest(self) -> None:
+        """Forget the oldest commands if there are too many."""
+        for forgotten in self._started[:-_MOST_COMMANDS]:
+            os.close(forgotten.output)
+        del self._started[:-_MOST_COMMANDS]
+
+    def commands(self, thread: str | None = None) -> list[dict[str, Any]]:
+        """Return the states of a thread's commands, or of all commands. The command
+        that was started last comes first.
+        """
+        return [
+            command.to_json()
+            for command in reversed(self._started)
+            if thread is None or command.thread == thread
+        ]
+
+
+def _start_process(
+    words: Sequence[str],
+    output: int,
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, which outlives the server."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "flowpregel.cli", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
