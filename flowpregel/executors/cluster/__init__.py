@@ -2,15 +2,22 @@
 
 The tasks run in flowpregel's own pool of worker processes on each machine. An engine,
 such as Dask or Ray, only moves bytes between the coordinator and these pools. To use an
-engine, derive a class from `RemotePool`, which has four methods that call the engine,
-and pass an instance to `ClusterExecutor`. On a machine, the engine's task calls the
-methods of `pool_host`.
+engine, derive a class from `RemotePool`, and write the methods of `ClusterEngine`, four
+of which have no default. Pass an instance to `ClusterExecutor`. On a machine, the
+engine's task calls the methods of `pool_host`.
 
 Read the modules in this order: `remote_pool` and `remote_hosts`, which run in the
 coordinator, then `machine` and `coordinator_client`, which run on each machine.
 """
 
+from flowpregel.executors.cluster.engine import ClusterEngine
 from flowpregel.executors.cluster.machine import RemotePoolHost, pool_host
 from flowpregel.executors.cluster.remote_pool import ClusterExecutor, RemotePool
 
-__all__ = ["ClusterExecutor", "RemotePool", "RemotePoolHost", "pool_host"]
+__all__ = [
+    "ClusterEngine",
+    "ClusterExecutor",
+    "RemotePool",
+    "RemotePoolHost",
+    "pool_host",
+]

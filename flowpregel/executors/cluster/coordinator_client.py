@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import count
 from pickle import PickleBuffer
 from typing import Any, Final
 
@@ -24,6 +25,12 @@ from flowpregel.executors.processes.wire.protocol import RAN, Frame
 
 LONGEST_POLL: Final = 1.0
 """Seconds after which a poll is answered, even if there are no frames."""
+_INLINE: Final = 1 << 20
+"""The size, in bytes, up to which the buffers of a frame travel with it.
+
+Larger ones are fetched one by one. An answer to a poll stays small in this way, so it
+holds up no other frame, and costs little if it is sent twice.
+"""
 _PAUSE: Final = 0.005
 """Seconds between two answers with frames, so that small frames are sent together."""
 GONE: Final = ExecutorUnavailableError("its coordinator did not respond")
@@ -61,9 +68,12 @@ class CoordinatorClient:
         self.paused: list[WorkerProcess] = []
         """The workers whose links are left unread."""
         self.outbox: deque[tuple[Any, ...]] = deque()
-        """The frames to send. Each consists of the batch, the pid, the large buffers,
-        and the fields of the frame.
+        """The frames to send. Each consists of the batch, the pid, the buffers or their
+        key in `large_buffers`, and the fields of the frame.
         """
+        self.large_buffers: dict[int, Sequence[PickleBuffer]] = {}
+        """The buffers that the coordinator fetches, until it has them."""
+        self._buffer_keys = count(1)
         self.size: int = 0
         """The size of the frames in the outbox, in bytes."""
         self._acked = 0
@@ -93,11 +103,20 @@ class CoordinatorClient:
         """Send a frame of *task* with the next answer."""
         _, batch, number = task.job.task.id.split("/")
         kind, flags, _, body = frame
-        message = (int(batch), pid, buffers, kind, flags, int(number), body)
+        content: Sequence[PickleBuffer] | int = buffers
+        size = sum(buffer.raw().nbytes for buffer in buffers)
+        if size > _INLINE:
+            content = next(self._buffer_keys)
+            self.large_buffers[content] = buffers
+        message = (int(batch), pid, content, kind, flags, int(number), body)
         self.outbox.append(message)
         self.size += len(body)
         if len(self.outbox) == 1:
             self._answer_soon()
+
+    def drop(self, key: int) -> None:
+        """Drop large buffers that the coordinator no longer needs."""
+        self.large_buffers.pop(key, None)
 
     def post(self, *events: Any) -> None:
         """Note the ends of tasks."""
@@ -218,6 +237,7 @@ class CoordinatorClient:
         """Abandon all batches."""
         self.is_closed = True
         self.tasks.clear()
+        self.large_buffers.clear()
         for _, end_of_batch in self.batches.values():
             end_of_batch.set_exception(GONE)
         self.answer(self._poll, empty=True)

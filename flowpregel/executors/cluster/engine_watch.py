@@ -59,6 +59,7 @@ class EngineWatch:
         timeout: Seconds for which tasks wait if there is no machine.
         ask: A function that returns the engine's machines, or None if the engine is
             not connected. It may block, and may raise any error.
+        clock: The clock that measures silences.
     """
 
     def __init__(
@@ -66,11 +67,12 @@ class EngineWatch:
         kind: str,
         timeout: float,
         ask: Callable[[], Machines | None],
+        clock: AwakeClock,
     ) -> None:
         self._kind = kind
         self._timeout = timeout
         self._ask = ask
-        self.clock: AwakeClock = AwakeClock()
+        self.clock = clock
         self._answer = ask()
         self._answered_at = self.clock.now
         self._had_machine_at = self.clock.now

@@ -284,6 +284,30 @@ class RemotePoolHost(ProcessExecutor):
         self._pool.loop.call(partial(client.poll, answer, *arguments))
         return answer
 
+    def beat(self, name: str) -> Future[None]:
+        """Note that a coordinator is alive, and return a future that is done.
+
+        While a large answer is on a slow link, this is the sign of life of both ends.
+
+        Args:
+            name: The name of the coordinator.
+        """
+        self.client(name).last_poll = time.monotonic()
+        sign = Future[None]()
+        sign.set_result(None)
+        return sign
+
+    def fetch(self, name: str, key: int) -> Future[Sequence[Any]]:
+        """Return a future for an empty pickle and large buffers.
+
+        Args:
+            name: The name of the coordinator.
+            key: The key that a frame has in place of the buffers.
+        """
+        buffers = Future[Sequence[Any]]()
+        buffers.set_result((b"", *self.client(name).large_buffers[key]))
+        return buffers
+
     def forget(
         self,
         name: str,
@@ -351,13 +375,27 @@ class RemotePoolHost(ProcessExecutor):
         self, client: CoordinatorClient, commands: Sequence[Sequence[Any]]
     ) -> None:
         for verb, batch, number, *arguments in commands:
-            key = client.key(batch, number)
             if verb == "end":
                 self._end(client)
-            elif key in client.tasks:
-                self._execute(verb, client.tasks[key], arguments)
-            elif verb == "cancel":
-                client.early_cancels[key] = arguments[0]
+            elif verb == "drop":
+                client.drop(*arguments)
+            else:
+                key = client.key(batch, number)
+                self._execute_for(client, key, verb, arguments)
+
+    def _execute_for(
+        self,
+        client: CoordinatorClient,
+        key: str,
+        verb: str,
+        arguments: Sequence[Any],
+    ) -> None:
+        """Execute a command about a task, which may not have arrived yet."""
+        task = client.tasks.get(key)
+        if task is not None:
+            self._execute(verb, task, arguments)
+        elif verb == "cancel":
+            client.early_cancels[key] = arguments[0]
 
     def _execute(
         self,

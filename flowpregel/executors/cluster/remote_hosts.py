@@ -72,6 +72,21 @@ class Buffers(Arena):
             handles[buffer.key] = buffer.handle
         return handles
 
+    def forget(self, refs: Sequence[BufferRef], handles: Mapping[int, Any]) -> None:
+        """Forget the engine's handles of the buffers of a task that was taken back.
+
+        The machine that held a buffer may be lost. The engine gets the buffer again
+        with the next batch.
+
+        Args:
+            refs: References to the buffers.
+            handles: The handles of the lost batch, by the keys of the buffers.
+        """
+        for ref in refs:
+            buffer, _ = self._shared[ref.id]
+            if buffer.handle is handles.get(buffer.key):
+                buffer.handle = None
+
     def release(self, ref_ids: Iterable[int]) -> None:
         """Drop the references of one task."""
         for ref_id in ref_ids:
@@ -166,6 +181,12 @@ class RemoteHost:
             is_waiting = any(task.execution.calls for task in batch.tasks.values())
             working += not is_waiting
         return working / self.size
+
+    def drop(self, key: int) -> None:
+        """Have the machine drop large buffers that the coordinator has fetched, or does
+        not need.
+        """
+        self.commands.append(("drop", 0, 0, key))
 
     def abandon(self) -> None:
         """Cancel the engine's tasks of all batches, and have the machine end its client
@@ -296,6 +317,8 @@ class RemoteBatch:
         """
         self.failure: BaseException | None = None
         """The error with which the engine has failed the batch, or None."""
+        self.handles: Mapping[int, Any] = {}
+        """The engine's handles of the large buffers that the tasks get, by key."""
         self.reader = self
         self.buffers: Sequence[Any] = ()
         """The large buffers of the frame that is being read."""

@@ -17,22 +17,25 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 from itertools import count
 from typing import Any, Final
 
 from flowpregel._core.records import Raised, Withdrawn
+from flowpregel.context import nothing
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, JobKey
+from flowpregel.executors.cluster.engine import ClusterEngine
 from flowpregel.executors.cluster.engine_watch import (
     CHECK_EVERY,
     LOST_AFTER,
+    AwakeClock,
     EngineWatch,
 )
 from flowpregel.executors.cluster.handshake import version_difference
+from flowpregel.executors.cluster.machine_calls import MachineCalls
 from flowpregel.executors.cluster.remote_hosts import (
     Buffers,
     RemoteBatch,
@@ -88,7 +91,7 @@ class ClusterExecutor(PoolExecutor):
         super().__init__(pool, _ROOM * max(1, pool.size))
 
 
-class RemotePool(TaskPool):
+class RemotePool(ClusterEngine, TaskPool):
     """Machines, the tasks in flight on them, and waiting tasks.
 
     A pool is used on the I/O thread only.
@@ -96,9 +99,15 @@ class RemotePool(TaskPool):
     Args:
         kind: The name of the engine, for spans and errors.
         timeout: Seconds for which tasks wait if there is no machine.
+        clock: The clock that measures silences. The default is a clock of its own.
     """
 
-    def __init__(self, kind: str, timeout: float) -> None:
+    def __init__(
+        self,
+        kind: str,
+        timeout: float,
+        clock: AwakeClock | None = None,
+    ) -> None:
         self._buffers = Buffers()
         super().__init__(PoolSettings(size=0, grace=LOST_AFTER), self._buffers)
         self.kind = kind
@@ -106,8 +115,14 @@ class RemotePool(TaskPool):
         """The name of this coordinator on the machines."""
         self.hosts: RemoteHosts = RemoteHosts()
         self._batch_ids = count(1)
-        self._watch = EngineWatch(kind, timeout, self.machines)
+        self._watch = EngineWatch(
+            kind,
+            timeout,
+            self.machines,
+            clock or AwakeClock(),
+        )
         self.size: int = self._watch.size
+        self._calls = MachineCalls(self, self.loop, self._watch.clock)
         self._farewells: list[Future[Any]] = []
         """The futures of the last messages to machines."""
 
@@ -116,78 +131,6 @@ class RemotePool(TaskPool):
         self.loop.call(self._check_again)
         self._watch.start()
         super().start()
-
-    # ------------------------------------------------ methods that an engine provides
-
-    @abstractmethod
-    def machines(self) -> Mapping[str, int] | None:
-        """Return the number of tasks that each machine runs at once, by the machine's
-        address, or None if there is no connection.
-
-        This may block, and may raise any error.
-        """
-
-    @abstractmethod
-    def put_buffer(self, address: str, data: memoryview) -> Any:
-        """Pass a buffer to the engine, for this machine and others, and return the
-        engine's handle of the buffer.
-
-        Args:
-            address: The machine's address.
-            data: The bytes of the buffer.
-        """
-
-    @abstractmethod
-    def run_batch(
-        self,
-        address: str,
-        packed: bytes,
-        buffers: Mapping[int, Any],
-    ) -> Future[Any]:
-        """Call the method ``run`` of `pool_host` on a machine, and return a future for
-        the end of the batch.
-
-        Args:
-            address: The machine's address.
-            packed: The batch.
-            buffers: The handles of the batch's large buffers, by key.
-        """
-
-    @abstractmethod
-    def call(
-        self,
-        address: str,
-        method: str,
-        *args: Any,
-    ) -> Future[Any]:
-        """Call a method of `pool_host` on a machine, with `name` as the first argument.
-
-        Args:
-            address: The machine's address.
-            method: The name of the method.
-            args: The further arguments of the method.
-
-        Returns:
-            A future for the method's result, which is a list of buffers or a false
-            value.
-        """
-
-    def connect(self, address: str) -> Future[Any]:
-        """Call the method ``handshake`` of `pool_host` on a machine, before the first
-        call of any other method there, and return a future for its answer.
-
-        The default implementation uses `call`.
-
-        Args:
-            address: The machine's address.
-        """
-        return self.call(address, "handshake")
-
-    def release_machines(self) -> None:
-        """Release the resources that the engine has for this pool.
-
-        This is called once, at the end. The default implementation does nothing.
-        """
 
     def release(self) -> None:
         wait(self._farewells, FAREWELL)
@@ -235,14 +178,15 @@ class RemotePool(TaskPool):
 
     def _greet(self, host: RemoteHost) -> None:
         """Request the handshake of *host*."""
-        host.poll = self.ask(self.connect, host.address)
-        self._when_done(host.poll, partial(self._on_greeted, host))
+        callback = partial(self._on_greeted, host)
+        host.poll = self._calls.ask(callback, self.connect, host.address)
 
     def _poll(self, host: RemoteHost) -> None:
         """Send the pending commands to *host*, and request frames."""
         commands = host.commands
         host.commands = []
-        host.poll = self.ask(
+        host.poll = self._calls.ask(
+            partial(self._on_polled, host, commands),
             self.call,
             host.address,
             "poll",
@@ -251,7 +195,6 @@ class RemotePool(TaskPool):
             host.inbox.received,
             not host.is_paused,
         )
-        self._when_done(host.poll, partial(self._on_polled, host, commands))
 
     def _send(self, host: RemoteHost) -> None:
         """Send as many tasks as keep a slot of *host* busy for a while."""
@@ -287,33 +230,14 @@ class RemotePool(TaskPool):
         if orders:
             codes = {task.code.digest: task.code.data for task in batch.tasks.values()}
             packed = pickle.dumps((batch.id, codes, orders), 5)
-            batch.end = self.ask(
+            batch.handles = handles
+            batch.end = self._calls.ask(
+                partial(self._on_result, batch),
                 self.run_batch,
                 host.address,
                 packed,
                 handles,
             )
-            self._when_done(batch.end, partial(self._on_result, batch))
-
-    def ask(self, method: Callable[..., Future[Any]], *args: Any) -> Future[Any]:
-        """Call a method of the engine, and return the future that it returns.
-
-        If the method raises an error, a future with this error is returned.
-
-        Args:
-            method: The method.
-            args: The arguments of the method.
-        """
-        try:
-            return method(*args)
-        except Exception as error:  # noqa: BLE001 - any error: the engine is not there
-            failed: Future[Any] = Future()
-            failed.set_exception(error)
-            return failed
-
-    def _when_done(self, future: Future[Any], callback: Any) -> None:
-        """Call *callback* with *future* on the I/O thread when it is done."""
-        future.add_done_callback(lambda done: self.loop.call(partial(callback, done)))
 
     # ------------------------------------------------ answers from machines
 
@@ -327,10 +251,10 @@ class RemotePool(TaskPool):
             # The machine has no flowpregel, or one without this handshake.
             host.refusal = f"{type(error).__name__}: {error}"
         except BaseException:  # noqa: BLE001 - `_check` gives it up if that persists
-            self._poll_later(host, handshake, ())
+            self._calls.allow_poll_later(host, handshake, ())
             return
-        self._note_answer(host)
-        self._allow_poll(host, handshake, ())
+        self._calls.note_answer(host)
+        self._calls.allow_poll(host, handshake, ())
         for batch in list(host.batches.values()):
             if host.refusal:
                 self._requeue(batch)
@@ -338,10 +262,6 @@ class RemotePool(TaskPool):
                 self._ship(batch)
         if host.refusal:
             self._check()
-
-    def _note_answer(self, host: RemoteHost) -> None:
-        host.last_seen = self._watch.clock.now
-        host.is_silent = False
 
     def _on_polled(
         self,
@@ -358,48 +278,28 @@ class RemotePool(TaskPool):
             # contact is a handshake. The commands are sent again. The machine may have
             # executed them already, but executing them twice does no harm.
             host.refusal = None
-            self._poll_later(
+            self._calls.allow_poll_later(
                 host,
                 poll,
                 commands,
             )
             return
         host.nodename = nodename
-        self._note_answer(host)
+        self._calls.note_answer(host)
         for frame in host.inbox.new_frames(epoch, first, frames):
             self._receive(host, *frame)
         if host.is_paused:
-            self._poll_later(
+            self._calls.allow_poll_later(
                 host,
                 poll,
                 (),
             )
         else:
-            self._allow_poll(
+            self._calls.allow_poll(
                 host,
                 poll,
                 (),
             )
-
-    def _poll_later(
-        self,
-        host: RemoteHost,
-        poll: Future[Any],
-        commands: Sequence[Any],
-    ) -> None:
-        callback = partial(self._allow_poll, host, poll, commands)
-        self.loop.call_at(time.monotonic() + CHECK_EVERY, callback)
-
-    def _allow_poll(
-        self,
-        host: RemoteHost,
-        poll: Future[Any],
-        commands: Sequence[Any],
-    ) -> None:
-        """Let the next turn poll *host*, with *commands* that it may have missed."""
-        host.commands.extend(commands)
-        if host.poll is poll:
-            host.poll = None
 
     def _receive(
         self,
@@ -409,15 +309,60 @@ class RemotePool(TaskPool):
         buffers: Any,
         *fields: Any,
     ) -> None:
-        """Act on a frame of a worker, unless the batch was abandoned."""
-        batch = host.batches.get(batch_id)
+        """Act on a frame of a worker, unless the batch was abandoned.
+
+        If the frame has a key in place of large buffers, fetch these first.
+        """
         frame = Frame(*fields)
-        if batch is None:
+        is_large = isinstance(buffers, int)
+        batch = host.batches.get(batch_id)
+        if batch is None or (
+            frame.kind == protocol.ENDED and frame.number not in batch.tasks
+        ):
+            if is_large:
+                host.drop(buffers)
             return
         batch.pid = pid
-        batch.buffers = buffers
-        if frame.kind == protocol.ENDED and frame.number not in batch.tasks:
+        if is_large:
+            self._fetch(batch, buffers, frame)
+        else:
+            self._act_on_frame(batch, buffers, frame)
+
+    def _fetch(self, batch: RemoteBatch, key: int, frame: Frame) -> None:
+        """Request the large buffers of *frame*, with which a task has ended."""
+        self._calls.ask(
+            partial(self._on_fetched, batch, key, frame),
+            self.call,
+            batch.remote_host.address,
+            "fetch",
+            key,
+        )
+
+    def _on_fetched(
+        self,
+        batch: RemoteBatch,
+        key: int,
+        frame: Frame,
+        fetched: Future[Any],
+    ) -> None:
+        """Act on *frame*, or fetch the buffers again later if that has failed."""
+        is_wanted = frame.number in batch.tasks
+        if is_wanted and fetched.exception() is not None:
+            retry = partial(self._fetch, batch, key, frame)
+            self.loop.call_at(time.monotonic() + CHECK_EVERY, retry)
             return
+        batch.remote_host.drop(key)
+        if is_wanted:
+            _, *buffers = fetched.result()
+            self._act_on_frame(batch, buffers, frame)
+
+    def _act_on_frame(
+        self,
+        batch: RemoteBatch,
+        buffers: Sequence[Any],
+        frame: Frame,
+    ) -> None:
+        batch.buffers = buffers
         try:
             self.handlers[frame.kind](batch, frame)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise any
@@ -551,7 +496,8 @@ class RemotePool(TaskPool):
             if host.is_used:
                 tokens = list(contexts)
                 answers.append(
-                    self.ask(
+                    self._calls.ask(
+                        nothing,
                         self.call,
                         host.address,
                         "forget",
@@ -565,6 +511,8 @@ class RemotePool(TaskPool):
 
     def _check_again(self) -> None:
         self._check()
+        for host in self.hosts.values():
+            self._calls.beat(host)
         self.loop.call_at(time.monotonic() + CHECK_EVERY, self._check_again)
 
     def _check(self) -> None:
@@ -601,6 +549,7 @@ class RemotePool(TaskPool):
         batch.cancel()
         for task in list(batch.tasks.values()):
             batch.command("cancel", task, True)
+            self._buffers.forget(task.refs, batch.handles)
             self._free(task)
             self._queue.add(task)
 

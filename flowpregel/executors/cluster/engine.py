@@ -1,0 +1,84 @@
+"""The methods with which a plug-in for an engine moves bytes to machines and back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+
+class ClusterEngine(ABC):
+    """The methods that an engine provides. A `RemotePool` calls all except `machines`
+    on its I/O thread, so they must not block.
+    """
+
+    @abstractmethod
+    def machines(self) -> Mapping[str, int] | None:
+        """Return the number of tasks that each machine runs at once, by the machine's
+        address, or None if there is no connection.
+
+        This may block, and may raise any error.
+        """
+
+    @abstractmethod
+    def put_buffer(self, address: str, data: memoryview) -> Any:
+        """Pass a buffer to the engine, for this machine and others, and return the
+        engine's handle of the buffer.
+
+        Args:
+            address: The machine's address.
+            data: The bytes of the buffer.
+        """
+
+    @abstractmethod
+    def run_batch(
+        self,
+        address: str,
+        packed: bytes,
+        buffers: Mapping[int, Any],
+    ) -> Future[Any]:
+        """Call the method ``run`` of `pool_host` on a machine, and return a future for
+        the end of the batch.
+
+        Args:
+            address: The machine's address.
+            packed: The batch.
+            buffers: The handles of the batch's large buffers, by key.
+        """
+
+    @abstractmethod
+    def call(
+        self,
+        address: str,
+        method: str,
+        *args: Any,
+    ) -> Future[Any]:
+        """Call a method of `pool_host` on a machine, with `name` as the first argument.
+
+        Args:
+            address: The machine's address.
+            method: The name of the method.
+            args: The further arguments of the method.
+
+        Returns:
+            A future for the method's result, which is a list of buffers or a false
+            value.
+        """
+
+    def connect(self, address: str) -> Future[Any]:
+        """Call the method ``handshake`` of `pool_host` on a machine, before the first
+        call of any other method there, and return a future for its answer.
+
+        The default implementation uses `call`.
+
+        Args:
+            address: The machine's address.
+        """
+        return self.call(address, "handshake")
+
+    def release_machines(self) -> None:  # noqa: B027 - an engine may hold nothing
+        """Release the resources that the engine has for this pool.
+
+        This is called once, at the end. The default implementation does nothing.
+        """

@@ -1,0 +1,150 @@
+"""A cluster of one machine, this process: a slow engine, and one that loses values."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
+from flowpregel.executors.cluster.engine_watch import AwakeClock
+
+pytestmark = pytest.mark.slow
+
+
+class SteppingClock(AwakeClock):
+    """A clock that goes on by some seconds at each check."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_late = threading.Event()
+        """Set when a silent machine would have been abandoned twice."""
+
+    def tick(self) -> float:
+        """Go on by less than the time after which a machine is abandoned."""
+        self.now += 4.0
+        if self.now > 24:
+            self.is_late.set()
+        return self.now
+
+
+class ThisMachine(RemotePool):
+    """An engine whose only machine is this process, and notes what is asked of it."""
+
+    def __init__(self, clock: AwakeClock | None = None) -> None:
+        self.puts = 0
+        self.batches = 0
+        self.answers: list[int] = []
+        """The sizes of the answers to polls."""
+        super().__init__("this machine", 60.0, clock)
+
+    def machines(self) -> Mapping[str, int]:
+        return {"here": 2}
+
+    def put_buffer(self, address: str, data: memoryview) -> Any:
+        self.puts += 1
+        return bytes(data)
+
+    def run_batch(
+        self, address: str, packed: bytes, buffers: Mapping[int, Any]
+    ) -> Future[Any]:
+        self.batches += 1
+        host = pool_host(2, self.name)
+        return host.run(self.name, packed, list(buffers), *buffers.values())
+
+    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
+        answer: Future[Any] = getattr(pool_host(2, self.name), method)(self.name, *args)
+        if method == "poll":
+            answer.add_done_callback(self.note_size)
+        return answer
+
+    def note_size(self, answer: Future[Any]) -> None:
+        """Note the size of an answer."""
+        self.answers.append(sum(memoryview(part).nbytes for part in answer.result()))
+
+
+class SlowLink(ThisMachine):
+    """Answers to polls wait until the link is free."""
+
+    def __init__(self, clock: AwakeClock) -> None:
+        self.waiting: list[tuple[Future[Any], Any]] = []
+        self.is_free = False
+        super().__init__(clock)
+
+    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
+        if method != "poll" or self.is_free:
+            return super().call(address, method, *args)
+        answer = Future[Any]()
+        self.waiting.append((answer, (address, method, *args)))
+        return answer
+
+    def free(self) -> None:
+        """Let all answers through."""
+        self.is_free = True
+        for answer, call in self.waiting:
+            arrived = self.call(*call)
+            arrived.add_done_callback(
+                lambda done, to=answer: to.set_result(done.result())
+            )
+
+
+def pass_on(answer: Future[Any], arrived: Future[Any]) -> None:
+    """Let an answer arrive."""
+    answer.set_result(arrived.result())
+
+
+class FailingEngine(ThisMachine):
+    """The first batch and the first large value are lost."""
+
+    def __init__(self) -> None:
+        self.is_lost = {"run", "fetch"}
+        super().__init__()
+
+    def run_batch(self, *args: Any) -> Future[Any]:
+        if "run" in self.is_lost:
+            self.is_lost.remove("run")
+            raise OSError("the machine with the value is gone")
+        return super().run_batch(*args)
+
+    def call(self, address: str, method: str, *args: Any) -> Future[Any]:
+        if method in self.is_lost:
+            self.is_lost.remove(method)
+            raise OSError("the connection was cut")
+        return super().call(address, method, *args)
+
+
+def test_a_machine_whose_answer_is_long_on_the_wire_keeps_its_tasks() -> None:
+    """It shows that it is alive apart from that."""
+    clock = SteppingClock()
+    pool = SlowLink(clock)
+    with ClusterExecutor(pool) as executor:
+        future = executor.submit(abs, -3)
+        assert clock.is_late.wait(60)
+        pool.free()
+
+        assert 3 == future.result(60)
+    assert 1 == pool.batches
+
+
+def test_a_large_result_holds_up_no_answer_to_a_poll() -> None:
+    """It is fetched by itself."""
+    pool = ThisMachine()
+    with ClusterExecutor(pool) as executor:
+        assert bytes(8 << 20) == executor.submit(bytes, 8 << 20).result(60)
+
+    assert max(pool.answers) < 1 << 20
+
+
+def test_a_large_value_that_an_engine_has_lost_is_sent_again() -> None:
+    """An argument with its task, a result from its machine."""
+    pool = FailingEngine()
+    with ClusterExecutor(pool) as executor:
+        value = bytes(range(256)) * (1 << 14)
+
+        assert value == executor.submit(bytes, value).result(60)
+
+    assert 2 == pool.puts
+    assert set() == pool.is_lost
