@@ -15,7 +15,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.func import entrypoint
 from tests.cluster import network
-from tests.cluster.flows import fragile, steady
+from tests.cluster.flows import echo, fragile, steady
 
 BOUND = 60.0
 
@@ -28,14 +28,7 @@ def run_steady(
 
     When one has begun on each of the machines, *strike* is called.
     """
-    file = cluster.folder / "notes"
-    file.touch()
-
-    def wait_and_strike() -> None:
-        network.wait_for(lambda: len(begun(file)) >= 3, BOUND, "three tasks have begun")
-        strike()
-
-    Thread(target=wait_and_strike, daemon=True).start()
+    file = strike_when_begun(cluster, strike)
     began = time.monotonic()
     with cluster.executor() as executor:
 
@@ -48,6 +41,19 @@ def run_steady(
 
         assert [*range(count)] == flow.invoke(count, thread_id="1")
     return file, time.monotonic() - began
+
+
+def strike_when_begun(cluster: Any, strike: Callable[[], Any]) -> Path:
+    """Call *strike* when three tasks have begun; return the file for their notes."""
+    file: Path = cluster.folder / "notes"
+    file.touch()
+
+    def wait_and_strike() -> None:
+        network.wait_for(lambda: len(begun(file)) >= 3, BOUND, "three tasks have begun")
+        strike()
+
+    Thread(target=wait_and_strike, daemon=True).start()
+    return file
 
 
 def begun(file: Path) -> Counter[str]:
@@ -78,6 +84,47 @@ def machine(cluster: Any) -> str:
     again = sum(begun(file).values()) - 9
     assert 1 <= again <= 3, again
     return f"{again} began again; {seconds:.0f} s in all"
+
+
+def large_values(cluster: Any) -> str:
+    """a machine dies with values of 1 B, 1 MB and 32 MB, in and out: none is lost"""
+    file = strike_when_begun(cluster, lambda: network.kill_all_on("fp1"))
+    values = [bytes([size % 256]) * size for size in (1, 1 << 20, 32 << 20)]
+    with cluster.executor() as executor:
+
+        @entrypoint(executor=executor)
+        def flow(count: int) -> bool:
+            calls = [
+                (value, echo(str(file), number, 1.0, value))
+                for number in range(count)
+                for value in values
+            ]
+            return all(value == call.result() for value, call in calls)
+
+        began = time.monotonic()
+        assert flow.invoke(5)
+    again = sum(begun(file).values()) - 15
+    assert 1 <= again <= 6, again
+    return f"{again} began again; {time.monotonic() - began:.0f} s in all"
+
+
+def slow_link(cluster: Any) -> str:
+    """a value needs 16 s on the wire, in and out: its task runs once"""
+    file = cluster.folder / "notes"
+    for name in network.NAMES:
+        network.slow_down(name, "4mbit")
+    value = bytes(range(256)) * (1 << 15)
+    with cluster.executor() as executor:
+
+        @entrypoint(executor=executor)
+        def flow(count: int) -> bool:
+            calls = [echo(str(file), number, 0.0, value) for number in range(count)]
+            return all(value == call.result() for call in calls)
+
+        began = time.monotonic()
+        assert flow.invoke(3)
+    assert 3 == sum(begun(file).values())
+    return f"three tasks in {time.monotonic() - began:.0f} s"
 
 
 def partition(cluster: Any) -> str:
@@ -178,6 +225,8 @@ def no_machine(cluster: Any) -> str:
 DEATHS = (
     worker_process,
     machine,
+    large_values,
+    slow_link,
     partition,
     scheduler,
     coordinator,

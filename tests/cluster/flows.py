@@ -26,6 +26,14 @@ def steady(file: str, number: int, seconds: float) -> int:
     return number
 
 
+@task
+def echo(file: str, number: int, seconds: float, value: bytes) -> bytes:
+    """Return the value after some seconds, and note the beginning."""
+    note(file, f"begin {number} {os.getpid()}")
+    time.sleep(seconds)
+    return value
+
+
 @task(retry_policy=RetryPolicy(max_attempts=2, retry_on=WorkerDiedError))
 def fragile(file: str, number: int) -> int:
     """Kill its own process the first time."""

@@ -1,5 +1,5 @@
 """Three machines that are none: network namespaces behind a bridge, with a delay on
-each wire.
+each wire. A kernel without netem gives the wires a bandwidth instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 BRIDGE = "fpbr0"
 HOME = "10.231.77.1"
 NAMES = ("fp1", "fp2", "fp3")
-DELAY = "2ms"
+DELAY = "netem delay 2ms"
+BANDWIDTH = "tbf rate {} burst 64k latency 400ms"
 
 
 def address_of(name: str) -> str:
@@ -45,10 +46,30 @@ def machines() -> Iterator[Sequence[str]]:
             sh(f"ip -n {name} addr add {address_of(name)}/24 dev {name}b")
             sh(f"ip -n {name} link set {name}b up")
             sh(f"ip -n {name} link set lo up")
-            sh(f"tc qdisc add dev {name}a root netem delay {DELAY}", check=False)
+            shape(name)
         yield NAMES
     finally:
         remove()
+
+
+def shape(name: str) -> None:
+    """Give the wire of a machine a delay, or else a bandwidth; print it if there is
+    neither.
+    """
+    for discipline in (DELAY, BANDWIDTH.format("400mbit")):
+        line = f"tc qdisc add dev {name}a root {discipline}"
+        if not subprocess.run(
+            line.split(), check=False, capture_output=True
+        ).returncode:
+            break
+        print(f"this kernel cannot do '{discipline}' on {name}", flush=True)
+
+
+def slow_down(name: str, rate: str) -> None:
+    """Give the wire of a machine this bandwidth, in both directions."""
+    discipline = BANDWIDTH.format(rate)
+    sh(f"tc qdisc replace dev {name}a root {discipline}")
+    sh(f"ip netns exec {name} tc qdisc replace dev {name}b root {discipline}")
 
 
 def remove() -> None:
