@@ -778,7 +778,9 @@ class StoreReader:
           ``count``, the number of all running tasks;
         * ``waiting``, the number of waiting tasks by name;
         * ``workers``, each with its ``pid`` and its ``task``. A worker on this machine
-          also has ``memory``, in bytes, and ``cpu``, in seconds since it started.
+          also has ``memory``, in bytes, and ``cpu``, in seconds since it started;
+        * ``pools``, each with its size, ``workers``, and ``nice``, the nice value of
+          the workers, or None.
 
         Args:
             thread_id: The id of the thread.

@@ -128,6 +128,10 @@ class Lease:
     """A function that returns the graph of the owner's run, as `Graph.outline` does.
     The owner sets it together with *live*.
     """
+    pools: Callable[[], Sequence[Mapping[str, Any]]] | None = None
+    """A function that returns the sizes of the pools of the owner's run, after it has
+    changed those for which another size is requested. Any OS thread may call it.
+    """
 
     def request_stop(self) -> None:
         """Ask the owner to stop, on behalf of another process. Any OS thread may call

@@ -15,6 +15,12 @@ from flowpregel.checkpoint.leases import LeaseFiles, LiveState
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.paused import PAUSED, PausedRuns
+from flowpregel.checkpoint.pool_request import (
+    POOLS,
+    PoolRequest,
+    pool_requests,
+    with_request,
+)
 from flowpregel.checkpoint.reader import Glance
 from flowpregel.checkpoint.records import EncodedBatch, RecordSaver, encode_batch
 from flowpregel.checkpoint.retention import (
@@ -45,6 +51,7 @@ __all__ = [
     "LiveState",
     "NamespaceRecord",
     "PausedRuns",
+    "PoolRequest",
     "Retention",
     "ScheduledFlow",
     "Stats",
@@ -468,6 +475,54 @@ class DurableSaver(RecordSaver):
         def work(transaction: Any) -> None:
             paused = PausedRuns.of(meta.get(transaction, PAUSED))
             meta.put(transaction, PAUSED, change(paused).encoded())
+
+        self._write(work)
+
+    # -------------------------------------------------------- sizes of pools
+
+    def pool_request(self, thread_id: str) -> PoolRequest | None:
+        """Return the request for another pool size of a thread's run, or None.
+
+        Args:
+            thread_id: The id of the thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.durable import PoolRequest
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> from flowpregel.storage import LockHolder
+            >>> request = PoolRequest(workers=4, owner=LockHolder.me())
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     saver.request_pool("study-1", request)
+            ...     saver.pool_request("study-1").workers
+            4
+        """
+        data = self._read(partial(self._tables.meta.get, key=POOLS))
+        return None if data is None else pool_requests(data).get(thread_id)
+
+    def request_pool(self, thread_id: str, request: PoolRequest | None) -> None:
+        """Request another size of the pools of a thread's run, which is under way.
+
+        The process of the run meets the request while the run is watched. Its running
+        tasks continue, and end first if the pool becomes smaller.
+
+        Args:
+            thread_id: The id of the thread.
+            request: The request, or None to withdraw it.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     saver.request_pool("study-1", None)
+            ...     saver.pool_request("study-1") is None
+            True
+        """
+        meta, name = self._tables.meta, thread_name(thread_id)
+
+        def work(transaction: Any) -> None:
+            data = with_request(meta.get(transaction, POOLS), name, request)
+            meta.put(transaction, POOLS, data)
 
         self._write(work)
 

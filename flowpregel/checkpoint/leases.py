@@ -432,6 +432,7 @@ class LiveState:
         state = {
             **self.lease.live(),
             "drawing": self.lease.drawing and self.lease.drawing(),
+            "pools": self.lease.pools and self.lease.pools(),
         }
         state |= {"started": self.started, "at": time.time_ns()}
         data = self.table.sealed(self.key, 0, json.dumps(state).encode())

@@ -28,6 +28,7 @@ from rich.text import Text
 from flowpregel._text import in_one_line
 from flowpregel.cli.snapshots import RunSnapshot
 from flowpregel.cli.wording import SITUATION_STYLES, duration_text
+from flowpregel.cli.worker_counts import worker_count_text
 from flowpregel.pregel.progress import how_far
 
 ViewName: TypeAlias = Literal["calls", "errors", "logs"]
@@ -142,11 +143,8 @@ def _usage_texts(snapshot: RunSnapshot) -> list[str]:
     """Return the duration of the run, its workers and its rate."""
     seconds = snapshot.now - snapshot.began
     texts = [duration_text(seconds)]
-    workers = snapshot.workers
-    if workers:
-        megabytes = sum(worker.get("memory", 0) for worker in workers) / 1e6
-        noun = "worker" if len(workers) == 1 else "workers"
-        texts.append(f"{len(workers)} {noun} with {megabytes:,.0f} MB")
+    if snapshot.workers:
+        texts.append(worker_count_text(snapshot.workers, snapshot.pools))
     done = snapshot.total["done"]
     if done and seconds > 0:
         texts.append(f"{done / seconds:,.1f} calls/s")

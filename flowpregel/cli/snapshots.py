@@ -45,6 +45,8 @@ class RunSnapshot:
     reports: Sequence[Mapping[str, Any]] = ()
     """The tasks that made the calls and report their own progress."""
     workers: Sequence[Mapping[str, Any]] = ()
+    pools: Sequence[Mapping[str, Any]] = ()
+    """The sizes of the pools, as `StoreReader.live` returns them."""
     errors: Sequence[ErrorKind] = ()
     seconds_left: float | None = None
     """The estimated seconds until all known calls have ended, or None."""
@@ -135,6 +137,7 @@ class RunWatcher:
             running=running,
             reports=reports,
             workers=activity["workers"],
+            pools=activity.get("pools") or (),
             errors=self._calls.errors(),
             seconds_left=time_left(self._calls, running, waiting, now),
         )

@@ -35,6 +35,7 @@ from flowpregel.cli.wording import (
     duration_text,
     relative_time,
 )
+from flowpregel.cli.worker_counts import pools_text
 
 if TYPE_CHECKING:
     from flowpregel._inspection.reader import Counting, StoreReader
@@ -328,6 +329,9 @@ def _facts_and_activity(
         live = _live_activity(saver, thread)
         facts["run by"] = str(owner)
         facts["waiting for their turn"] = _waiting_calls(live)
+        pools = (live or {}).get("pools")
+        if pools:
+            facts["pool"] = pools_text(pools)
     return facts, live
 
 

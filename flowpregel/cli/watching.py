@@ -24,6 +24,7 @@ from flowpregel.cli import console
 from flowpregel.cli.call_counts import ENDED, CallCounts
 from flowpregel.cli.console import Code, print_note, rich_console
 from flowpregel.cli.dashboard import Dashboard, can_draw
+from flowpregel.cli.worker_counts import worker_count_text
 from flowpregel.errors import ConfigurationError, RunNotice
 from flowpregel.pregel.live_view import SCREEN
 from flowpregel.pregel.pregel import Pregel
@@ -347,16 +348,7 @@ class WatchView(ProgressView):
 
     def _workers_text(self) -> str:
         """Return the number of workers and their memory, as text."""
-        workers = self._live["workers"]
-        if not workers:
-            return ""
-        size = 0
-        for worker in workers:
-            size += worker.get("memory", 0)
-        megabytes = size / 1e6
-        count = len(workers)
-        noun = "worker" if count == 1 else "workers"
-        return f"{count} {noun} with {megabytes:,.0f} MB"
+        return worker_count_text(self._live["workers"], self._live.get("pools") or ())
 
 
 def _fitted_to_terminal(lines: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from contextvars import Context, copy_context
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from flowpregel._core.effects import Emit, Steps
@@ -28,6 +29,7 @@ from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.graph_drawing import GraphDrawing
 from flowpregel.pregel.invocation import options_for_saver
 from flowpregel.pregel.naming import RunIdentity
+from flowpregel.pregel.pool_sizes import pools_of_run
 from flowpregel.pregel.resume import Start, start_of, stored_result
 from flowpregel.runtime import RunControl
 
@@ -107,6 +109,7 @@ def _leased(
     )
     drawing = GraphDrawing(run.definition)
     lease.drawing = lambda: drawing.graph().outline()
+    lease.pools = partial(pools_of_run, saver, address.thread_id)
     return lease
 
 

@@ -57,6 +57,7 @@ SEARCHES = [
     ("crawler", LIMITS),
     ("retry with exponential backoff", "how-to/retry.md"),
     ("backoff", "how-to/retry.md"),
+    ("change the number of workers of a running program", "how-to/size-the-pool.md"),
     ("out of memory", "how-to/out-of-memory.md"),
     ("oom killer", "how-to/out-of-memory.md"),
     ("resume after i renamed the function", "faq.md"),

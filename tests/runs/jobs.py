@@ -337,3 +337,21 @@ def fill_beside_others(item: tuple[int, Path]) -> int:
             wait_until(large.exists)
             wait_until(lambda: not is_alive(int(large.read_text())))
     return size
+
+
+def meet(item: tuple[str, int]) -> int:
+    """Wait until that many calls run at the same time; return the nice value that this
+    one has then.
+    """
+    name, count = item
+    folder = Path(name)
+    (folder / f"pid-{os.getpid()}").touch()
+
+    def is_met() -> bool:
+        pids = [int(path.name[4:]) for path in folder.glob("pid-*")]
+        return (folder / "met").exists() or sum(map(is_alive, pids)) >= count
+
+    wait_until(is_met)
+    # A worker may end after its call, so the others need not find it alive.
+    (folder / "met").touch()
+    return os.getpriority(os.PRIO_PROCESS, 0)

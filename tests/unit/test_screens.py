@@ -69,6 +69,13 @@ def test_the_numbers_add_up() -> None:
     assert "  fit  6 done, 1 failed, 1 running, 2 to do" in lines
 
 
+def test_the_size_of_a_pool_is_shown_that_has_fewer_workers() -> None:
+    """Others may still start, or the pool has grown a moment ago."""
+    lines = drawn(snapshot_of(pools=[{"workers": 4, "nice": None}]))
+
+    assert "41.0 s, 1 of 4 workers with 812 MB, 0.1 calls/s" == lines[2]
+
+
 @pytest.mark.parametrize(("status", "is_full"), [("running", False), ("done", True)])
 def test_the_bar_is_full_only_when_the_run_is_done(status: str, is_full: bool) -> None:
     """A body may make more calls until then."""

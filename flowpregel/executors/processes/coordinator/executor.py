@@ -628,6 +628,16 @@ def worker_memory() -> tuple[int, int]:
     return len(pids), sum(memory_of(pid) for pid in pids)
 
 
+def pools_of(thread_id: str) -> list[Pool]:
+    """Return the pools of this program that have tasks of a run. Any OS thread may call
+    this.
+
+    Args:
+        thread_id: The thread of the run.
+    """
+    return [pool for pool in tuple(_pools) if pool.has_tasks_of(thread_id)]
+
+
 _pools: WeakSet[Pool] = WeakSet()
 """Every pool of this program that is in use."""
 

@@ -64,7 +64,7 @@ class MemoryRetries:
     """
 
     def __init__(self, totals: Mapping[str, float]) -> None:
-        self._totals = totals
+        self.totals: Mapping[str, float] = totals
         self._used: dict[str, float] = {}
         """The memory that the last attempt used or claimed, by the id of the task. The
         oldest entry comes first.
@@ -104,11 +104,11 @@ class MemoryRetries:
             return needs
         factor = 1.0 if policy == "alone" else policy
         # If the peak is unknown, the attempt gets all memory.
-        claim = min(used * factor or self._totals["memory"], self._totals["memory"])
+        claim = min(used * factor or self.totals["memory"], self.totals["memory"])
         amounts = {**needs.amounts, "memory": claim}
         text = f"is tried again, and claims {_megabytes(claim)}"
         if policy == "alone":
-            amounts["cpus"] = self._totals["cpus"]
+            amounts["cpus"] = self.totals["cpus"]
             text = "is tried again alone in the pool"
         # Only the mailbox of a run on this machine, which can show a notice, has a
         # backlog.

@@ -26,6 +26,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 from math import inf
@@ -48,6 +49,7 @@ from flowpregel.executors.processes.coordinator.assign import (
     assign,
 )
 from flowpregel.executors.processes.coordinator.guard import Guard
+from flowpregel.executors.processes.coordinator.process_handle import set_nice
 from flowpregel.executors.processes.coordinator.task_pool import CLOSED, TaskPool
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.coordinator.worker_link import CLOSED_LINK
@@ -109,6 +111,8 @@ class Pool(TaskPool):
         self._keep = 0
         """The number of workers that are kept even if no task waits."""
         self._failed_starts = 0
+        self._is_resized = False
+        """True if the number of workers was changed."""
         self._guard = Guard()
         self._oom_kills = crash_report.count_oom_kills()
         self._oom_until = 0.0
@@ -214,6 +218,43 @@ class Pool(TaskPool):
             self.encoder.inline_buffers(task)
         worker.sent.buffers.update(ref.id for ref in task.refs)
 
+    # ------------------------------------------------ changing the size
+
+    def request_size(self, workers: int | None, nice: int | None) -> None:
+        """Change the number or the nice value of the workers soon. Any OS thread may
+        call this.
+
+        Args:
+            workers: The number of workers that run tasks at the same time, or None.
+            nice: The nice value of the workers, or None.
+        """
+        self.loop.call(partial(self._resize, workers, nice))
+
+    def _resize(self, workers: int | None, nice: int | None) -> None:
+        """Change the number or the nice value of the workers.
+
+        Running tasks continue. Superfluous workers, and workers that have another nice
+        value, are stopped once they are idle.
+        """
+        before = self.settings
+        size = before.size if workers is None else workers
+        nice = before.nice if nice is None else nice
+        if (size, nice) == (before.size, before.nice):
+            return
+        amounts = {**before.amounts, "cpus": max(before.amounts["cpus"], size)}
+        self.settings = replace(before, size=size, nice=nice, amounts=amounts)
+        self.resources.resize(self.settings)
+        self._keep = min(self._keep, size)
+        self._is_resized = True
+        for worker in tuple(self.workers):
+            self.recall(worker)
+            if nice is not None and nice != before.nice:
+                worker.is_outdated = True
+                set_nice(worker.pid, nice)
+            is_idle = worker.state is WorkerState.IDLE
+            if is_idle and (worker.is_outdated or self._is_spare()):
+                worker.stop()
+
     # ------------------------------------------------ taking tasks back
 
     def recall(self, worker: WorkerProcess) -> None:
@@ -255,7 +296,7 @@ class Pool(TaskPool):
 
     def _is_worn(self, worker: WorkerProcess) -> bool:
         """Return whether *worker*, which is idle, must be replaced."""
-        if worker.is_spoiled or worker.kind.is_fresh:
+        if worker.is_spoiled or worker.is_outdated or worker.kind.is_fresh:
             return True
         most_tasks = self.settings.worker_max_tasks
         if most_tasks is not None and worker.served >= most_tasks:
@@ -282,8 +323,13 @@ class Pool(TaskPool):
         """Return whether there are too many idle workers.
 
         A worker whose task waits for calls does not count towards the pool's size. So
-        more workers are started, and they become idle when that task continues.
+        more workers are started, and they become idle when that task continues. Once
+        the size was changed, none of them is kept.
         """
+        if self._is_resized:
+            states = [worker.state for worker in self.workers]
+            gone = (WorkerState.WAITING, WorkerState.STOPPING)
+            return len(states) - sum(map(states.count, gone)) > self.settings.size
         most = 2 * self.settings.size + _SPARE
         # no mutant: This line only saves the count below, which gives the same answer.
         if len(self.workers) <= most:

@@ -231,6 +231,19 @@ def start_process(
     return handle, connections
 
 
+def set_nice(pid: int, nice: int) -> None:
+    """Set the nice value of a process with all its OS threads, as far as that is
+    allowed.
+
+    Args:
+        pid: The process.
+        nice: The nice value.
+    """
+    for thread in _linux.list_proc(f"{pid}/task") or [str(pid)]:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, int(thread), nice)
+
+
 def log_levels() -> dict[str, int]:
     """Return the levels of this program's loggers by name.
 

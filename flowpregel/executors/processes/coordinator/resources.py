@@ -288,6 +288,15 @@ class ResourceLedger:
     def _forget_timer(self) -> None:
         self._timer_due = inf
 
+    def resize(self, settings: PoolSettings) -> None:
+        """Note the new settings of the pool.
+
+        Args:
+            settings: The settings.
+        """
+        self._settings = settings
+        self.memory_retries.totals = settings.amounts
+
     def start(self, task: InFlight) -> None:
         """Note that *task* was sent to its worker."""
         needs = task.needs or ONE_CPU

@@ -166,6 +166,15 @@ class TaskPool(ABC):
                 self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
         self.resume_for_others(mailbox)
 
+    def has_tasks_of(self, thread_id: str) -> bool:
+        """Return whether the pool has tasks of a run. Any OS thread may call this.
+
+        Args:
+            thread_id: The thread of the run.
+        """
+        tasks = tuple(self._tasks.values())
+        return any(task.job.run.thread_id == thread_id for task in tasks)
+
     def withdraw(self, key: JobKey) -> InFlight | None:
         """Withdraw a waiting task, or return the task if a worker already has it.
 

@@ -101,6 +101,8 @@ class WorkerProcess:
     """True if the worker begins no more tasks, because a task changed its process
     irreversibly.
     """
+    is_outdated: bool = False
+    """True if the worker has another nice value than the pool's new workers."""
     served: int = 0
     """The number of tasks that were sent to the worker and not taken back."""
 

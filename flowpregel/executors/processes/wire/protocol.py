@@ -190,6 +190,8 @@ class PoolSettings:
     """The folder through which programs share the limits, or an empty text if no other
     program shares them.
     """
+    nice: int | None = None
+    """The nice value of the workers, or None for that of the program."""
     share: int = 0
     """The number of OS threads that numeric libraries may start in a worker."""
     capped: tuple[str, ...] = ()

@@ -114,6 +114,10 @@ def worker_main(setup: protocol.WorkerSetup) -> None:
     arm("worker.")
     crossing.mark_as_worker()
     become_worker(setup.stdout, setup.stderr, setup.coordinator)
+    if setup.settings.nice is not None:
+        # A value below that of the program is for privileged users.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, setup.settings.nice)
     worker = Worker(setup)
     if worker.initialize(setup.settings.initializer):
         worker.run()
