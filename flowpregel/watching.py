@@ -2,6 +2,14 @@
 
 from flowpregel._inspection.call_graph import CallGraph, GraphNode, call_graph
 from flowpregel._inspection.call_index import CallIndex, CallPage
+from flowpregel._inspection.call_points import (
+    CallPlot,
+    CallPoint,
+    PlotFields,
+    PlotQuery,
+    call_plot,
+    plot_fields,
+)
 from flowpregel._inspection.call_query import CallQuery
 from flowpregel._inspection.call_timeline import CallTimeline
 from flowpregel._inspection.error_kinds import (
@@ -27,6 +35,15 @@ from flowpregel._inspection.preview import (
     to_json,
 )
 from flowpregel._inspection.reader import StoreReader
+from flowpregel._inspection.run_comparison import (
+    CallComparison,
+    ComparedCall,
+    FieldDifference,
+    RunComparison,
+    RunTotals,
+    compare_calls,
+    compare_runs,
+)
 from flowpregel._inspection.run_list import (
     FlowSummary,
     RunList,
@@ -36,7 +53,13 @@ from flowpregel._inspection.run_list import (
 )
 from flowpregel._inspection.situations import StatusText
 from flowpregel._inspection.steps import StepRow, StepValues
-from flowpregel._inspection.tasks import CallChanges, CallPart, CallRow, RunRow
+from flowpregel._inspection.sweep_table import csv_of_calls
+from flowpregel._inspection.tasks import (
+    CallChanges,
+    CallPart,
+    CallRow,
+    RunRow,
+)
 from flowpregel._inspection.time_use import (
     CriticalPath,
     TaskTime,
@@ -52,30 +75,39 @@ from flowpregel._text import printable
 __all__ = [
     "FULL",
     "CallChanges",
+    "CallComparison",
     "CallGraph",
     "CallIndex",
     "CallPage",
     "CallPart",
+    "CallPlot",
+    "CallPoint",
     "CallQuery",
     "CallRow",
     "CallTimeline",
     "ClippedText",
+    "ComparedCall",
     "CriticalPath",
     "ErrorKind",
     "FailedCalls",
+    "FieldDifference",
     "FlowSummary",
     "GraphNode",
     "OmittedItems",
     "OutputLine",
     "OutputPage",
+    "PlotFields",
+    "PlotQuery",
     "PreviewLimits",
     "RecordView",
     "ReprText",
+    "RunComparison",
     "RunList",
     "RunListPage",
     "RunQuery",
     "RunRow",
     "RunSummary",
+    "RunTotals",
     "SharedFields",
     "ShortenedText",
     "StatusText",
@@ -88,9 +120,14 @@ __all__ = [
     "ValuePage",
     "WorkerTime",
     "call_graph",
+    "call_plot",
+    "compare_calls",
+    "compare_runs",
+    "csv_of_calls",
     "error_pattern",
     "output_lines",
     "output_page",
+    "plot_fields",
     "printable",
     "time_use",
     "to_json",

@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from flowpregel._inspection.call_query import FIELDS, recorded_fields
+from flowpregel._inspection.call_query import FIELDS, CallQuery, recorded_fields
 from flowpregel._inspection.preview import ReprText
 from flowpregel._inspection.reader import StoreReader
 from flowpregel.checkpoint.labels import INPUT
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from flowpregel._inspection.call_index import CallIndex
     from flowpregel._inspection.tasks import CallRow
     from flowpregel.checkpoint.durable import DurableSaver
 
@@ -48,29 +50,31 @@ def sweep_rows(saver: DurableSaver, ids: Iterable[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     with closing(StoreReader(saver)) as reader:
         for run_id in ids:
-            if reader.run(run_id) is None:
-                raise ConfigurationError(
-                    f"the store has no thread {run_id!r}; `flowpregel ls` lists them"
-                )
-            for call in _calls_of_run(reader, run_id):
+            for call in calls_of_run(reader, run_id):
                 row = _sweep_row(run_id, call)
                 rows.append(row)
     return rows
 
 
-def _calls_of_run(reader: StoreReader, run_id: str) -> list[CallRow]:
+def calls_of_run(reader: StoreReader, run_id: str) -> list[CallRow]:
     """Return the calls of a run, or its nodes if there are no calls, in the order of
     their positions.
+
+    Args:
+        reader: The reader of the store.
+        run_id: The id of the run.
+
+    Raises:
+        ConfigurationError: The store has no run of this id.
     """
-    calls: dict[str, CallRow] = {}
-    for changes in reader.changes(run_id):
-        if changes.is_whole:
-            calls.clear()
-        for row in changes.rows:
-            calls[row.id] = row
+    if reader.run(run_id) is None:
+        raise ConfigurationError(
+            f"the store has no thread {run_id!r}; `flowpregel ls` lists them"
+        )
+    rows = _rows_of_run(reader, run_id)
     nodes: list[CallRow] = []
     nested: list[CallRow] = []
-    for row in calls.values():
+    for row in rows:
         if row.caller:
             nested.append(row)
         elif row.name != INPUT:
@@ -79,6 +83,17 @@ def _calls_of_run(reader: StoreReader, run_id: str) -> list[CallRow]:
         nested or nodes,
         key=lambda row: (row.step, row.path),
     )
+
+
+def _rows_of_run(reader: StoreReader, run_id: str) -> Collection[CallRow]:
+    """Return the rows of a run's tasks."""
+    rows: dict[str, CallRow] = {}
+    for changes in reader.changes(run_id):
+        if changes.is_whole:
+            rows.clear()
+        for row in changes.rows:
+            rows[row.id] = row
+    return rows.values()
 
 
 def _sweep_row(run_id: str, call: CallRow) -> dict[str, Any]:
@@ -121,6 +136,41 @@ def csv_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         cells = map(row.get, names)
         yield _csv_line(cells)
+
+
+def csv_of_calls(
+    index: CallIndex,
+    query: CallQuery,
+    columns: Sequence[str] = (),
+) -> Iterator[str]:
+    """Yield the lines of a CSV file with the calls of a run that match a query, in the
+    order of the query.
+
+    The first line has the columns' names. A call that changes while the lines are made
+    may be written with its new values.
+
+    Args:
+        index: The calls of the run.
+        query: The query. Its page has no effect.
+        columns: The fields, by their names in queries, or nothing for all columns of
+            `flowpregel.func.entrypoint.table`.
+
+    Example:
+        >>> from flowpregel.watching import CallIndex, CallQuery
+        >>> list(csv_of_calls(CallIndex(), CallQuery(), ["call", "took"]))
+        ['call,took']
+    """
+    table = index.table
+    names = columns or (*_COLUMNS, *table.fields)
+    readers = [table.value_of(name) for name in names]
+    yield _csv_line(names)
+    for number in index.select(query):
+        yield _csv_line([_csv_cell(read(number)) for read in readers])
+
+
+def _csv_cell(value: Any) -> Any:
+    """Return a value for a cell, which is empty for the duration of a running call."""
+    return None if value == math.inf else value
 
 
 def _csv_line(cells: Iterable[Any]) -> str:

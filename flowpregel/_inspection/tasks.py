@@ -244,7 +244,7 @@ class TaskRecords:
             tasks: The location and the key of each task.
         """
         locations = {key: location for location, key in tasks}
-        payloads = self._payloads(locations)
+        payloads = self.payloads(locations)
         rows: list[CallRow] = []
         for location, data in zip(locations.values(), payloads, strict=True):
             if data is None:
@@ -265,7 +265,7 @@ class TaskRecords:
             tasks: The location and the key of each task.
         """
         questions: list[dict[str, Any]] = []
-        payloads = self._payloads([key for _, key in tasks])
+        payloads = self.payloads([key for _, key in tasks])
         for (location, _), data in zip(tasks, payloads, strict=True):
             if data is not None:
                 work = self._work(location, self.record(data))
@@ -279,7 +279,7 @@ class TaskRecords:
     ) -> dict[str, Any] | None:
         """Return all stored data of a task, as `StoreReader.call` does."""
         keys = [location.key + digest(call_id) for location in locations]
-        payloads = self._payloads(keys)
+        payloads = self.payloads(keys)
         for location, data in zip(locations, payloads, strict=True):
             if data:
                 record = self.record(data)
@@ -296,7 +296,7 @@ class TaskRecords:
     ) -> Any:
         """Return the whole value of a part of a task, as `StoreReader.value` does."""
         keys = [location.key + digest(call_id) for location in locations]
-        for location, data in zip(locations, self._payloads(keys), strict=True):
+        for location, data in zip(locations, self.payloads(keys), strict=True):
             if not data:
                 continue
             if part == "arguments":
@@ -344,7 +344,7 @@ class TaskRecords:
         None is returned if no arguments are stored.
         """
         key = sidecar_key(ARGUMENTS, location.key) + digest(task_id)
-        (data,) = self._payloads([key])
+        (data,) = self.payloads([key])
         if data is None:
             return None
         arguments: StoredArguments = decoded(data, self.codec)
@@ -358,7 +358,7 @@ class TaskRecords:
         if record.ran is None:
             return b""
         key = sidecar_key(MEDIA, location.key) + digest(record.task_id)
-        (data,) = self._payloads([key])
+        (data,) = self.payloads([key])
         return bytes(data or b"")
 
     def output(
@@ -372,14 +372,18 @@ class TaskRecords:
             for location in locations
         ]
         texts: list[str] = []
-        for data in self._payloads(keys):
+        for data in self.payloads(keys):
             if data:
                 output = CallOutput(*self.tables.fields_of(data))
                 texts.append(output.text)
         return "".join(texts)
 
-    def _payloads(self, keys: Collection[bytes]) -> list[bytes | None]:
-        """Return the payload at each of *keys*, read in one transaction."""
+    def payloads(self, keys: Collection[bytes]) -> list[bytes | None]:
+        """Return the payload at each of *keys*, read in one transaction.
+
+        Args:
+            keys: The keys of tasks, or of other records beside a checkpoint.
+        """
 
         def get_all(transaction: Any) -> list[bytes | None]:
             """Return the payloads within *transaction*."""

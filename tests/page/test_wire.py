@@ -16,7 +16,10 @@ from flowpregel.plugins.page.pages import STATIC
 from tests.page.serving import Served, served
 from tests.page.stores import long_store, plain_store
 
-FIRST_VISIT = ("/", *(f"/static/{file.name}" for file in sorted(STATIC.iterdir())))
+FIRST_VISIT = (
+    "/",
+    *(f"/static/{file.name}" for file in sorted(STATIC.iterdir()) if file.is_file()),
+)
 """All files of the page, which a browser loads at its first visit."""
 MOST_SENT = 160_000
 

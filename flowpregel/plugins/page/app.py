@@ -122,6 +122,7 @@ def _routes(
     routes: list[BaseRoute] = [
         Route("/", static),
         Route("/static/{name}", static),
+        Route("/static/vendor/{name}", static_endpoint(STATIC / "vendor")),
         # The news are not compressed, because each of them must arrive at once.
         Route("/api/news", follow),
     ]
@@ -173,12 +174,16 @@ def _query_routes(pages: Pages) -> list[BaseRoute]:
     queries = {name: getattr(pages, name) for name in _QUERIES}
     queries["errors"] = pages.diagnosis.errors
     queries["time"] = pages.diagnosis.time
+    queries["plot"] = pages.sweeps.plot
     queries["value"] = pages.values.value
     queries["output"] = pages.output.output
     routes: list[BaseRoute] = []
     for name, query in queries.items():
         route = _answer_route(name, _query_endpoint(query))
         routes.append(route)
+    compare = _query_endpoint(pages.sweeps.compare, on_thread=True)
+    routes.append(_answer_route("compare", compare))
+    routes.append(_answer_route("calls/file", _csv_endpoint(pages.sweeps.csv)))
     routes.append(_answer_route("value/file", _file_endpoint(pages.values.file)))
     routes.append(_answer_route("output/file", _file_endpoint(pages.output.file)))
     return routes
@@ -204,12 +209,17 @@ def _json_response(value: Json, status: int = 200) -> Response:
 
 def _query_endpoint(
     query: Callable[..., Json],
+    *,
+    on_thread: bool = False,
 ) -> _Endpoint:
-    """Return an endpoint that passes a request's parameters to *query*."""
+    """Return an endpoint that passes a request's parameters to *query*.
 
-    # The endpoint is a coroutine function, so that it runs on the event loop, one
-    # request after the other: a `StoreReader` must not be used by several OS threads.
-    async def endpoint(request: Request) -> Response:
+    Args:
+        query: The query.
+        on_thread: True for a slow query, which runs on an OS thread of its own.
+    """
+
+    def respond(request: Request) -> Response:
         """Return the result of the query."""
         try:
             return _json_response(query(**request.query_params))
@@ -218,7 +228,41 @@ def _query_endpoint(
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"the request is incomplete: {error}") from error
 
+    # The endpoint is a coroutine function, so that it runs on the event loop, one
+    # request after the other: a `StoreReader` must not be used by several OS threads.
+    async def endpoint(request: Request) -> Response:
+        """Return the result of the query."""
+        if on_thread:
+            return await asyncio.to_thread(respond, request)
+        return respond(request)
+
     return endpoint
+
+
+def _csv_endpoint(query: Callable[..., AsyncIterator[str]]) -> _Endpoint:
+    """Return an endpoint that passes a request's parameters to *query*, and sends the
+    parts of the file that it returns.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        """Return the file."""
+        try:
+            parts = query(**request.query_params)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"the request is incomplete: {error}") from error
+        return StreamingResponse(
+            _encoded(parts),
+            media_type="text/csv",
+            headers={"content-disposition": 'attachment; filename="calls.csv"'},
+        )
+
+    return endpoint
+
+
+async def _encoded(parts: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    """Yield texts as bytes. A surrogate, which UTF-8 cannot have, is replaced."""
+    async for part in parts:
+        yield part.encode(errors="replace")
 
 
 def _file_endpoint(

@@ -26,6 +26,7 @@ from flowpregel.plugins.page.diagnosis import (
     complete_answers,
 )
 from flowpregel.plugins.page.logs import LogPages
+from flowpregel.plugins.page.sweeps import SweepPages
 from flowpregel.plugins.page.values import ValuePages, tagged
 from flowpregel.watching import (
     PreviewLimits,
@@ -127,6 +128,7 @@ class Pages:
         )
         self._list = RunList(self.reader)
         self.call_pages: CallPages = CallPages(self.reader)
+        self.sweeps: SweepPages = SweepPages(saver, self.call_pages)
         self.values: ValuePages = ValuePages(self.reader)
         self.output: LogPages = LogPages(saver, self.reader)
         self.diagnosis: DiagnosisPages = DiagnosisPages(self.call_pages)

@@ -1,0 +1,104 @@
+"""The digests of the arguments and the results of calls, which tell equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowpregel._core import records
+from flowpregel._core.ids import text_digest
+from flowpregel._core.records import Address
+from flowpregel._inspection.inert import InertCodec
+from flowpregel._inspection.tasks import CallRow, TaskRecords
+from flowpregel.checkpoint.layout import WritesRecord, checkpoint_key, digest
+from flowpregel.checkpoint.work import work_from
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.durable import DurableSaver
+
+
+class CallContent(NamedTuple):
+    """The digests of the content of a call, which do not depend on the run."""
+
+    arguments: str = ""
+    """The digest of the arguments, or an empty text if it is not stored."""
+    result: str = ""
+    """The digest of the stored result or writes, or an empty text if there are none."""
+
+
+class CallContents:
+    """A reader of the digests of calls.
+
+    Args:
+        saver: The open store. The reader opens it once more, with an inert codec.
+    """
+
+    def __init__(self, saver: DurableSaver) -> None:
+        self._store, _ = saver.opened_to_look(InertCodec())
+        self._tasks = TaskRecords(self._store)
+
+    def close(self) -> None:
+        """Close the reader's view of the store."""
+        self._store.close()
+
+    def read(
+        self,
+        run_id: str,
+        calls: Sequence[CallRow],
+    ) -> dict[str, CallContent]:
+        """Return the digests of calls by their ids.
+
+        Args:
+            run_id: The id of the thread.
+            calls: Calls of the thread's last run.
+        """
+        prefixes: dict[str, bytes] = {}
+        for namespace in self._tasks.tables.used(run_id):
+            prefixes[namespace.namespace] = namespace.prefix
+        keys: list[bytes] = []
+        for call in calls:
+            prefix = prefixes.get(call.namespace, b"")
+            location = checkpoint_key(prefix, call.checkpoint_id)
+            keys.append(location + digest(call.id))
+        payloads = self._tasks.payloads(keys)
+        contents: dict[str, CallContent] = {}
+        for call, payload in zip(calls, payloads, strict=True):
+            if payload is not None:
+                record = self._tasks.record(payload)
+                contents[call.id] = self._content(record)
+        return contents
+
+    def _content(self, record: WritesRecord) -> CallContent:
+        """Return the digests of the task with this record."""
+        arguments = ""
+        results: list[str] = []
+        for _, (name, data) in sorted(record.writes.items()):
+            if name == records.CALLED:
+                called = self._tasks.codec.decode(data, "a call")
+                arguments = _digest_of_arguments(called)
+            is_control = name in records.CONTROL_WRITES
+            if name == records.RETURN or not is_control:
+                results.append(name)
+                results.append(bytes(data).hex())
+        if not results:
+            return CallContent(arguments)
+        return CallContent(
+            arguments=arguments,
+            result=text_digest(*results),
+        )
+
+
+def _digest_of_arguments(called: Any) -> str:
+    """Return the digest in the key of a call, or an empty text if it has another
+    form.
+    """
+    work = work_from(
+        Address(""),
+        step=0,
+        task_id="",
+        writes={records.CALLED: called},
+        ran=None,
+    )
+    if work.call_key is None:
+        return ""
+    return work.call_key.arguments

@@ -1,0 +1,174 @@
+"""The calls of a sweep, for the page: as a CSV file, as points of a plot, and compared.
+
+::
+
+    GET api/calls/file?thread=a&q=lr:0.1&columns=lr,loss      the lines of a CSV file
+    GET api/plot?thread=a&q=lr:0.1&x=lr&y=loss&colour=depth   the points of a plot
+    GET api/compare?a=one&b=two&change=different              two runs
+    GET api/compare?a=one&b=one&call_a=7f3&call_b=81c         two calls
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+from urllib.parse import unquote
+
+from flowpregel.checkpoint.durable import DurableSaver
+from flowpregel.plugins.page.calls import CallPages, query_of
+from flowpregel.watching import (
+    CallQuery,
+    PlotQuery,
+    RunComparison,
+    call_plot,
+    compare_calls,
+    compare_runs,
+    csv_of_calls,
+    plot_fields,
+)
+
+_LINES: Final = 500
+"""The number of lines of a CSV file that are sent at once."""
+_MOST_PAIRS: Final = 500
+"""The limit on the compared calls in an answer."""
+
+
+class SweepPages:
+    """The answers to the page's queries about the calls of a sweep.
+
+    Args:
+        saver: The saver of the open store.
+        calls: The calls of the runs.
+    """
+
+    def __init__(self, saver: DurableSaver, calls: CallPages) -> None:
+        self._saver = saver
+        self._calls = calls
+
+    def csv(
+        self,
+        thread: str,
+        columns: str = "",
+        **parameters: str,
+    ) -> AsyncIterator[str]:
+        """Return the parts of a CSV file with the calls that match a query.
+
+        Args:
+            thread: The id of the run.
+            columns: The names of the columns with commas between them, each of them
+                percent-encoded, or an empty text for all columns.
+            parameters: ``q``, ``state``, ``task`` and ``sort``, as for
+                `CallPages.calls`.
+        """
+        query = query_of(parameters)
+        names = [unquote(name) for name in columns.split(",") if name]
+        return self._csv_parts(thread, query, names)
+
+    async def _csv_parts(
+        self,
+        thread: str,
+        query: CallQuery,
+        columns: list[str],
+    ) -> AsyncIterator[str]:
+        """Yield the parts of a CSV file. Other requests are answered in between."""
+        index = self._calls.index(thread)
+        while index.is_behind:
+            await asyncio.sleep(0)
+            index = self._calls.index(thread)
+        part: list[str] = []
+        for line in csv_of_calls(index, query, columns):
+            part.append(f"{line}\r\n")
+            if len(part) == _LINES:
+                yield "".join(part)
+                part.clear()
+                await asyncio.sleep(0)
+        yield "".join(part)
+
+    def plot(
+        self,
+        thread: str,
+        x: str = "",
+        y: str = "",
+        colour: str = "",
+        kind: str = "scatter",
+        **parameters: str,
+    ) -> dict[str, Any]:
+        """Return the points of a plot, and the fields that a plot can show.
+
+        Args:
+            thread: The id of the run.
+            x: The field of the horizontal axis, or an empty text for the first number
+                of the calls.
+            y: The field of the vertical axis, or an empty text for the last number.
+            colour: The field by which the points are coloured.
+            kind: ``"scatter"`` or ``"line"``.
+            parameters: ``q``, ``state`` and ``task``, as for `CallPages.calls`.
+        """
+        query = query_of(parameters)
+        index = self._calls.index(thread)
+        fields = plot_fields(index)
+        numbers = (*fields.chosen, *fields.common)
+        plot = PlotQuery(
+            x=x or numbers[0],
+            y=y or (fields.chosen[-1] if len(fields.chosen) > 1 else "took"),
+            colour=colour,
+            is_line=kind == "line",
+        )
+        drawn = call_plot(index, query, plot)
+        ids = index.table.columns["id"]
+        points: list[Any] = []
+        for point in drawn.points:
+            call_id = ids[point.number]
+            label = index.table.label(point.number)
+            points.append((point.x, point.y, point.colour, call_id, label))
+        return {
+            "x": plot.x,
+            "y": plot.y,
+            "numbers": numbers,
+            "groups": fields.groups,
+            "total": drawn.total,
+            "points": points,
+            "is_behind": index.is_behind,
+        }
+
+    def compare(
+        self,
+        a: str,
+        b: str,
+        call_a: str = "",
+        call_b: str = "",
+        **page: str,
+    ) -> dict[str, Any]:
+        """Return the differences between two runs, and some of their calls; or the
+        differences between two calls.
+
+        A comparison reads all calls of both runs. It has a reader of its own, so that
+        it can run on an OS thread while other requests are answered.
+
+        Args:
+            a: The id of the first run.
+            b: The id of the second run.
+            call_a: The id of a call of the first run, or an empty text.
+            call_b: The id of a call of the second run.
+            page: ``change``, the change of the calls that are listed, and ``offset``,
+                the number of such calls to skip.
+        """
+        if call_a:
+            pair = compare_calls(self._saver, (a, call_a), (b, call_b))
+            return pair.to_json()
+        comparison = compare_runs(self._saver, a, b)
+        answer = comparison.to_json()
+        answer["calls"] = _listed_calls(comparison, **page)
+        return answer
+
+
+def _listed_calls(
+    comparison: RunComparison,
+    change: str = "different",
+    offset: str = "0",
+) -> list[dict[str, Any]]:
+    """Return some of the compared calls with a change."""
+    begin = max(0, int(offset))
+    calls = [call for call in comparison.calls if call.change == change]
+    return [call.to_json() for call in calls[begin : begin + _MOST_PAIRS]]
