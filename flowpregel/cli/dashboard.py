@@ -19,7 +19,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -82,8 +82,14 @@ class Dashboard:
         self._store = store
         self._watcher = RunWatcher(reader, thread)
         self._state = ScreenState()
-        self._confirm: Callable[[], None] | None = None
-        """The action that the key ``y`` starts, or None if no question is open."""
+        self._answers: Mapping[str, Callable[[], None]] = {}
+        """The actions that keys start while a question is open; empty if none is."""
+        self._failed = 0
+        """The number of calls that have failed so far."""
+        self._must_retry = False
+        """True if the failed calls are tried again once the run has stopped."""
+        self._retry_process: subprocess.Popen[bytes] | None = None
+        """The process that tries failed calls again, or None."""
         self._output: list[str] = []
         self._output_due = 0.0
         """The monotonic time of the next read of the output of calls."""
@@ -114,7 +120,8 @@ class Dashboard:
             live = resources.enter_context(
                 Live(console=terminal, screen=True, auto_refresh=False)
             )
-            while snapshot.status == "running":
+            while self._is_under_way(snapshot):
+                self._failed = sum(len(kind.ids) for kind in snapshot.errors)
                 size = terminal.size
                 lines = screen_lines(
                     snapshot,
@@ -128,38 +135,77 @@ class Dashboard:
                 snapshot = self._watcher.snapshot(time.time())
         return snapshot, False
 
+    def _is_under_way(self, snapshot: RunSnapshot) -> bool:
+        """Return whether the run is running, or failed calls are tried again now."""
+        if snapshot.status == "running":
+            return True
+        if self._must_retry:
+            self._must_retry = False
+            self._retry_process = subprocess.Popen(
+                self._command("retry", self._thread, "--failed", "--quiet"),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        process = self._retry_process
+        return process is not None and process.poll() is None
+
     def _is_left_by(self, keys: str) -> bool:
         """Obey pressed keys, and return whether one of them leaves the view."""
         for key in keys.lower():
-            if self._confirm is not None:
-                self._take_answer(key, self._confirm)
+            if self._answers:
+                self._take_answer(key)
             elif key == "q":
                 return True
             else:
                 self._obey(key)
         return False
 
-    def _take_answer(self, key: str, confirm: Callable[[], None]) -> None:
-        """Do what was asked if the key is ``y``, or else remove the question."""
-        self._confirm = None
+    def _take_answer(self, key: str) -> None:
+        """Do what a key means for the open question, and remove the question."""
+        action = self._answers.get(key)
+        self._answers = {}
         self._state = replace(self._state, message="")
-        if key == "y":
-            confirm()
+        if action is not None:
+            action()
 
     def _obey(self, key: str) -> None:
         """Do what a key means while no question is open."""
         match key:
             case "c" | "e" | "l":
                 self._state = replace(self._state, view=_VIEWS[key], message="")
+            case "r" if self._failed and not self._state.retries:
+                self._ask_to_retry()
             case "r":
-                self._state = replace(self._state, retries=not self._state.retries)
+                self._toggle_retries()
             case "x":
                 self._ask_to_cancel()
+
+    def _toggle_retries(self) -> None:
+        """Choose whether failed calls are tried again when the run ends."""
+        self._state = replace(self._state, retries=not self._state.retries)
+
+    def _ask_to_retry(self) -> None:
+        """Ask the person when the failed calls must be tried again."""
+        question = (
+            f"try the failed calls again ({self._failed:,})? y now, which stops the "
+            "run and resumes it, e when it ends, n to go back"
+        )
+        self._answers = {"y": self._retry_now, "e": self._toggle_retries}
+        self._state = replace(self._state, message=question)
+
+    def _retry_now(self) -> None:
+        """Stop the run, so that its failed calls can be tried again."""
+        self._cancel()
+        self._must_retry = True
+        message = "the run is being stopped, to try the failed calls again"
+        self._state = replace(self._state, message=message)
 
     def _ask_to_cancel(self) -> None:
         """Ask the person whether the run must be cancelled."""
         question = "cancel the run? finished calls are kept: y to cancel, n to go back"
-        self._confirm = self._cancel
+        self._answers = {"y": self._cancel}
         self._state = replace(self._state, message=question)
 
     def _cancel(self) -> None:
@@ -196,11 +242,12 @@ class Dashboard:
 
     def _retry(self, snapshot: RunSnapshot) -> Code:
         """Try again what failed, in a process of its own, and return its exit code."""
-        words = list(snapshot.text.command)
-        if self._store is not None:
-            words += ["--store", self._store]
-        command = [sys.executable, "-m", "flowpregel", *words]
-        return Code(subprocess.call(command))
+        return Code(subprocess.call(self._command(*snapshot.text.command)))
+
+    def _command(self, *words: str) -> list[str]:
+        """Return the words of a command on the store, for a process of its own."""
+        location = [] if self._store is None else ["--store", self._store]
+        return [sys.executable, "-m", "flowpregel", *words, *location]
 
 
 @contextmanager

@@ -253,7 +253,7 @@ def _footer(snapshot: RunSnapshot, state: ScreenState) -> Text:
         return Text(state.message, "bold yellow")
     failed = sum(len(group.calls) for group in snapshot.errors)
     errors = f"e errors ({failed:,})" if failed else "e errors"
-    retry = "r retry at the end"
+    retry = f"r retry ({failed:,})" if failed else "r retry at the end"
     if state.retries:
         retry = "r do not retry"
     keys = {"calls": "c calls", "errors": errors, "logs": "l logs"}

@@ -358,3 +358,54 @@ def test_failed_calls_are_tried_again_when_the_run_ends(tmp_path: Path) -> None:
     assert "try it again: flowpregel retry job --failed --store store" in shown
     assert "2" == shown.splitlines()[-1]
     assert Code.OK == code
+
+
+STUBBORN = """
+import os, pathlib, sys, time
+from flowpregel import entrypoint, task
+
+@task
+def hold(n):
+    if n == 0 and not os.path.exists("mended"):
+        raise ValueError(f"no {n}")
+    open("go.begun", "a").close()
+    while n and not os.path.exists("go"):
+        time.sleep(0.01)
+    return n
+
+@entrypoint(checkpointer="store", executor="processes")
+def flow(count):
+    return sum(future.exception() is None for future in hold.map(range(count)))
+
+if __name__ == "__main__":
+    flow.run(2, id="job")
+"""
+
+
+@pytest.mark.slow
+def test_failed_calls_are_tried_again_while_the_run_is_under_way(
+    tmp_path: Path,
+) -> None:
+    """The run is stopped, resumed by another process, and watched until its end."""
+    words = [*COMMAND, "watch", "job", "--store", "store"]
+    with (
+        started(STUBBORN, tmp_path) as running,
+        on_terminal(words, tmp_path) as terminal,
+    ):
+        terminal.until("r retry (1)")
+        terminal.press("r")
+        terminal.until("try the failed calls again (1)?")
+        terminal.press("n")
+        terminal.until("q leave")
+        (tmp_path / "mended").touch()
+        terminal.press("r")
+        terminal.until("try the failed calls again (1)?")
+        terminal.press("y")
+        running.wait()
+        (tmp_path / "go").touch()
+        code = terminal.wait()
+
+    shown = plain(terminal.written)
+    assert "job: Done." in shown
+    assert "failed" not in shown.rpartition("job: Done.")[2]
+    assert Code.OK == code
