@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flowpregel._inspection.reader import Counting, StoreReader
     from flowpregel._inspection.tasks import RunRow
 
-RunOrder: TypeAlias = Literal["run", "status", "began", "took", "updated"]
+RunOrder: TypeAlias = Literal["run", "status", "failed", "began", "took", "updated"]
 STRIP = 20
 """The number of runs in the strip of a flow. They are the runs that changed last."""
 ROWS_OF_FLOW = 8
@@ -370,7 +370,9 @@ class RunList:
                 del memory[thread_id]
 
     def _sort(self, rows: list[RunRow], query: RunQuery, now: int) -> None:
-        """Sort runs in the order of a query. Unknown durations come last."""
+        """Sort runs in the order of a query. Unknown durations and unknown numbers of
+        failed calls come last.
+        """
         sign = -1 if query.is_descending else 1
 
         def duration(row: RunRow) -> tuple[bool, float]:
@@ -381,6 +383,16 @@ class RunList:
         if query.order == "took":
             rows.sort(key=duration)
             return
+        if query.order == "failed":
+            numbers = self._failed_numbers(rows)
+
+            def failed(row: RunRow) -> tuple[bool, int]:
+                """Return a key for the order by failed calls."""
+                number = numbers[row.thread_id]
+                return number is None, sign * (number or 0)
+
+            rows.sort(key=failed)
+            return
         keys: Mapping[str, Callable[[RunRow], Any]] = {
             "run": lambda row: row.thread_id,
             "status": lambda row: _URGENCY.index(row.status),
@@ -388,6 +400,26 @@ class RunList:
             "updated": lambda row: row.updated,
         }
         rows.sort(key=keys[query.order], reverse=query.is_descending)
+
+    def _failed_numbers(self, rows: Iterable[RunRow]) -> dict[str, int | None]:
+        """Return the numbers of failed calls by thread. Those of some finished runs are
+        None, because they are counted for the next answers.
+        """
+        numbers: dict[str, int | None] = {}
+        left_to_count = _MOST_COUNTED
+        for row in rows:
+            number: int | None = row.states.get("failed", 0)
+            if row.status == "done":
+                number = None
+                if left_to_count > 0:
+                    details, was_counted = self._details_of(row, "some")
+                    left_to_count -= was_counted
+                    number = details.failed
+                elif row.thread_id in self._details:
+                    _, details = self._details[row.thread_id]
+                    number = details.failed
+            numbers[row.thread_id] = number
+        return numbers
 
     def _summaries(self, rows: Iterable[RunRow], now: int) -> list[RunSummary]:
         """Return the rows of a page, with their details."""

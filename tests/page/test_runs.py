@@ -91,6 +91,14 @@ def test_a_head_sorts_and_sorts_back_and_forth(tab: Tab, server: Served) -> None
     tab.until(f"{NAMES}[0] === 'adds'")
 
 
+def test_runs_with_most_failed_calls_come_first(tab: Tab, server: Served) -> None:
+    open_list(tab, server)
+    tab.hold("th[scope=col]:nth-child(3) button")
+    tab.until(f"{NAMES}[0] === 'divides'")
+
+    assert "sort=-failed" in tab.run("location.hash")
+
+
 def test_dates_leave_out_what_changed_at_other_times(tab: Tab, server: Served) -> None:
     open_list(tab, server)
     tab.run(

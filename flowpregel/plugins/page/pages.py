@@ -55,6 +55,7 @@ MODULES = (
     "questions",
     "media",
     "call",
+    "terms",
     "calls",
     "errors",
     "start",

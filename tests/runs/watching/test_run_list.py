@@ -238,3 +238,20 @@ def test_an_enqueued_run_began_with_its_first_call(tmp_path: Path) -> None:
 
     assert ("enqueued", "[1]") == (enqueued.status, enqueued.input)
     assert enqueued.began < min(call.began for call in calls) == done.began
+
+
+def test_runs_are_sorted_by_their_failed_calls(store: str) -> None:
+    """Those whose calls are not counted yet come last, until a later answer."""
+    with opened(store) as runs:
+        query = RunQuery.parse(sort="-failed")
+        runs.page(query, time.time_ns())
+        page = runs.page(query, time.time_ns())
+        ascending = runs.page(RunQuery.parse(sort="failed"), time.time_ns())
+
+    numbers = {run.thread_id: run.failed for run in page.runs}
+    assert (2, 1) == (numbers["careful"], numbers["total-bad"])
+    assert ["careful", "total", "ask"] == [
+        flow.flow.rpartition(":")[2] for flow in page.flows
+    ]
+    assert "total-bad" == next(run.thread_id for run in page.runs if run.flow == TOTALS)
+    assert "careful" == ascending.runs[-1].thread_id

@@ -6,6 +6,7 @@ import { bytes, clock, count, seconds } from "./format.js";
 import { stateChips } from "./chips.js";
 import { nameOf, ORDER } from "./model.js";
 import { chosenStates, currentPlace, note } from "./place.js";
+import { searchTerms } from "./terms.js";
 
 const ROW_HEIGHT = 36;
 const MOST_SEEN = 15;
@@ -36,9 +37,15 @@ export function callsView({ run, linkOf, reload }) {
   const table = h("div", { class: "card calls", role: "table", "aria-label": "Calls" },
     h("div", { role: "rowgroup" }, head), viewport);
   const told = h("p", { class: "empty", role: "status" });
-  const element = h("div", null, h("div", { class: "bar" }, search, sort, filters), table, told);
+  const element = h("div", null, h("div", { class: "bar" }, search, sort, filters, searchTerms(addTerm)), table, told);
   const sizes = new ResizeObserver(() => paint());
   sizes.observe(viewport);
+
+  function addTerm(term) {
+    search.value = `${search.value.trim()} ${term}`.trim();
+    search.focus();
+    oninput();
+  }
 
   const total = () => run.table.total;
   const height = () => Math.min(total() * ROW_HEIGHT, MOST_HEIGHT);

@@ -9,7 +9,7 @@ import { startHash } from "./start.js";
 import { canRead, follow } from "./stream.js";
 
 const STATES = ["running", "waiting", "failed", "stopped", "enqueued", "done"];
-const HEADS = [["run", "Run"], ["status", "Status"], [null, "Failed"], ["took", "Took"], ["began", "Began"], [null, "Input"], [null, "Last error"]];
+const HEADS = [["run", "Run"], ["status", "Status"], ["failed", "Failed"], ["took", "Took"], ["began", "Began"], [null, "Input"], [null, "Last error"]];
 const PASSED_ON = ["q", "state", "flow", "sort", "page"];
 const NO_FLOW = "-"; // in the address: an address does not keep an empty word
 const DAY = 86_400;
