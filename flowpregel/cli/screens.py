@@ -11,7 +11,7 @@
     parse('big.txt')                                             31.0 s, attempt 2
       ████████░░░░░░░░░░░░░░░░  3/12 (25 %) reading           process 52, 812 MB
 
-    c calls   e errors (1)   l logs   r retry at the end   x cancel   q leave
+    c calls   e errors (1)   l logs   r retry (1)   x cancel   q leave
 
 All functions are pure: they return lines for a snapshot and the size of a terminal.
 """
