@@ -18,6 +18,7 @@ from flowpregel.cli import (
     maintenance,
     pausing,
     pool_sizes,
+    recovering,
     running,
     scheduling,
     starting,
@@ -37,6 +38,7 @@ from flowpregel.errors import ConfigurationError, FlowPregelError
 _MODULES = (
     running,
     working,
+    recovering,
     pausing,
     pool_sizes,
     scheduling,

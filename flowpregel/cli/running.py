@@ -1,6 +1,6 @@
 """The commands that run flows, or stop runs.
 
-These are: run, resume, answer, cancel, signal, wake, recover.
+These are: run, resume, answer, cancel, signal, wake.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.preview import one_line
 from flowpregel._inspection.situations import is_pause
-from flowpregel.checkpoint.work import is_paused, status_of, work_of
+from flowpregel.checkpoint.work import status_of, work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, print_note
 from flowpregel.cli.options import (
@@ -354,52 +354,6 @@ def _due_runs(saver: DurableSaver) -> Iterator[Saved]:
             continue
         if thread.status == "stopped" or can_resume(saver, saved):
             yield saved
-
-
-@console.store_command("recover", *RUN_OPTIONS)
-@click.option(
-    "--every",
-    type=click.FloatRange(min=0.1),
-    metavar="SECONDS",
-    help="Keep looking for such runs at this interval, until stopped.",
-)
-def recover_command(every: float | None, **options: Any) -> Code:
-    """Resume the runs whose process has died, on any machine.
-
-    A run counts as dead when its lease has expired (PostgresSaver(lease_ttl=...)). What
-    it had recorded is not done again. The program of the run is needed: its flow is
-    imported here.
-    """
-    codes: dict[str, Code] = {}
-    while True:
-        for saved in _abandoned_runs(options["store"]):
-            thread_id = saved.address.thread_id
-            # A run that has failed once is not resumed again, because a person must
-            # check it.
-            if codes.get(thread_id, Code.OK) is Code.OK:
-                codes[thread_id] = _resume_recorded(saved, options)
-        if every is None:
-            return max(codes.values(), default=Code.OK)
-        time.sleep(every)
-
-
-def _abandoned_runs(store: str | None) -> list[Saved]:
-    """Return the newest checkpoints of the runs whose process has died."""
-    runs: list[Saved] = []
-    with targets.open_to_read(store) as saver:
-        paused = saver.paused()
-        for address in saver.abandoned():
-            if address.namespace:
-                continue
-            saved = saver.load(address)
-            if saved is None:
-                continue
-            # A person must resume a run at a breakpoint, and one that is paused.
-            metadata = saved.checkpoint.metadata
-            is_left = is_paused(saved) or paused.reason(address.thread_id, metadata)
-            if not is_left:
-                runs.append(saved)
-    return runs
 
 
 def can_resume(saver: DurableSaver, saved: Saved) -> bool:

@@ -2,9 +2,9 @@
 
 ::
 
-    store -- look() --> due runs, in order --> one OS thread for each of --jobs runs
+    choice -- look() --> runs, in order --> one OS thread for each of --jobs runs
       ^                                              |
-      +------- leases, checkpoints, results ---------+--> ended runs, printed
+    store <----- leases, checkpoints, results -------+--> ended runs, printed
 
 Several processes of the command may share a store. The lease of a thread decides which
 of them runs it; the others skip a thread that is leased. A run is taken again if its
@@ -15,25 +15,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable
+import traceback
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from operator import itemgetter
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from flowpregel import _clock, errors
-from flowpregel._core.records import Address
+from flowpregel._inspection.preview import FULL, to_json
 from flowpregel._interrupts import on_sigterm
-from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.paused import PausedRuns
-from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import Code
-from flowpregel.cli.running import can_resume
+from flowpregel.cli.console import Code, print_note
+from flowpregel.cli.run_choices import DueRuns, RunChoice
 from flowpregel.cli.scheduling import ScheduleFollower
 from flowpregel.runtime import pauses
 
@@ -46,6 +44,14 @@ if TYPE_CHECKING:
 _PERIOD: Final = 1.0
 _STOP_GRACE: Final = 20.0
 """The seconds that paused runs have to end after SIGTERM, as others have by default."""
+_PASSING: Final = (
+    errors.StoreError,
+    errors.StoreBusyError,
+    errors.CommitUnknownError,
+)
+"""The classes of errors that pass when the store's server answers again. Other
+subclasses of `StoreError` name problems that a person must solve.
+"""
 _LOOKS_IN: Final = 10.0
 """The least interval between two readings of the queue, in durations of one. It
 reads each thread, which takes a second for ten thousand threads.
@@ -101,7 +107,9 @@ def work_command(
     """
     # A process that has opened a store for reading only cannot open it for writing.
     with targets.open_to_write(store) as saver, targets.open_to_read(store) as reader:
-        worker = _QueueWorker(reader, saver, flows)
+        choice = DueRuns(reader, flows)
+        schedules = ScheduleFollower(saver, flows)
+        worker = RunWorker(choice, saver, schedules=schedules)
         return worker.work(jobs, every, until_empty=until_empty)
 
 
@@ -110,7 +118,9 @@ class _Ended(NamedTuple):
 
     thread_id: str
     status: str
+    """The status at the end, or an empty text if another process has the run."""
     error: BaseException | None = None
+    output: Any = None
 
 
 @dataclass(slots=True)
@@ -132,21 +142,22 @@ class _ActiveRun:
 
 
 @dataclass(slots=True)
-class _QueueWorker:
-    """The runs of this process.
+class RunWorker:
+    """The runs that this process takes from a store.
 
     Args:
-        reader: The store, open to read it without the classes of the user's values.
+        choice: The choice of the runs.
         saver: The store, open for the runs.
-        flows: The names of the flows whose runs are taken; empty for all.
+        schedules: The schedules whose runs this process enqueues, or None.
+        options: The options of the runs, and ``traceback``.
     """
 
-    reader: DurableSaver
+    choice: RunChoice
     saver: DurableSaver
-    flows: Collection[str]
+    schedules: ScheduleFollower | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     _active: dict[str, _ActiveRun] = field(default_factory=dict)
     """The runs that this process has taken, by thread."""
-    _schedules: ScheduleFollower = field(init=False)
     _left: set[str] = field(default_factory=set)
     """The threads that this process does not take again, because their runs have failed
     here.
@@ -162,9 +173,8 @@ class _QueueWorker:
     """
     _next_look: float = 0.0
     """The monotonic time of the next look."""
-
-    def __post_init__(self) -> None:
-        self._schedules = ScheduleFollower(self.saver, self.flows)
+    _is_cut_off: bool = False
+    """True while the store's server does not answer."""
 
     def work(
         self,
@@ -185,9 +195,7 @@ class _QueueWorker:
             try:
                 while not self._reason or self._active:
                     now = _clock.wall()
-                    self._enqueue_scheduled(now)
-                    self._look(every)
-                    self._end_paused()
+                    self._read_store(now, every, is_patient=not until_empty)
                     if until_empty and self._is_empty(now):
                         break
                     self._take(jobs)
@@ -232,12 +240,44 @@ class _QueueWorker:
         Args:
             now: A time before the queue was read, in seconds since the epoch.
         """
-        is_delayed = now < self._schedules.delayed_until
+        is_delayed = now < self._delayed_until
         return not (self._due or self._active or is_delayed)
+
+    @property
+    def _delayed_until(self) -> float:
+        """The end of the jitter of scheduled runs, in seconds since the epoch."""
+        return 0.0 if self.schedules is None else self.schedules.delayed_until
+
+    def _read_store(self, now: float, every: float, *, is_patient: bool) -> None:
+        """Read from the store what changes the runs of this process.
+
+        Args:
+            now: The time in seconds since the epoch.
+            every: The seconds between two looks.
+            is_patient: True to wait until the store's server answers again.
+        """
+        try:
+            self._enqueue_scheduled(now)
+            self._look(every)
+            self._end_paused()
+        except errors.StoreError as error:
+            if not is_patient or type(error) not in _PASSING:
+                raise
+            if not self._is_cut_off:
+                print_note(f"{error}; this is tried again until it succeeds")
+            self._is_cut_off = True
+            self._due = []
+            self._next_look = time.monotonic() + every
+        else:
+            if self._is_cut_off:
+                print_note("the store answers again")
+            self._is_cut_off = False
 
     def _enqueue_scheduled(self, now: float) -> None:
         """Enqueue the runs that are due by their schedules."""
-        if not self._reason and self._schedules.enqueue_due(now):
+        if self._reason or self.schedules is None:
+            return
+        if self.schedules.enqueue_due(now):
             self._next_look = 0.0
 
     def _look(self, every: float) -> None:
@@ -250,7 +290,9 @@ class _QueueWorker:
         is_idle = not self._due and not self._active
         if self._reason or (now < self._next_look and not is_idle):
             return
-        self._due = self._due_threads()
+        excluded = {*self._active, *self._left}
+        threads = self.choice.threads()
+        self._due = [thread for thread in threads if thread.thread_id not in excluded]
         seconds = time.monotonic() - now
         self._next_look = now + max(every, _LOOKS_IN * seconds)
 
@@ -261,24 +303,10 @@ class _QueueWorker:
             if time.monotonic() > self._kill_at:
                 self._cancel(run for run in self._active.values() if run.is_pausing)
             return
-        paused = self.reader.paused() if self._active else PausedRuns()
+        paused = self.saver.paused() if self._active else PausedRuns()
         for thread_id, active in self._active.items():
             if paused.reason(thread_id, active.thread.metadata):
                 active.pause()
-
-    def _due_threads(self) -> list[ThreadInfo]:
-        """Return the threads whose runs are due, in the order in which they begin."""
-        due: list[tuple[tuple[float, int, int], ThreadInfo]] = []
-        excluded = {*self._active, *self._left}
-        now = _clock.wall()
-        paused = self.reader.paused()
-        for thread in self.reader.threads():
-            is_ours = not self.flows or thread.metadata.get(FLOW) in self.flows
-            is_open = thread.thread_id not in excluded
-            if is_ours and is_open and _must_run(self.reader, thread, paused):
-                position = QueuePosition.of(thread.metadata) or QueuePosition()
-                due.append((position.rank(thread.created, now), thread))
-        return [thread for _, thread in sorted(due, key=itemgetter(0))]
 
     def _take(self, jobs: int) -> None:
         """Begin the first due runs, as many as there is room for."""
@@ -293,31 +321,34 @@ class _QueueWorker:
     def _run(self, thread_id: str) -> None:
         """Run or resume the run of a thread, and put its end into the queue."""
         try:
-            ended = _Ended(thread_id, self._run_to_end(thread_id))
-        except errors.ThreadBusyError:
-            # Another process has taken the run first.
+            ended = self._run_to_end(thread_id)
+        except (errors.ThreadBusyError, errors.LeaseLostError):
+            # Another process has taken the run.
             ended = _Ended(thread_id, "")
         except (errors.TaskCancelled, KeyboardInterrupt) as error:
             ended = _Ended(thread_id, "stopped", error)
         except BaseException as error:  # noqa: BLE001 - the other runs go on
-            ended = _Ended(thread_id, "failed", error)
+            status = "stopped" if type(error) in _PASSING else "failed"
+            ended = _Ended(thread_id, status, error)
         self._ended.put(ended)
 
-    def _run_to_end(self, thread_id: str) -> str:
-        """Run or resume the run of a thread, and return its status at the end, or an
-        empty text if another process has run it.
-        """
+    def _run_to_end(self, thread_id: str) -> _Ended:
+        """Run or resume the run of a thread, and return its end."""
         # Imported here to keep `flowpregel --help` fast.
         from flowpregel.pregel.runner import GraphRun  # noqa: PLC0415
 
         # The run ends where it must wait for a time or a signal, and does not hold a
         # job while it waits.
         pauses.set(True)
-        flow = self._flow_of(thread_id)
-        if flow is None:
-            return ""
-        options = {"thread_id": thread_id, "on_conflict": "raise"}
-        run = GraphRun(flow.copy({"checkpointer": self.saver}), None, None, options)
+        thread = self.choice.thread(thread_id)
+        if thread is None:
+            # Another process has run it.
+            return _Ended(thread_id, "")
+        with _IMPORTING:
+            flow = self._on_store(self.choice.flow_of(thread))
+        options = {**self.options, "thread_id": thread_id, "on_conflict": "raise"}
+        options.pop("traceback", None)
+        run = GraphRun(flow, None, None, options)
         run.resume = flow.once
         self._active[thread_id].run = run
         if self._reason:
@@ -325,21 +356,19 @@ class _QueueWorker:
         for _ in run.items():
             pass
         result = run.engine.result
-        return "waiting" if result is not None and result.interrupts else "done"
+        if result is not None and result.interrupts:
+            return _Ended(thread_id, "waiting")
+        return _Ended(thread_id, "done", output=run.output())
 
-    def _flow_of(self, thread_id: str) -> Pregel | None:
-        """Import the flow of a thread's run, or return None if another process has run
-        it.
-
-        Raises:
-            ConfigurationError: The run recorded no flow, or the flow cannot be
-                imported.
+    def _on_store(self, flow: Pregel) -> Pregel:
+        """Return the flow with the store of this process. If it is the flow's own
+        store, the flow's saver is used, with its settings.
         """
-        thread = self.reader.thread(thread_id)
-        if thread is None or not _must_run(self.reader, thread, self.reader.paused()):
-            return None
-        with _IMPORTING:
-            return targets.flow_in_metadata(thread_id, thread.metadata)
+        is_own = getattr(flow.saver, "location", None) == self.saver.location
+        # The flow's saver may refuse a store that the user of the command trusts.
+        if is_own and not self.saver.options.trusts_all:
+            return flow
+        return flow.copy({"checkpointer": self.saver})
 
     # ------------------------------------------------ ends of runs
 
@@ -365,13 +394,7 @@ class _QueueWorker:
         self._active.pop(ended.thread_id, None)
         if not ended.status or not ended.thread_id:
             return Code.OK
-        record: dict[str, Any] = {"thread_id": ended.thread_id, "status": ended.status}
-        line = f"{ended.status}: {ended.thread_id}"
-        if ended.error is not None and ended.status == "failed":
-            text = f"{type(ended.error).__name__}: {ended.error}"
-            record["error"] = text
-            line += f": {text}"
-        console.print_result(record, line)
+        self._print(ended)
         if ended.status == "failed" and not self._reason:
             self._left.add(ended.thread_id)
         return Code.FAILED if ended.status == "failed" else Code.OK
@@ -380,10 +403,25 @@ class _QueueWorker:
         """Return the wait for the end of the jitter of scheduled runs."""
         wait = _clock.TimedWait(partial(self._ended.put, _Ended("", "")))
         if not self._active:
-            remaining = self._schedules.delayed_until - _clock.wall()
+            remaining = self._delayed_until - _clock.wall()
             if remaining > 0:
                 wait.until = _clock.monotonic() + remaining
         return wait
+
+    def _print(self, ended: _Ended) -> None:
+        """Print the end of a run."""
+        record: dict[str, Any] = {"thread_id": ended.thread_id, "status": ended.status}
+        line = f"{ended.status}: {ended.thread_id}"
+        error = ended.error
+        if isinstance(error, Exception):
+            text = f"{type(error).__name__}: {error}"
+            record["error"] = text
+            line += f": {text}"
+            if self.options.get("traceback"):
+                print_note("".join(traceback.format_exception(error)).rstrip())
+        if ended.status == "done":
+            record["output"] = to_json(ended.output, FULL)
+        console.print_result(record, line)
 
     def _judged(
         self,
@@ -393,31 +431,11 @@ class _QueueWorker:
         """Return the end of a run, as one of a paused run if it was stopped because of
         a pause. If the run was cancelled, pause it.
         """
-        if ended.status != "stopped" or self._reason:
+        is_cut_off = isinstance(ended.error, errors.StoreError)
+        if ended.status != "stopped" or self._reason or is_cut_off:
             return ended
         if active.is_pausing and isinstance(ended.error, errors.RunStopped):
             return ended._replace(status="paused")
         # No other process may take a run again that was cancelled.
         self.saver.pause([ended.thread_id])
         return ended
-
-
-def _must_run(
-    reader: DurableSaver,
-    thread: ThreadInfo,
-    paused: PausedRuns,
-) -> bool:
-    """Return whether a thread has a run that must begin, or be resumed, now."""
-    if paused.reason(thread.thread_id, thread.metadata):
-        return False
-    match thread.status:
-        case "enqueued":
-            position = QueuePosition.of(thread.metadata) or QueuePosition()
-            return position.not_before <= _clock.wall()
-        case "stopped":
-            return True
-        case "waiting":
-            saved = reader.load(Address(thread.thread_id))
-            return saved is not None and can_resume(reader, saved)
-        case _:
-            return False

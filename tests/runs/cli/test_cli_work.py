@@ -91,7 +91,11 @@ def test_only_runs_of_the_named_flows_are_taken(
 
     ended = work(store, "--flow", f"{queue_flows.FLOWS}:note_priority", "--json")
 
-    assert json.loads(ended.stdout) == {"thread_id": "b", "status": "done"}
+    assert json.loads(ended.stdout) == {
+        "thread_id": "b",
+        "status": "done",
+        "output": "7",
+    }
     assert status_of(store, "a") == "enqueued"
 
 

@@ -1,0 +1,147 @@
+"""The runs that a process takes from a store: those that are due, or those that died.
+
+`RunWorker` asks a choice for its runs again and again, and asks once more about a run
+before it begins it, because other processes take runs from the same store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Protocol
+
+from flowpregel import _clock
+from flowpregel._core.records import Address
+from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.queue import QueuePosition
+from flowpregel.checkpoint.work import is_paused
+from flowpregel.cli import targets
+from flowpregel.cli.running import can_resume
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.durable import DurableSaver
+    from flowpregel.checkpoint.maintenance import ThreadInfo
+    from flowpregel.checkpoint.paused import PausedRuns
+    from flowpregel.pregel.pregel import Pregel
+
+
+class RunChoice(Protocol):
+    """A choice of runs of a store."""
+
+    def threads(self) -> list[ThreadInfo]:
+        """Return the threads whose runs must begin or be resumed now, in order."""
+        ...
+
+    def thread(self, thread_id: str) -> ThreadInfo | None:
+        """Return the present facts about a thread that was chosen, or None if its run
+        need not be resumed any more.
+        """
+        ...
+
+    def flow_of(self, thread: ThreadInfo) -> Pregel:
+        """Import the flow of a thread's run.
+
+        Raises:
+            ConfigurationError: The run recorded no flow, or the flow cannot be
+                imported.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DueRuns:
+    """The runs that are enqueued or stopped, or no longer need to wait.
+
+    Args:
+        reader: The store, open for reading.
+        flows: The names of the flows whose runs are chosen; empty for all.
+    """
+
+    reader: DurableSaver
+    flows: Collection[str]
+
+    def threads(self) -> list[ThreadInfo]:
+        """Return the threads of these runs, those with the greatest priority first."""
+        due: list[tuple[tuple[float, int, int], ThreadInfo]] = []
+        now = _clock.wall()
+        paused = self.reader.paused()
+        for thread in self.reader.threads():
+            is_chosen = not self.flows or thread.metadata.get(FLOW) in self.flows
+            if is_chosen and self._is_due(thread, paused):
+                position = QueuePosition.of(thread.metadata) or QueuePosition()
+                due.append((position.rank(thread.created, now), thread))
+        return [thread for _, thread in sorted(due, key=itemgetter(0))]
+
+    def thread(self, thread_id: str) -> ThreadInfo | None:
+        """Return the facts about a thread, or None if its run is not due."""
+        thread = self.reader.thread(thread_id)
+        if thread is None or not self._is_due(thread, self.reader.paused()):
+            return None
+        return thread
+
+    def _is_due(self, thread: ThreadInfo, paused: PausedRuns) -> bool:
+        if paused.reason(thread.thread_id, thread.metadata):
+            return False
+        match thread.status:
+            case "enqueued":
+                position = QueuePosition.of(thread.metadata) or QueuePosition()
+                return position.not_before <= _clock.wall()
+            case "stopped":
+                return True
+            case "waiting":
+                saved = self.reader.load(Address(thread.thread_id))
+                return saved is not None and can_resume(self.reader, saved)
+            case _:
+                return False
+
+    def flow_of(self, thread: ThreadInfo) -> Pregel:
+        """Import the flow that a thread's run recorded."""
+        return targets.flow_in_metadata(thread.thread_id, thread.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedRuns:
+    """The runs whose process has died, because their leases have expired.
+
+    Args:
+        reader: The store, open for reading.
+        flow: ``MODULE:FLOW`` for the runs that did not record their flow, or None.
+    """
+
+    reader: DurableSaver
+    flow: str | None
+
+    def threads(self) -> list[ThreadInfo]:
+        """Return the threads of these runs, the oldest first."""
+        paused = self.reader.paused()
+        threads: list[ThreadInfo] = []
+        for address in self.reader.abandoned():
+            # The run of a nested graph is resumed by the run that has it.
+            if address.namespace:
+                continue
+            thread = self.reader.thread(address.thread_id)
+            if thread is not None and not self._is_left(thread, paused):
+                threads.append(thread)
+        return sorted(threads, key=attrgetter("created"))
+
+    def thread(self, thread_id: str) -> ThreadInfo | None:
+        """Return the facts about a thread, or None if its run did not die."""
+        if Address(thread_id) not in self.reader.abandoned():
+            return None
+        return self.reader.thread(thread_id)
+
+    def flow_of(self, thread: ThreadInfo) -> Pregel:
+        """Import the flow that a thread's run recorded, or else `flow`."""
+        if self.flow is not None and thread.metadata.get(FLOW) is None:
+            return targets.load_flow(self.flow)
+        return targets.flow_in_metadata(thread.thread_id, thread.metadata)
+
+    def _is_left(self, thread: ThreadInfo, paused: PausedRuns) -> bool:
+        """Return whether a person must resume the run, because it is paused, or at a
+        breakpoint.
+        """
+        if paused.reason(thread.thread_id, thread.metadata):
+            return True
+        saved = self.reader.load(Address(thread.thread_id))
+        return saved is None or is_paused(saved)
