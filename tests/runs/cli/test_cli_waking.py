@@ -7,14 +7,12 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.cli import running
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.errors import UnansweredError
@@ -56,9 +54,7 @@ def test_only_runs_whose_time_has_come_are_woken(
     start(invoke, "rest", 7200, "b")
     early = invoke("wake", "--quiet")
     now = time.time() + 3600
-    clock = SimpleNamespace(time=lambda: now)
-    monkeypatch.setattr(running, "time", clock)
-    monkeypatch.setattr(provided, "time", clock)
+    monkeypatch.setattr("flowpregel._clock.SystemClock.wall", lambda self: now)
 
     late = invoke("wake", "--quiet")
 
