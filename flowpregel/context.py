@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Any, Final, cast
 
@@ -118,6 +119,13 @@ class Job:
 
 def nothing(*_: Any) -> None:
     """Do nothing, in place of the stream writer and similar functions outside a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The cost of a running task, which its run gets and does not stream."""
+
+    tokens: float
 
 
 @dataclass(slots=True, eq=False)
@@ -321,6 +329,13 @@ class Scope:
                 f"metric({name!r}, ...): a task can record {MOST_FIELDS} metrics"
             )
         metrics[name] = field_value(value if type(value) is int else number)
+
+    def spent(self, tokens: float) -> None:
+        """Correct the cost of the running task, as `Runtime.spent` does."""
+        amount = _number(tokens, "spent")
+        if not 0 <= amount < inf:
+            raise ConfigurationError(f"spent({tokens!r}): use a number of 0 or more")
+        self.run_client.emit(Spent(amount))
 
     def progress(
         self, done: float, total: float | None = None, message: str | None = None

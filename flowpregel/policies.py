@@ -9,7 +9,7 @@ import builtins
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -405,7 +405,11 @@ class Resources:
     """The names of executor limits. The call takes one unit of each limit."""
     rate: str | None = None
     """The maximum number of calls of the task that start in a period, such as
-    ``"60/min"``.
+    ``"60/min"``, or with *cost*, the maximum cost of these calls.
+    """
+    cost: Callable[..., float] | None = field(default=None, compare=False)
+    """A function that returns the cost of a call from the arguments of the call. None
+    means that each call costs 1.
     """
     priority: int | None = None
     """The priority. Among waiting calls, the one with the highest priority starts
@@ -429,8 +433,18 @@ class Resources:
         if self.memory is not None:
             object.__setattr__(self, "memory", bytes_of(self.memory))
         object.__setattr__(self, "limit", _limit_names(self.limit))
+        self._check_rate()
+
+    def _check_rate(self) -> None:
+        """Raise an error if the rate or its cost is not allowed."""
         if self.rate is not None:
             rate_of(self.rate)
+        if self.cost is None:
+            return
+        if self.rate is None or not callable(self.cost):
+            raise ConfigurationError(
+                f"cost={self.cost!r}: use a function of the arguments, with rate="
+            )
 
     @property
     def of_a_process(self) -> tuple[str, ...]:

@@ -264,6 +264,10 @@ class Runtime(Generic[ContextT]):
     The last value of each name is recorded when the task ends, also if it fails.
     `flowpregel show` and the page show it beside the task.
     """
+    spent: Callable[[float], None] = nothing
+    """Correct the cost of this call for its ``rate=``: ``spent(1_850)``, the cost in
+    total. It may be more or less than the function ``cost=`` has returned.
+    """
     report: Callable[..., None] = nothing
     """Record a preview of a value with the task: ``report(figure, title="losses")``.
 
@@ -575,6 +579,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         heartbeat=scope.run_client.beat,
         progress=scope.progress,
         metric=scope.metric,
+        spent=scope.spent,
         report=partial(scope.add_report, scope),
         save=scope.run_client.save,
         stopping=StopSignal(scope.run_client.is_ending),

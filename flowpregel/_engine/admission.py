@@ -19,8 +19,9 @@ from typing import Any, Final
 from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Arguments, Raised, Task
 from flowpregel.context import Job
-from flowpregel.errors import ResourcesError
+from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors.base import Executor, Mailbox
+from flowpregel.executors.rates import LOCAL_RATES, TokenRates, rates_of
 from flowpregel.executors.resources import (
     Demand,
     SharedLimits,
@@ -28,6 +29,7 @@ from flowpregel.executors.resources import (
     holders_above,
 )
 from flowpregel.executors.shared import CapturedArguments, Shared
+from flowpregel.policies import rate_of
 
 _BYTES_A_PLACE: Final = 1 << 20
 """The number of bytes of input for which a job takes 1 more of an executor's room."""
@@ -158,6 +160,8 @@ class _GroupKey:
     concurrency: ConcurrencyLimit | None
     """The limit of tasks that run at once, `max_concurrency`."""
     priority: int
+    rates: TokenRates
+    """The rates for which the tasks count."""
     is_nested: bool
     """True if a caller may hold slots. Then no slots are reserved for earlier tasks."""
 
@@ -205,8 +209,10 @@ class AdmissionQueue:
         self._free = free
         self._begin = begin
         self._groups: dict[_GroupKey, _Group] = {}
-        self._running: dict[str, tuple[SharedLimits, Demand]] = {}
-        """The limits of each running task and its demand, by task id."""
+        self._running: dict[str, _GroupKey] = {}
+        """The needs of each running task, by task id."""
+        self._costs: dict[str, float] = {}
+        """The cost of each waiting task that has a rate, by task id."""
         self._known: set[SharedLimits] = set()
         self._count = 0
         self.deadline: int | None = None
@@ -235,17 +241,29 @@ class AdmissionQueue:
         task, resources = job.task, job.task.node.resources
         assert resources is not None
         names = tuple(dict.fromkeys(resources.limit))
+        if job.executor.capabilities.admits:
+            names = ()  # The executor counts the limits itself.
         demand = Demand(names, resources.rate, task.node.home or task.name)
-        if (error := _refusal(task, demand, limits)) is not None:
+        try:
+            _check_slots(task, demand, limits)
+            cost = _cost_of(task)
+        except Exception as error:  # noqa: BLE001 - the task fails with it
             self._mailbox.post(Ended(*job.key, Raised(error)))
             return
+        self._costs[task.id] = cost
         holders = {
             caller.id
             for caller in callers_of(task)
             if caller.node.resources is not None
         }
         key = _GroupKey(
-            limits, demand, job.executor, concurrency, job.priority, bool(holders)
+            limits,
+            demand,
+            job.executor,
+            concurrency,
+            job.priority,
+            _rates_of(job),
+            bool(holders),
         )
         self._count += 1
         self._groups.setdefault(key, _Group(key)).jobs[task.id] = self._count, job
@@ -286,17 +304,39 @@ class AdmissionQueue:
         key = group.key
         while group.jobs and self._has_room(key):
             task_id, (_, job) = next(iter(group.jobs.items()))
-            again_at = key.limits.try_start(
-                task_id, key.demand, self, self._mailbox.post
-            )
+            try:
+                again_at = self._try_start(task_id, key)
+            except Exception as error:  # noqa: BLE001 - the task fails with it
+                del group.jobs[task_id]
+                self._mailbox.post(Ended(*job.key, Raised(error)))
+                continue
             if again_at is not None:
                 return again_at
             del group.jobs[task_id]
-            self._running[task_id] = key.limits, key.demand
+            self._running[task_id] = key
             if key.concurrency is not None:
                 key.concurrency.enter(task_id)
             self._begin(job)
         return None
+
+    def _try_start(self, task_id: str, key: _GroupKey) -> float | None:
+        """Take what a task needs, and return None, or else the time at which to try
+        again.
+
+        Raises:
+            Exception: The store of the rate cannot be changed.
+        """
+        demand, again_at = key.demand, None
+        if demand.rate is not None:
+            again_at = key.rates.try_start(
+                task_id,
+                (demand.rate_name, demand.rate),
+                self._costs[task_id],
+                self._mailbox.post,
+            )
+        if again_at is None:
+            again_at = key.limits.try_start(task_id, demand, self, self._mailbox.post)
+        return again_at
 
     def _has_room(self, key: _GroupKey) -> bool:
         """Return whether the run may start one more task, and the executor can start
@@ -339,9 +379,15 @@ class AdmissionQueue:
         self.start_ready()
 
     def _release(self, task_id: str) -> None:
-        if (held := self._running.pop(task_id, None)) is not None:
-            limits, demand = held
-            limits.release(task_id, demand)
+        self._costs.pop(task_id, None)
+        if (key := self._running.pop(task_id, None)) is not None:
+            key.limits.release(task_id, key.demand)
+            key.rates.forget(task_id)
+
+    def note_spent(self, task_id: str, tokens: float) -> None:
+        """Correct the cost of a running task."""
+        if (key := self._running.get(task_id)) is not None:
+            key.rates.spent(task_id, tokens)
 
     def has(self, task_id: str) -> bool:
         """Return whether a job waits. Any OS thread may call this."""
@@ -353,6 +399,7 @@ class AdmissionQueue:
             if task_id in group.jobs:
                 _, job = group.jobs.pop(task_id)
                 group.key.limits.forget_nested(task_id)
+                group.key.rates.forget(task_id)
                 if not group.jobs:
                     del self._groups[group.key]
                 if not self._groups:
@@ -372,19 +419,58 @@ class AdmissionQueue:
         for group in self._groups.values():
             for task_id in group.jobs:
                 group.key.limits.forget_nested(task_id)
+                group.key.rates.forget(task_id)
         self._groups.clear()
         self._leave()
 
 
-def _refusal(task: Task, demand: Demand, limits: SharedLimits) -> ResourcesError | None:
-    """Return the error of a task that needs more slots than the limits have, or than
-    its callers leave free.
+def _rates_of(job: Job) -> TokenRates:
+    """Return the rates for which a job counts: if the run has a store, those of all
+    programs that use it, and otherwise those of this program.
+    """
+    saver = getattr(getattr(job.run, "committer", None), "saver", None)
+    return rates_of(saver) if hasattr(saver, "change_rate") else LOCAL_RATES
+
+
+def _cost_of(task: Task) -> float:
+    """Return the cost of a task, which counts for its rate.
+
+    Raises:
+        ResourcesError: The cost is greater than the rate.
+        ConfigurationError: The cost is no number, or is less than 0.
+        Exception: The user's function has raised it.
+    """
+    resources = task.node.resources
+    if resources is None or resources.rate is None or resources.cost is None:
+        return 1.0
+    arguments = task.input
+    if isinstance(arguments, Arguments):
+        cost: Any = resources.cost(*arguments.args, **arguments.kwargs)
+    else:
+        cost = resources.cost(arguments)
+    is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
+    if not is_number or not cost >= 0:
+        raise ConfigurationError(
+            f"the cost of {task.name!r} is {cost!r}; cost= must return a number of 0 "
+            "or more"
+        )
+    most, _ = rate_of(resources.rate)
+    if cost > most:
+        raise ResourcesError(task.name, f"rate {resources.rate}", cost, most, [])
+    return float(cost)
+
+
+def _check_slots(task: Task, demand: Demand, limits: SharedLimits) -> None:
+    """Check that a task needs no more slots than the limits have, and than its callers
+    leave free.
+
+    Raises:
+        ResourcesError: It needs more.
     """
     for name in demand.limits:
         total = limits.limits.get(name, 0)
         holders = holders_above(task, name)
         if total < 1 + len(holders):
-            return ResourcesError(
+            raise ResourcesError(
                 task.name, name, 1, total, holders if total >= 1 else []
             )
-    return None

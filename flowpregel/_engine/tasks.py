@@ -42,7 +42,7 @@ from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit, place
 from flowpregel._engine.inbox import refuse
 from flowpregel._engine.live_state import live_state
 from flowpregel._engine.nested import ActiveRun, GraphTask, NestedRuns
-from flowpregel.context import Job
+from flowpregel.context import Job, Spent
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
@@ -306,6 +306,10 @@ class TaskStarter:
         """
         released: list[str] = []
         for event in events:
+            if isinstance(event, Emitted) and isinstance(event.payload, Spent):
+                if self._admission is not None:
+                    self._admission.note_spent(event.task_id, event.payload.tokens)
+                continue
             self._route(event, root)
             if isinstance(event, Ended | Call):
                 released.append(event.task_id)
@@ -452,10 +456,12 @@ def _limits_here(
     Args:
         node: The node of the tasks.
         resources: The resources of the node.
-        executor: The executor of the tasks. A pool counts limits and rates itself.
+        executor: The executor of the tasks. A pool counts limits itself.
         default: The executor of the run, whose limits count for nodes that name no
             executor with limits.
     """
+    if executor.capabilities.admits:
+        return None if resources.rate is None else NO_LIMITS
     if not (resources.limit or resources.rate) or not executor.capabilities.runs_here:
         return None
     for owner in (node.executor, default):

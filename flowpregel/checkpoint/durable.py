@@ -5,12 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint import arguments, maintenance, output, signals
 from flowpregel.checkpoint.base import Leases
-from flowpregel.checkpoint.layout import NamespaceRecord, Tables, thread_name
+from flowpregel.checkpoint.layout import (
+    NamespaceRecord,
+    Tables,
+    digest,
+    thread_name,
+)
 from flowpregel.checkpoint.leases import LeaseFiles, LiveState
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
@@ -42,6 +47,9 @@ from flowpregel.storage.locks import LockHolder
 from flowpregel.storage.options import StoreOptions
 from flowpregel.storage.renames import RENAMED, names_in, with_rename
 from flowpregel.storage.stores import DurableStore
+
+_RATE: Final = b"rate"
+"""The prefix of the keys of rates in ``meta``. The digest of the name follows it."""
 
 __all__ = [
     "DurableSaver",
@@ -561,6 +569,37 @@ class DurableSaver(RecordSaver):
             meta.put(transaction, SCHEDULES, encoded_schedules(flows))
 
         self._write(work)
+
+    def change_rate(
+        self, name: str, change: Callable[[bytes | None], tuple[bytes, Any]]
+    ) -> Any:
+        """Change the record of a rate, which all programs of the store share.
+
+        Args:
+            name: The name of the rate.
+            change: A function that returns the new record and a result, in a
+                transaction. It gets the old record, or None.
+
+        Returns:
+            The result.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     saver.change_rate("ask", lambda data: (b"1", data))
+            ...     saver.change_rate("ask", lambda data: (b"2", data))
+            b'1'
+        """
+        meta = self._tables.meta
+        key = _RATE + digest(name)
+
+        def work(transaction: Any) -> Any:
+            record, result = change(meta.get(transaction, key))
+            meta.put(transaction, key, record)
+            return result
+
+        return self._write(work)
 
     def delete_thread(self, thread_id: str) -> None:
         super().delete_thread(thread_id)

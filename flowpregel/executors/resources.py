@@ -1,7 +1,7 @@
-"""The concurrency limits and the rates of tasks that run outside of a worker pool.
+"""The concurrency limits of tasks that run outside of a worker pool.
 
-`SharedLimits` tracks which tasks of this process hold a slot of a limit, and when the
-last calls of a task with a rate started. A worker pool does the same for its own tasks.
+`SharedLimits` tracks which tasks of this process hold a slot of a limit. A worker pool
+does the same for its own tasks. Rates are counted by `flowpregel.executors.rates`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TURN: Final = 0.1
 
 
 class RateWindow:
-    """The window of a rate: the start times of the last calls.
+    """The window of a rate: the start times of the last calls in a worker pool.
 
     Args:
         rate: The rate, such as ``"60/min"``.
@@ -186,12 +186,14 @@ class Demand:
     """The name of the task that has the rate."""
 
     @property
+    def rate_name(self) -> str:
+        """The name of the rate, or an empty text without one."""
+        return "" if self.rate is None else f"{self.rate} of {self.home}"
+
+    @property
     def names(self) -> set[str]:
-        """The names of the limits and of the rate in `SharedLimits`."""
-        return {
-            *self.limits,
-            *(() if self.rate is None else (f"{self.rate} of {self.home}",)),
-        }
+        """The names of the limits and of the rate."""
+        return {*self.limits, self.rate_name} - {""}
 
 
 @dataclass(slots=True, eq=False)
@@ -217,8 +219,7 @@ class _NestedCall:
 
 
 class SharedLimits:
-    """The named limits of an executor and the rates of tasks, for all runs of this
-    program.
+    """The named limits of an executor, for all runs of this program.
 
     Any OS thread may use the limits. A run requests slots whenever its tasks may start,
     and is woken when a slot that it lacks becomes free. Runs that lack slots of the
@@ -245,7 +246,6 @@ class SharedLimits:
         """The ids of the tasks that hold a slot, by limit."""
         self._slots: dict[str, Limit] = {}
         """The slots of each limit, made when first needed."""
-        self._rates: dict[str, RateWindow] = {}
         self._runs: dict[object, _WaitingRun] = {}
         """The waiting runs, in the order of their turns."""
         self._nested: dict[str, _NestedCall] = {}
@@ -292,8 +292,6 @@ class SharedLimits:
         """
         for name in demand.limits:
             self._holders[name].add(task_id)
-        if demand.rate is not None:
-            self._log_of(demand).add(now)
         self._nested.pop(task_id, None)
         waiting = self._runs.get(run)
         if waiting is None or not {*waiting.names} & {*demand.limits}:
@@ -303,7 +301,7 @@ class SharedLimits:
 
     def _again_at(self, demand: Demand, run: object, now: float) -> float | None:
         """Return the time at which to try again, infinity if the run will be woken, or
-        None if all slots and the rate are free.
+        None if all slots are free.
         """
         again: list[float] = []
         for name in demand.limits:
@@ -311,10 +309,6 @@ class SharedLimits:
             limit = self._limit(name)
             if used + 1 > limit.available(used, now):
                 again.append(limit.next_change_at(now))
-        if demand.rate is not None:
-            log = self._log_of(demand)
-            if log.available(0, now) < 1:
-                again.append(log.next_change_at(now))
         for other, waiting in self._runs.items():
             if (
                 other is not run
@@ -323,12 +317,6 @@ class SharedLimits:
             ):
                 again.append(waiting.until)
         return min(again) if again else None
-
-    def _log_of(self, demand: Demand) -> RateWindow:
-        assert demand.rate is not None
-        return self._rates.setdefault(
-            f"{demand.rate} of {demand.home}", RateWindow(demand.rate)
-        )
 
     def _limit(self, name: str) -> Limit:
         if name in self._slots:
@@ -462,4 +450,4 @@ def _reset_limits_after_fork() -> None:
 os.register_at_fork(after_in_child=_reset_limits_after_fork)
 
 NO_LIMITS: Final = SharedLimits()
-"""The rates of tasks in runs whose executor has no limits."""
+"""The limits of runs whose executor has none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict, cast
@@ -39,6 +39,7 @@ class TaskKeywords(TypedDict, total=False):
     gpus: int | None
     limit: str | Sequence[str] | None
     rate: str | None
+    cost: Callable[..., float] | None
     priority: int | None
     isolation: Literal["fresh"] | None
 
@@ -94,7 +95,13 @@ class TaskOptions:
     limit: str | Sequence[str] | None = None
     """The name of an executor's limit that counts the calls, or several names."""
     rate: str | None = None
-    """The maximum number of calls that start in a period, such as ``"60/min"``."""
+    """The maximum number of calls that start in a period, such as ``"60/min"``, or with
+    *cost*, the maximum cost of these calls.
+    """
+    cost: Callable[..., float] | None = None
+    """A function that returns the cost of a call from the arguments of the call. It is
+    called in the process that drives the run, before each attempt. None means 1.
+    """
     priority: int | None = None
     """The priority of a call. Among waiting calls, the one with the highest priority
     starts first.

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from flowpregel import entrypoint, task
+from flowpregel import _clock, entrypoint, task
 from flowpregel.config import get_stream_writer
 from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors import ProcessExecutor
+from flowpregel.executors.rates import TokenRates
 from flowpregel.executors.resources import CrossProcessLimit, Demand, SharedLimits
 from tests.runs.conftest import Drive
 
@@ -395,20 +396,22 @@ def test_tasks_without_a_rate_do_not_wait_for_it(drive: Drive) -> None:
     assert ["slow 0", "fast"] == order
 
 
-def test_a_rate_counts_starts_by_its_clock() -> None:
+def test_a_rate_counts_starts_by_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as it says in any such time."""
     now = [100.0]
-    limits = SharedLimits(clock=lambda: now[0])
-    demand = Demand(rate="2/min", home="ask")
+    source = _clock.SystemClock()
+    source.monotonic = lambda: now[0]
+    monkeypatch.setattr(_clock, "present", source)
+    rates, rate = TokenRates(), ("2/min of ask", "2/min")
     assert [None, None, 160.0] == [
-        limits.try_start(name, demand, "run", print) for name in "abc"
+        rates.try_start(name, rate, 1, print) for name in "abc"
     ]
 
     now[0] = 130.0
-    assert 160.0 == limits.try_start("c", demand, "another run", print)
+    assert 160.0 == rates.try_start("c", rate, 1, print)
     now[0] = 160.0
     assert [None, None, 220.0] == [
-        limits.try_start(name, demand, "run", print) for name in "cde"
+        rates.try_start(name, rate, 1, print) for name in "cde"
     ]
 
 

@@ -212,7 +212,8 @@ class ResourceLedger:
         if threads == self._settings.share:
             threads = None
         rate = None
-        if resources.rate is not None:
+        # The run counts the cost of a call before it passes the call to the pool.
+        if resources.rate is not None and resources.cost is None:
             rate = f"{resources.rate} of {home}"
             self._rates.setdefault(rate, RateWindow(resources.rate))
         return Needs(

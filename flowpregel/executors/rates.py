@@ -1,0 +1,349 @@
+"""The rates of tasks: the tokens that calls of a task may spend in a period.
+
+::
+
+    run --try_start--> TokenRates --book--> RateLog, in a store or in this process
+        <---- wake ---     |
+        ---- spent ------> +----correct---> RateLog
+
+A call books its tokens before it starts, and gets the time at which it may start. It
+waits until then, and asks no more. In each period that ends with a start, the booked
+tokens are at most those of the rate. Each booking comes after all earlier ones, so no
+program that shares a store starves, as each run books for its next call only.
+
+The log of a rate is a record in the store. A program that is killed has booked what it
+has booked: its tokens stay spent until the period has passed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary, WeakMethod
+
+from flowpregel import _clock
+from flowpregel.policies import rate_of
+
+ChangeRecord: TypeAlias = Callable[
+    [str, Callable[[bytes | None], tuple[bytes, Any]]], Any
+]
+"""A function that replaces the record of a rate in a transaction. Its arguments are the
+name of the rate, and a function from the old record to the new record and a result.
+"""
+_MOMENT: Final = 1e-6
+_CELLS: Final = 1_000
+"""The number of parts of a period. The bookings of one part are one entry."""
+
+
+@dataclass(slots=True)
+class _Spent:
+    """The tokens that were spent at a time."""
+
+    at: float
+    tokens: float
+
+
+class RateLog:
+    """The bookings of a rate in the last period, and those for later.
+
+    Example:
+        >>> log = RateLog()
+        >>> [log.book(2, (5, 60), now=100.0) for _ in range(4)]
+        [100.0, 100.0, 160.0, 160.0]
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[_Spent] = []
+        """The entries, the oldest first."""
+
+    @classmethod
+    def of(cls, data: bytes | None) -> RateLog:
+        """Return the log in the record of a store, or an empty log without a record."""
+        log = cls()
+        if data is not None:
+            for at, tokens in json.loads(data):
+                entry = _Spent(at, tokens)
+                log._entries.append(entry)
+        return log
+
+    def encoded(self) -> bytes:
+        """Return the record for a store."""
+        pairs = [(entry.at, entry.tokens) for entry in self._entries]
+        return json.dumps(pairs).encode()
+
+    def book(self, tokens: float, rate: tuple[int, int], now: float) -> float:
+        """Book tokens, and return the time for which they are booked.
+
+        Args:
+            tokens: The tokens, at most those of the rate.
+            rate: The tokens of a period, and its seconds.
+            now: The present time.
+        """
+        most, seconds = rate
+        self._entries = self._after(now - seconds)
+        if not tokens:
+            return now
+        start = now
+        if self._entries:
+            start = max(now, self._entries[-1].at)
+        window = self._after(start - seconds)
+        used = sum(entry.tokens for entry in window)
+        for entry in window:
+            if used + tokens <= most:
+                break
+            start = max(start, entry.at + seconds)
+            used -= entry.tokens
+        self._add(start, tokens, seconds / _CELLS)
+        return start
+
+    def _after(self, moment: float) -> list[_Spent]:
+        """Return the entries after a moment."""
+        return [entry for entry in self._entries if entry.at > moment]
+
+    def _add(self, at: float, tokens: float, cell: float) -> None:
+        """Add tokens that are spent after all others, in an entry with those that are
+        spent within the same *cell* of seconds.
+        """
+        if self._entries:
+            last = self._entries[-1]
+            if last.at // cell == at // cell:
+                # The earlier tokens count for a little longer, so the rate still holds.
+                last.at = at
+                last.tokens += tokens
+                return
+        entry = _Spent(at, tokens)
+        self._entries.append(entry)
+
+    def correct(self, at: float, change: float, seconds: float) -> None:
+        """Change the number of tokens that were booked for a time.
+
+        Args:
+            at: The time.
+            change: The tokens to add, or to give back if negative.
+            seconds: The seconds of a period.
+        """
+        end = at + seconds / _CELLS
+        for entry in self._after(at - _MOMENT):
+            if entry.at <= end:
+                tokens = entry.tokens + change
+                entry.tokens = max(0.0, tokens)
+                break
+        self._entries = [entry for entry in self._entries if entry.tokens]
+
+
+@dataclass(slots=True, eq=False)
+class _Booking:
+    """The tokens of a call."""
+
+    name: str
+    """The name of the rate."""
+    rate: tuple[int, int]
+    tokens: float
+    wake: Callable[[], None]
+    at: float | None = None
+    """The time at which the call may start, once it is known."""
+    error: Exception | None = None
+    """The error of the store, if there was one."""
+    is_started: bool = False
+    is_forgotten: bool = False
+
+
+@dataclass(eq=False)
+class TokenRates:
+    """The rates of the tasks of this program that share a store, or without a store, of
+    this program alone. Any OS thread may use them.
+
+    Args:
+        change: A function that changes the record of a rate in the store, or None.
+    """
+
+    change: ChangeRecord | None = None
+    _logs: dict[str, RateLog] = field(default_factory=dict)
+    _time_source: _clock.TimeSource | None = None
+    """The clock of the logs in this process."""
+    _bookings: dict[str, _Booking] = field(default_factory=dict)
+    """The bookings of calls that have not ended, by task id."""
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def try_start(
+        self,
+        task_id: str,
+        rate: tuple[str, str],
+        tokens: float,
+        wake: Callable[[], None],
+    ) -> float | None:
+        """Book the tokens of a call, unless they are booked.
+
+        Args:
+            task_id: The id of the call's task.
+            rate: The name and the text of the rate, such as ``"60/min"``.
+            tokens: The tokens that the call will spend.
+            wake: A function that is called, on any OS thread, when the time of a start
+                is known.
+
+        Returns:
+            None if the call can start, or else the monotonic time at which to try
+            again. It is infinity if *wake* is called first.
+
+        Raises:
+            Exception: The store cannot be changed.
+        """
+        with self._lock:
+            booking = self._bookings.get(task_id)
+            if booking is None:
+                name, text = rate
+                booking = _Booking(name, rate_of(text), tokens, wake)
+                self._bookings[task_id] = booking
+                self._perform(partial(self._book, booking))
+            if booking.error is not None:
+                raise booking.error
+            if booking.at is None:
+                return inf
+            remaining = booking.at - self._now()
+            if remaining > 0:
+                return _clock.monotonic() + remaining
+            booking.is_started = True
+            return None
+
+    def spent(self, task_id: str, tokens: float) -> None:
+        """Correct the tokens of a call that has started.
+
+        Args:
+            task_id: The id of the call's task.
+            tokens: The tokens that the call has spent in total.
+        """
+        with self._lock:
+            booking = self._bookings.get(task_id)
+            if booking is None or not booking.is_started:
+                return
+            change, booking.tokens = tokens - booking.tokens, tokens
+            self._perform(partial(self._correct, booking, change))
+
+    def forget(self, task_id: str) -> None:
+        """Forget a call that has ended. If it has not started, give its tokens back."""
+        with self._lock:
+            booking = self._bookings.pop(task_id, None)
+            if booking is None or booking.is_started:
+                return
+            booking.is_forgotten = True
+            if booking.at is not None:
+                self._perform(partial(self._correct, booking, -booking.tokens))
+
+    def _now(self) -> float:
+        """Return the present time of the logs: programs share only the time of day."""
+        return _clock.monotonic() if self.change is None else _clock.wall()
+
+    def _perform(self, action: Callable[[], None]) -> None:
+        """Call *action*: if it uses a store, on an OS thread of its own, because a run
+        must not wait for it.
+        """
+        if self.change is None:
+            action()
+            return
+        thread = threading.Thread(
+            target=action,
+            name="flowpregel-rates",
+            daemon=True,
+        )
+        thread.start()
+
+    def _change_log(self, name: str, work: Callable[[RateLog], Any]) -> Any:
+        """Return ``work(log)`` of the log of a rate, after it is stored."""
+        if self.change is None:
+            if self._time_source is not _clock.present:
+                # A test has replaced the clock, so the logged times mean nothing now.
+                self._time_source = _clock.present
+                self._logs.clear()
+            return work(self._logs.setdefault(name, RateLog()))
+
+        def change(data: bytes | None) -> tuple[bytes, Any]:
+            log = RateLog.of(data)
+            result = work(log)
+            return log.encoded(), result
+
+        return self.change(name, change)
+
+    def _book(self, booking: _Booking) -> None:
+        """Book the tokens of a call, and wake its run if that took time."""
+
+        def book(log: RateLog) -> float:
+            return log.book(booking.tokens, booking.rate, self._now())
+
+        try:
+            booking.at = self._change_log(booking.name, book)
+        except Exception as error:  # noqa: BLE001 - the call fails with it
+            booking.error = error
+        if self.change is None:
+            return
+        with self._lock:
+            is_forgotten = booking.is_forgotten
+        if is_forgotten and booking.at is not None:
+            self._correct(booking, -booking.tokens)
+        booking.wake()
+
+    def _correct(self, booking: _Booking, change: float) -> None:
+        """Correct the tokens of a call. If it gives tokens back, the waiting calls of
+        this program may start earlier.
+        """
+        with self._lock:
+            waiting = [
+                other
+                for other in self._bookings.values()
+                if change < 0 and other.name == booking.name and not other.is_started
+            ]
+        seconds = booking.rate[1]
+        at = booking.at or 0.0
+
+        def correct(log: RateLog) -> list[tuple[_Booking, float]]:
+            log.correct(at, change, seconds)
+            starts = []
+            for other in waiting:
+                now = self._now()
+                if other.at is None or other.at <= now:
+                    continue
+                log.correct(other.at, -other.tokens, seconds)
+                start = log.book(other.tokens, other.rate, now)
+                starts.append((other, start))
+            return starts
+
+        try:
+            starts = self._change_log(booking.name, correct)
+        except Exception:  # noqa: BLE001 - the tokens stay booked until they expire
+            return
+        for other, start in starts:
+            other.at = start
+            other.wake()
+
+
+_shared: WeakKeyDictionary[Any, TokenRates] = WeakKeyDictionary()
+"""The rates of each open store."""
+_shared_lock: Final = threading.Lock()
+LOCAL_RATES: Final = TokenRates()
+"""The rates of tasks in runs without a store."""
+
+
+def rates_of(saver: Any) -> TokenRates:
+    """Return the rates that all programs share that use the store of *saver*, which has
+    a method ``change_rate``.
+    """
+    with _shared_lock:
+        rates = _shared.get(saver)
+        if rates is None:
+            # Only the dict refers to the rates, so they must not keep the saver alive.
+            method = WeakMethod(saver.change_rate)
+            rates = TokenRates(partial(_call_method, method))
+            _shared[saver] = rates
+        return rates
+
+
+def _call_method(method: WeakMethod[Any], *arguments: Any) -> Any:
+    """Call a method of an object that may no longer exist."""
+    bound = method()
+    if bound is None:
+        raise ReferenceError("the store of the rate is closed")
+    return bound(*arguments)
