@@ -130,3 +130,29 @@ def test_nothing_is_given_up_while_the_engine_cannot_be_asked() -> None:
     give(hosts["a"])
 
     assert [] == hosts.lost(None, 1000.0)
+
+
+def test_a_batch_that_does_not_begin_is_taken_back_for_a_machine_with_room() -> None:
+    """Not before its time, nor if the machine has begun it, nor without such room."""
+    hosts = hosts_of(a=1, b=1)
+    late, begun = give(hosts["a"], 1), give(hosts["a"], 2)
+    late.due = begun.due = 5.0
+    hosts["a"].note_begun([2, 3])
+
+    assert [] == hosts.waiting_batches(4.9)
+    assert [late] == hosts.waiting_batches(5.0)
+    give(hosts["b"], 3)
+    assert [] == hosts.waiting_batches(5.0)
+
+
+def test_a_machine_that_others_use_gets_tasks_last() -> None:
+    """Until it has begun a batch."""
+    hosts = hosts_of(a=4, b=1)
+    batch = give(hosts["a"])
+    hosts["a"].is_busy = True
+
+    assert hosts["b"] is hosts.next_for(queue_of(1, inf))
+    give(hosts["b"], 2)
+    assert hosts["a"] is hosts.next_for(queue_of(1, inf))
+    hosts["a"].note_begun([batch.id])
+    assert not hosts["a"].is_busy

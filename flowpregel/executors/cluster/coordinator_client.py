@@ -224,7 +224,7 @@ class CoordinatorClient:
         if frames:
             self._next_answer_at = time.monotonic() + _PAUSE
         buffers: list[PickleBuffer] = []
-        message = (HOST, self.epoch, self._acked, frames)
+        message = (HOST, self.epoch, self._acked, frames, list(self.batches))
         if poll.set_running_or_notify_cancel():
             pickled = pickle.dumps(
                 message,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,10 @@ _BATCH_SECONDS: Final = 0.2
 """Seconds for which a batch should keep a slot of a machine busy."""
 _LEAST_SECONDS: Final = 0.02
 """Seconds of work that are too short to be distributed among machines."""
+PATIENCE: Final = 2.0
+"""Seconds for which a batch waits for a busy machine while another one has room."""
+SLOWEST_LINK: Final = 100_000
+"""Bytes a second, at least, with which the engine is taken to move large buffers."""
 _AHEAD: Final = 1.0
 """The greatest duration, in seconds, of a task that is sent before a slot is free."""
 
@@ -111,6 +116,10 @@ class Inbox:
     """
     received: int = 0
     """The number of frames that were received in this epoch."""
+    is_paused: bool = False
+    """True if the machine should send no frames, because a run has not read the earlier
+    frames yet.
+    """
 
     def new_frames(
         self, epoch: int, first: int, frames: Sequence[Any]
@@ -157,9 +166,9 @@ class RemoteHost:
     inbox: Inbox = field(default_factory=lambda: Inbox())
     poll: Future[Any] | None = None
     """The last poll or handshake, or None if it was answered."""
-    is_paused: bool = False
-    """True if the machine should send no frames, because a run has not read the earlier
-    frames yet.
+    is_busy: bool = False
+    """True if a batch did not begin, because others use the machine. It gets tasks only
+    if no other machine can take them, until a batch begins.
     """
     is_silent: bool = False
     """True if the machine, or a batch on it, was abandoned, and the machine has not
@@ -170,6 +179,23 @@ class RemoteHost:
     def is_open(self) -> bool:
         """True if the machine may get tasks."""
         return not (self.is_silent or self.refusal)
+
+    @property
+    def has_room(self) -> bool:
+        """True if the machine would begin a batch at once."""
+        return self.is_open and not self.is_busy and self.load < 1
+
+    def note_begun(self, batch_ids: Iterable[int]) -> None:
+        """Note that the machine has begun these batches.
+
+        Args:
+            batch_ids: The ids of batches, some of which may have ended.
+        """
+        for batch_id in batch_ids:
+            batch = self.batches.get(batch_id)
+            if batch is not None and not batch.has_begun:
+                batch.has_begun = True
+                self.is_busy = False
 
     @property
     def load(self) -> float:
@@ -227,13 +253,30 @@ class RemoteHosts(dict[str, RemoteHost]):
 
     def next_for(self, queue: TaskQueue) -> RemoteHost | None:
         """Return the machine for the next tasks of *queue*, or None if all are busy."""
-        candidates = [host for host in self.values() if host.is_open]
-        if not candidates:
-            return None
-        host = min(candidates, key=lambda host: host.load)
         next_task = next(iter(queue))
         limit = 2 if next_task.seconds <= _AHEAD else 1
-        return host if host.load < limit else None
+        candidates = [
+            host for host in self.values() if host.is_open and host.load < limit
+        ]
+        if not candidates:
+            return None
+        return min(candidates, key=lambda host: (host.is_busy, host.load))
+
+    def waiting_batches(self, now: float) -> list[RemoteBatch]:
+        """Return the batches that have waited too long for their machine to begin them,
+        and that another machine has room for.
+
+        Args:
+            now: The time on the clock of the `EngineWatch`.
+        """
+        rooms = [host for host in self.values() if host.has_room]
+        waiting: list[RemoteBatch] = []
+        for host in self.values():
+            if any(room is not host for room in rooms):
+                waiting += [
+                    batch for batch in host.batches.values() if batch.is_overdue(now)
+                ]
+        return waiting
 
     def batch_size(self, queue: TaskQueue) -> int:
         """Return the number of tasks at the front of the queue that keep one slot busy
@@ -311,6 +354,12 @@ class RemoteBatch:
         """The numbers of the tasks that have made calls, so that they cannot start
         again on another machine.
         """
+        self.due: float = inf
+        """The time on the clock of the `EngineWatch` at which the machine should have
+        begun the batch.
+        """
+        self.has_begun: bool = False
+        """True if the machine has the tasks."""
         self.end: Future[Any] | None = None
         """The engine's future for the end of the batch, or None until the batch is
         sent.
@@ -327,6 +376,14 @@ class RemoteBatch:
     def host(self) -> str:
         """The machine's host name."""
         return self.remote_host.nodename
+
+    def is_overdue(self, now: float) -> bool:
+        """Return whether the machine should have begun the batch, and has not.
+
+        Args:
+            now: The time on the clock of the `EngineWatch`.
+        """
+        return not self.has_begun and self.due <= now
 
     def cancel(self) -> None:
         """Cancel the engine's task, if there is one."""
@@ -372,4 +429,4 @@ class RemoteBatch:
 
     def resume_reading(self) -> None:
         """Request frames from the machine again, if it was paused."""
-        self.remote_host.is_paused = False
+        self.remote_host.inbox.is_paused = False

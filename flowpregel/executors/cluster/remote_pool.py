@@ -37,6 +37,8 @@ from flowpregel.executors.cluster.engine_watch import (
 from flowpregel.executors.cluster.handshake import version_difference
 from flowpregel.executors.cluster.machine_calls import MachineCalls
 from flowpregel.executors.cluster.remote_hosts import (
+    PATIENCE,
+    SLOWEST_LINK,
     Buffers,
     RemoteBatch,
     RemoteHost,
@@ -193,7 +195,7 @@ class RemotePool(ClusterEngine, TaskPool):
             commands,
             host.inbox.epoch,
             host.inbox.received,
-            not host.is_paused,
+            not host.inbox.is_paused,
         )
 
     def _send(self, host: RemoteHost) -> None:
@@ -207,10 +209,12 @@ class RemotePool(ClusterEngine, TaskPool):
         if not host.batches:
             host.last_seen = self._watch.clock.now
         host.batches[batch.id] = batch
+        size = sum(ref.size for task in tasks for ref in task.refs)
+        batch.due = self._watch.clock.now + PATIENCE + size / SLOWEST_LINK
         host.is_used = True
         # Polling the machine resumes, because another run may be waiting for these
         # tasks.
-        host.is_paused = False
+        host.inbox.is_paused = False
         if host.refusal is not None:
             self._ship(batch)
 
@@ -272,7 +276,8 @@ class RemotePool(ClusterEngine, TaskPool):
         """Act on the frames that *host* answers, and let the next turn poll again."""
         try:
             pickled, *buffers = poll.result()
-            nodename, epoch, first, frames = pickle.loads(pickled, buffers=buffers)
+            answer = pickle.loads(pickled, buffers=buffers)
+            nodename, epoch, first, frames, batch_ids = answer
         except BaseException:  # noqa: BLE001 - `_check` gives it up if that persists
             # The machine may have lost its way to the coordinator's client, so the next
             # contact is a handshake. The commands are sent again. The machine may have
@@ -286,9 +291,10 @@ class RemotePool(ClusterEngine, TaskPool):
             return
         host.nodename = nodename
         self._calls.note_answer(host)
+        host.note_begun(batch_ids)
         for frame in host.inbox.new_frames(epoch, first, frames):
             self._receive(host, *frame)
-        if host.is_paused:
+        if host.inbox.is_paused:
             self._calls.allow_poll_later(
                 host,
                 poll,
@@ -323,6 +329,7 @@ class RemotePool(ClusterEngine, TaskPool):
                 host.drop(buffers)
             return
         batch.pid = pid
+        host.note_begun((batch_id,))
         if is_large:
             self._fetch(batch, buffers, frame)
         else:
@@ -373,6 +380,8 @@ class RemotePool(ClusterEngine, TaskPool):
                     batch,
                     unreadable_message(error),
                 )
+        finally:
+            batch.buffers = ()
 
     def _end_as_died(
         self,
@@ -434,6 +443,9 @@ class RemotePool(ClusterEngine, TaskPool):
         task.execution.release()
         del batch.tasks[task.execution.number]
         if not batch.tasks:
+            # The engine's future for the end refers to the batch, in a cycle. So the
+            # large buffers are let go at once, and not by the garbage collector.
+            batch.handles = {}
             batch.remote_host.batches.pop(batch.id, None)
 
     def recall(self, batch: RemoteBatch) -> None:
@@ -457,12 +469,12 @@ class RemotePool(ClusterEngine, TaskPool):
             True if the machine is paused.
         """
         host = batch.remote_host
-        host.is_paused = all(
+        host.inbox.is_paused = all(
             other_task.mailbox is task.mailbox
             for other_batch in host.batches.values()
             for other_task in other_batch.tasks.values()
         )
-        return host.is_paused
+        return host.inbox.is_paused
 
     def resume_reading(self, batch: RemoteBatch) -> None:
         """Request frames from the machine of *batch* again."""
@@ -520,6 +532,9 @@ class RemotePool(ClusterEngine, TaskPool):
         machines = self._watch.machines()
         for batch in self.hosts.lost(machines, self._watch.clock.now - LOST_AFTER):
             self._lose(batch)
+        for batch in self.hosts.waiting_batches(self._watch.clock.now):
+            batch.remote_host.is_busy = True
+            self._requeue(batch)
         problem = self._watch.problem(machines) or self.hosts.problem()
         if problem:
             for task in list(self._tasks.values()):

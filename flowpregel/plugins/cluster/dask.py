@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from distributed import Client, get_worker, secede
 from distributed.protocol import to_serialize
+from distributed.threadpoolexecutor import thread_state
 
 from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
 
@@ -31,12 +32,30 @@ class DaskExecutor(ClusterExecutor):
     """
 
     def __init__(self, client: Client, *, timeout: float = 60.0) -> None:
-        super().__init__(DaskPool(client, timeout))
+        self._dask_pool = DaskPool(client, timeout)
+        super().__init__(self._dask_pool)
 
     @classmethod
     def connect(cls, location: str) -> DaskExecutor:
-        """Return an executor on the cluster whose scheduler is at ``HOST:PORT``."""
-        return cls(Client(f"tcp://{location}", set_as_default=False))
+        """Return an executor on the cluster whose scheduler is at ``HOST:PORT``.
+
+        Args:
+            location: The host and the port. The connection is closed with the executor.
+        """
+        client = Client(f"tcp://{location}", set_as_default=False)
+        executor = cls(client)
+        executor._dask_pool.owns_client = True
+        return executor
+
+    def start(self, jobs: Sequence[Any], mailbox: Any) -> None:
+        """Start *jobs* as any pool does.
+
+        In the thread of a Dask task, whose flow will wait for *jobs*, first leave
+        Dask's thread pool. The jobs may need this very thread.
+        """
+        if getattr(thread_state, "proceed", False):
+            secede()
+        super().start(jobs, mailbox)
 
 
 class DaskPool(RemotePool):
@@ -44,6 +63,8 @@ class DaskPool(RemotePool):
 
     def __init__(self, client: Client, timeout: float) -> None:
         self._client = client
+        self.owns_client = False
+        """True if the client is closed with this pool."""
         self._is_direct = client.direct_to_workers is not False
         super().__init__("dask", timeout)
 
@@ -62,6 +83,10 @@ class DaskPool(RemotePool):
             workers=[address],
         )
         return answers[address]
+
+    def release_machines(self) -> None:
+        if self.owns_client:
+            self._client.close()
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         loop = self._client.loop.asyncio_loop

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flowpregel.func import entrypoint, task
 from tests.dask_cluster import local_cluster, until
 
 pytestmark = pytest.mark.slow
@@ -17,6 +18,31 @@ def client() -> Iterator[Any]:
     """A client of a cluster of two processes."""
     with local_cluster() as client:
         yield client
+
+
+def wait_for(name: str) -> None:
+    """Wait in a task of somebody else's until an event of the cluster is set."""
+    from distributed import Event
+
+    Event(name).wait()
+
+
+@task
+def double(number: int) -> int:
+    return 2 * number
+
+
+def run_flow(location: str, count: int) -> int:
+    """Run a flow on the cluster of which this is a task."""
+    from flowpregel.plugins.cluster.dask import DaskExecutor
+
+    with DaskExecutor.connect(location) as executor:
+
+        @entrypoint(executor=executor)
+        def flow(count: int) -> int:
+            return sum(future.result() for future in double.map(range(count)))
+
+        return flow.run(count)
 
 
 def names_in_scheduler(dask_scheduler: Any) -> tuple[list[str], ...]:
@@ -66,3 +92,29 @@ def test_nothing_is_registered_for_workers_that_join_later(client: Any) -> None:
         plugins, *_ = client.run_on_scheduler(names_in_scheduler)
 
     assert [] == [name for name in plugins if "flowpregel" in name]
+
+
+def test_a_task_does_not_wait_for_a_worker_that_others_use(client: Any) -> None:
+    """While another worker is idle."""
+    from distributed import Event
+
+    from flowpregel.plugins.cluster.dask import DaskExecutor
+
+    busy, _ = client.nthreads()
+    theirs = client.submit(wait_for, "theirs", workers=[busy])
+    until(lambda: client.processing()[busy] != ())
+    with DaskExecutor(client) as executor:
+        ours = [executor.submit(abs, -number) for number in range(4)]
+
+        assert [*range(4)] == [future.result(120) for future in ours]
+    assert not theirs.done()
+    Event("theirs", client=client).set()
+    theirs.result(60)
+
+
+def test_a_flow_in_a_dask_task_may_use_the_cluster_that_runs_it(client: Any) -> None:
+    """Even if such flows have all threads of all workers."""
+    location = client.scheduler.address.removeprefix("tcp://")
+    flows = client.map(run_flow, [location] * 3, range(2, 5))
+
+    assert [2, 6, 12] == client.gather(flows)
