@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -23,9 +24,12 @@ from weakref import WeakSet
 from flowpregel._core.records import Task
 from flowpregel.policies import rate_of
 
-_LOOK_EVERY: Final = 0.05
-"""Seconds after which the program tries again to lock slots that other programs hold.
+_LOOK_EVERY: Final = 0.9
+"""Seconds after which the program tries again to lock slots that other programs hold,
+if it was not woken before. Not all slots of a large limit are watched.
 """
+_MOST_WATCHED: Final = 8
+"""The number of slots of a limit that are watched at once, each by an OS thread."""
 _TURN: Final = 0.1
 """Seconds for which a freed slot is reserved for the run whose turn it is."""
 
@@ -93,19 +97,26 @@ class CrossProcessLimit(Limit):
     Each slot is a file. The process that has locked the file holds the slot until it
     unlocks the file or ends in any way.
 
+    While other programs hold the slots, an OS thread waits for the lock of each slot,
+    and wakes the program when it gets the lock.
+
     Args:
         folder: The folder of the files.
         count: The number of slots.
+        wake: A function that is called, on any OS thread, when a slot may be free.
     """
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(
+        self, folder: Path, count: int, wake: Callable[[], object] = lambda: None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(count)
-        how = os.O_RDWR | os.O_CREAT
-        self._files = [
-            os.open(folder / str(number), how, 0o600) for number in range(count)
-        ]
+        self._paths = [folder / str(number) for number in range(count)]
+        self._files = [_open_slot(path) for path in self._paths]
         self._held: list[int] = []
+        self._wake = wake
+        self._watched: set[Path] = set()
+        """The files for whose locks an OS thread waits."""
 
     def available(self, used: int, now: float) -> int:
         """Try to lock one more slot than this program uses, and return the number of
@@ -117,7 +128,41 @@ class CrossProcessLimit(Limit):
                 with suppress(BlockingIOError):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     self._held.append(file)
+        if len(self._held) <= used:
+            self._watch()
         return len(self._held)
+
+    def _watch(self) -> None:
+        """Wait for the locks of the slots that other programs hold."""
+        for path, file in zip(self._paths, self._files, strict=True):
+            if len(self._watched) >= _MOST_WATCHED:
+                return
+            if file in self._held or path in self._watched:
+                continue
+            self._watched.add(path)
+            thread = threading.Thread(
+                target=self._wait_for,
+                args=(path,),
+                name="flowpregel-limit",
+                daemon=True,
+            )
+            thread.start()
+
+    def _wait_for(self, path: Path) -> None:
+        """Wait until the lock of a slot is free, and wake the program."""
+        # A folder that was removed has no slots any more.
+        with suppress(OSError):
+            file = _open_slot(path)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                # The lock is released explicitly, because a forked process may have a
+                # copy of the descriptor.
+                fcntl.flock(file, fcntl.LOCK_UN)
+            finally:
+                os.close(file)
+        self._watched.discard(path)
+        if self._files:
+            self._wake()
 
     def give_back(self, used: int) -> None:
         """Release all slots but *used* of them."""
@@ -135,6 +180,11 @@ class CrossProcessLimit(Limit):
         while self._files:
             os.close(self._files.pop())
         self._held.clear()
+
+
+def _open_slot(path: Path) -> int:
+    """Return a descriptor of the file of a slot."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def priority_of(task: Task) -> int:
@@ -325,9 +375,15 @@ class SharedLimits:
         limit = Limit(count)
         if self._folder:
             folder = Path(self._folder) / quote(name, safe="")
-            limit = CrossProcessLimit(folder, int(count))
+            limit = CrossProcessLimit(folder, int(count), partial(self._wake, name))
         self._slots[name] = limit
         return limit
+
+    def _wake(self, name: str) -> None:
+        """Wake the runs that lack a slot of a limit."""
+        with self._lock:
+            waiting = [run for run in self._runs.values() if name in run.names]
+        _call([run.wake for run in waiting])
 
     def _give_back_unused(self, names: Collection[str]) -> None:
         for name in names:

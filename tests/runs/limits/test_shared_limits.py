@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from flowpregel import entrypoint, task
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.resources import CrossProcessLimit
+from flowpregel.executors.resources import CrossProcessLimit, Demand, SharedLimits
 
 HOLDER = """
 import sys, time
@@ -46,6 +47,43 @@ def test_a_place_is_one_programs_until_that_has_ended(tmp_path: Path) -> None:
     assert 2 == ours.available(1, 5.0)
     assert float("inf") == ours.next_change_at(5.0)
     ours.close()
+
+
+def test_a_program_that_waits_is_woken_when_a_holder_is_killed(tmp_path: Path) -> None:
+    """By the lock itself: nothing looks again and again."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert ["1", "2"] == holder.stdout.readline().split()
+    woken = threading.Event()
+    ours = CrossProcessLimit(tmp_path, 2, woken.set)
+    assert 0 == ours.available(0, 5.0)
+    assert not woken.is_set()
+
+    os.kill(holder.pid, signal.SIGKILL)
+    assert woken.wait(60)
+
+    holder.wait()
+    holder.stdout.close()
+    assert 1 == ours.available(0, 5.0)
+    ours.close()
+
+
+def test_a_run_is_woken_when_another_program_releases_a_slot(tmp_path: Path) -> None:
+    """The same for tasks that wait in this process."""
+    theirs = CrossProcessLimit(tmp_path / "one", 1)
+    assert 1 == theirs.available(0, 0.0)
+    limits = SharedLimits({"one": 1}, str(tmp_path))
+    woken = threading.Event()
+    demand = Demand(["one"])
+    assert limits.try_start("a", demand, "run", woken.set) is not None
+
+    theirs.give_back(0)
+
+    assert woken.wait(60)
+    limits.close()
+    theirs.close()
 
 
 def test_places_that_are_not_used_are_given_back(tmp_path: Path) -> None:

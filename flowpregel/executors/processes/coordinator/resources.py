@@ -141,7 +141,9 @@ class ResourceLedger:
         for name, count in settings.amounts.items() if settings.limits_folder else ():
             if name not in OF_THE_MACHINE:
                 folder = Path(settings.limits_folder) / quote(name, safe="")
-                self._shared[name] = CrossProcessLimit(folder, int(count))
+                # After the call, at the end of the turn, tasks are assigned.
+                wake = partial(loop.call, lambda: None)
+                self._shared[name] = CrossProcessLimit(folder, int(count), wake)
         self.count: int = 0
         """The number of tasks in the pool that have `Needs`."""
 
