@@ -31,7 +31,8 @@
             ├── task failures
             │   ├── NodeTimeoutError, NodeCancelledError, TaskExitError
             │   ├── CommandFailedError
-            │   └── RecordedError, WorkerDiedError, TaskSerializationError
+            │   ├── RecordedError, TaskSerializationError
+            │   └── WorkerDiedError, MachineLostError
             └── StoreError                          what the durable store refuses
                 ├── StoreCorruptError, StoreForeignError, StoreVersionError
                 ├── StoreFullError, StoreReadOnlyError, StoreBusyError
@@ -80,6 +81,7 @@ __all__ = [
     "InputMismatchError",
     "InvalidUpdateError",
     "LeaseLostError",
+    "MachineLostError",
     "NodeCancelledError",
     "NodeError",
     "NodeTimeoutError",
@@ -319,6 +321,31 @@ class WorkerDiedError(_DetailedError):
         work = self.call or f"task {self.task!r}"
         text = f"the worker (pid {self.pid}) that ran {work} died: {self.cause}"
         return f"{text}\n{self.report}" if self.report else text
+
+
+class MachineLostError(_DetailedError):
+    """The machine of a cluster that ran a task was lost before the task ended."""
+
+    task: str
+    machine: str
+    """The host name of the machine, if it is known, and its address."""
+    cause: str
+    """The sign of the loss: silence, the engine's list of machines, an engine's error.
+    """
+    losses: int = 1
+    """The number of machines that were lost with the task. A run makes a task again
+    that was lost less than three times, whatever its retry policy.
+    """
+    call: str = ""
+    """The text of the call with abbreviated arguments, if the task is a call."""
+
+    def __str__(self) -> str:
+        work = self.call or f"task {self.task!r}"
+        times = "once" if self.losses == 1 else f"{self.losses} times"
+        return (
+            f"{work} was lost with its machine ({times} by now; the last was "
+            f"{self.machine}): {self.cause}"
+        )
 
 
 _END_OF_STREAM = 1_000

@@ -24,6 +24,7 @@ RetryOn: TypeAlias = (
 
 _PASSING_ERRORS: tuple[builtins.type[BaseException], ...] = (
     ConnectionError,
+    errors.MachineLostError,
     errors.NodeCancelledError,
     errors.NodeTimeoutError,
     errors.WorkerDiedError,
@@ -49,9 +50,9 @@ def default_retry_on(error: BaseException) -> bool:
     """Return whether *error* is likely to be temporary, so that a retry may succeed.
 
     Temporary errors are broken connections, HTTP status 5xx, timeouts, the death of a
-    worker, and exceptions of unknown classes. Not temporary are mistakes in the code
-    (``ValueError``, ``TypeError``, ...), errors of the operating system (``OSError``)
-    and errors of flowpregel.
+    worker, the loss of a machine, and exceptions of unknown classes. Not temporary are
+    mistakes in the code (``ValueError``, ``TypeError``, ...), errors of the operating
+    system (``OSError``) and errors of flowpregel.
 
     Args:
         error: The exception that an attempt raised.
@@ -113,10 +114,10 @@ class RetryPolicy:
     returns True to retry.
     """
     max_worker_deaths: int = 3
-    """The number of worker deaths after which a task is not retried, even if
-    `max_attempts` is higher. A task that kills its worker at each attempt (because it
-    crashes, or needs more memory than available) delays all other tasks while new
-    workers start.
+    """The number of deaths of workers and losses of machines after which a task is not
+    retried, even if `max_attempts` is higher. A task that kills its worker at each
+    attempt (because it crashes, or needs more memory than available) delays all other
+    tasks while new workers start.
     """
     on_memory: Literal["alone"] | float | None = None
     """The treatment of an attempt that ran out of memory: its worker was killed by the

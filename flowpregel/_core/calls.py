@@ -33,6 +33,9 @@ DEEPEST = 1_000
 recursion limit. The limit is needed because nested tasks on OS threads and in worker
 processes share no stack that could overflow.
 """
+_DEATHS = errors.WorkerDiedError, errors.MachineLostError
+MACHINE_LOSSES = 3
+"""The number of lost machines after which a task is not made again without a policy."""
 SHOWN_FAILURES = 3
 """The number of failed calls that a note lists."""
 
@@ -60,7 +63,8 @@ def plan_call(
     """
     body = caller.attempt.body
     if body is None:
-        body = caller.attempt.body = BodyCalls(bool(caller.node.retry))
+        may_repeat = call.may_repeat or bool(caller.node.retry)
+        body = caller.attempt.body = BodyCalls(may_repeat)
     task_id, record = identify_call(run, caller, call, step)
     outcome: Outcome | None = None
     if record is not None and task_id not in running:
@@ -402,7 +406,7 @@ def delay(
     if not isinstance(outcome, Raised):
         has_answer = answering.answer_first_question(run, task, outcome)
         return 0.0 if has_answer else None
-    task.attempt.deaths += isinstance(outcome.error, errors.WorkerDiedError)
+    task.attempt.deaths += isinstance(outcome.error, _DEATHS)
     items = outcome.items
     if items is None:
         return _delay_after(task, outcome.error, jitter)
@@ -423,6 +427,12 @@ def _delay_after(task: Task, error: BaseException, jitter: float) -> float | Non
     further attempt.
     """
     attempt = task.attempt
+    if isinstance(error, errors.MachineLostError):
+        # The loss is not the task's fault. An executor makes most tasks again by
+        # itself, but only the run can answer the calls that a task has made.
+        losses = attempt.deaths - 1 + error.losses
+        if losses < MACHINE_LOSSES:
+            return 0.0
     for policy in task.node.retry:
         if policy.matches(error):
             if attempt.deaths >= policy.max_worker_deaths:

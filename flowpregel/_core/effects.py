@@ -194,6 +194,10 @@ class Call:
     """The packed code of the node, if it was packed at the call. Only the engine uses
     it.
     """
+    may_repeat: bool = False
+    """True if the caller may be lost with its machine, and then makes the call again
+    in its next attempt.
+    """
 
 
 @dataclass(slots=True, eq=False)

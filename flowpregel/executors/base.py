@@ -147,7 +147,10 @@ class Executor(ABC):
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Start *jobs*, in order, and post exactly one `Ended` for each in any case.
 
-        This must not block. A job that cannot be started ends as `Raised`.
+        This must not block. A job that cannot be started ends as `Raised`. A job that
+        was lost with its machine, and that has called tasks, ends as `Raised` with a
+        `MachineLostError`: the run makes it again, and answers these calls from its
+        records.
 
         Args:
             jobs: The jobs.

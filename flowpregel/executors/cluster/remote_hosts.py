@@ -11,6 +11,8 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from flowpregel.context import nothing
+from flowpregel.errors import MachineLostError
+from flowpregel.executors.cluster.engine_watch import LOST_AFTER
 from flowpregel.executors.processes.coordinator.assign import (
     Execution,
     InFlight,
@@ -376,6 +378,27 @@ class RemoteBatch:
     def host(self) -> str:
         """The machine's host name."""
         return self.remote_host.nodename
+
+    def loss(self, task: InFlight) -> MachineLostError:
+        """Return the error of a task that was lost with this batch.
+
+        Args:
+            task: The task, which counts its losses.
+        """
+        host = self.remote_host
+        cause = "the engine no longer has the machine"
+        if self.failure is not None:
+            cause = f"{type(self.failure).__name__}: {self.failure}"
+        elif host.is_silent:
+            cause = f"it did not answer for {LOST_AFTER:g} s"
+        error = MachineLostError(
+            task.job.task.name,
+            f"{host.nodename} {host.address}".strip(),
+            cause,
+            task.failed_starts,
+        )
+        error.__cause__ = self.failure
+        return error
 
     def is_overdue(self, now: float) -> bool:
         """Return whether the machine should have begun the batch, and has not.

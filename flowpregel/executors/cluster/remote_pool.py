@@ -23,6 +23,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
+from flowpregel._core.calls import MACHINE_LOSSES
 from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.context import nothing
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
@@ -55,8 +56,6 @@ from flowpregel.executors.processes.wire.protocol import Frame, PoolSettings
 FAREWELL: Final = 2.0
 """Seconds for which closing waits until machines have ended what they had."""
 _ROOM: Final = 2048
-_TRIES: Final = 3
-"""The number of lost machines after which a task is not started again."""
 
 
 class ClusterExecutor(PoolExecutor):
@@ -112,6 +111,7 @@ class RemotePool(ClusterEngine, TaskPool):
     ) -> None:
         self._buffers = Buffers()
         super().__init__(PoolSettings(size=0, grace=LOST_AFTER), self._buffers)
+        self.encoder.repeats_calls = True
         self.kind = kind
         self.name: str = os.urandom(8).hex()
         """The name of this coordinator on the machines."""
@@ -541,20 +541,15 @@ class RemotePool(ClusterEngine, TaskPool):
                 self.finish(task, Raised(ExecutorUnavailableError(problem)))
 
     def _lose(self, batch: RemoteBatch) -> None:
-        """Abandon *batch*, and queue its tasks again if they may start again."""
-        cause = f"the machine {batch.remote_host.address} was lost"
-        if batch.failure is not None:
-            cause = f"{cause}: {batch.failure}"
+        """Abandon *batch*, and queue its tasks again if they may start again.
+
+        A task that has made calls ends, because only its run can answer them again.
+        """
         for number, task in list(batch.tasks.items()):
             task.failed_starts += 1
-            if number in batch.callers or task.failed_starts >= _TRIES:
+            if number in batch.callers or task.failed_starts >= MACHINE_LOSSES:
                 batch.command("cancel", task, True)
-                error = WorkerDiedError(
-                    task.job.task.name,
-                    0,
-                    cause,
-                )
-                error.__cause__ = batch.failure
+                error = batch.loss(task)
                 self.finish(task, Raised(error))
         self._requeue(batch)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
 from flowpregel.executors.cluster.engine_watch import AwakeClock
+from flowpregel.func import entrypoint, task
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +118,70 @@ class FailingEngine(ThisMachine):
             self.is_lost.remove(method)
             raise OSError("the connection was cut")
         return super().call(address, method, *args)
+
+
+class LosingEngine(ThisMachine):
+    """The first batch that runs when `lose` is called is lost."""
+
+    def __init__(self) -> None:
+        self.ends: list[Future[Any]] = []
+        super().__init__()
+
+    def run_batch(self, *args: Any) -> Future[Any]:
+        end = super().run_batch(*args)
+        lost = Future[Any]()
+        end.add_done_callback(lambda _: lost.done() or lost.set_result(None))
+        self.ends.append(lost)
+        return lost
+
+    def lose(self) -> None:
+        """Lose the machine with the first batch."""
+        self.ends[0].set_exception(OSError("the machine is gone"))
+
+
+@task
+def child(folder: str, number: int) -> int:
+    with (Path(folder) / "calls").open("a") as calls:
+        calls.write("called\n")
+    return 2 * number
+
+
+@task
+def parent(folder: str, number: int) -> int:
+    """Call a task; the first time, report that and wait for the end."""
+    doubled = child(folder, number).result()
+    path = Path(folder) / "called"
+    if path.exists():
+        with path.open("w") as pipe:
+            pipe.write("called")
+        threading.Event().wait()
+    return doubled
+
+
+def test_a_task_whose_machine_is_lost_after_its_calls_is_replayed(
+    tmp_path: Path,
+) -> None:
+    """Its calls are answered from the record, and not made again."""
+    pool = LosingEngine()
+    pipe = tmp_path / "called"
+    os.mkfifo(pipe)
+
+    def lose() -> None:
+        pipe.read_text()
+        pipe.unlink()
+        pool.lose()
+
+    with ClusterExecutor(pool) as executor:
+
+        @entrypoint(executor=executor, checkpointer=InMemorySaver())
+        def flow(number: int) -> int:
+            return parent(str(tmp_path), number).result()
+
+        thread = threading.Thread(target=lose)
+        thread.start()
+        assert 10 == flow.run(5, id="1")
+        thread.join()
+    assert "called\n" == (tmp_path / "calls").read_text()
 
 
 def test_a_machine_whose_answer_is_long_on_the_wire_keeps_its_tasks() -> None:

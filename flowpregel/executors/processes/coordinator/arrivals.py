@@ -17,6 +17,7 @@ from flowpregel._loggers import worker_log
 from flowpregel.context import Job
 from flowpregel.errors import (
     ExecutorUnavailableError,
+    MachineLostError,
     TaskSerializationError,
     WorkerDiedError,
 )
@@ -99,12 +100,12 @@ class UnreadEnd(UnreadEvent):
             pid = 0 if self.span is None else self.span.pid
             outcome = Raised(WorkerDiedError(planned.name, pid, unreadable))
         match outcome:
-            case Raised(WorkerDiedError(call="") as died):
+            case Raised(WorkerDiedError(call="") | MachineLostError(call="") as died):
                 # The call is added to the error only here, because its text unpickles
                 # the call's arguments. The I/O thread, which noticed the death, must
                 # not do that.
                 died.call = planned.call
-                died.args = (*died.args[:4], died.call)
+                died.args = (*died.args[:-1], died.call)
         return Ended(*self.task.job.key, outcome, self.span, self.caught)
 
     def give_up(self) -> Ended:

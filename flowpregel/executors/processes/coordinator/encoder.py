@@ -32,6 +32,8 @@ class JobEncoder:
     """
 
     def __init__(self, arena: Arena) -> None:
+        self.repeats_calls: bool = False
+        """True if a task may be lost with its machine, and then repeats its calls."""
         self._arena = arena
         self._ids = count(1)
         self._called = CalledNodes()
@@ -80,6 +82,7 @@ class JobEncoder:
         node = self._called.node_of(code)
         call = Call(*task.job.key, node, arguments, call_key)
         call.reply = (task, request)
+        call.may_repeat = self.repeats_calls
         if carried is not None:
             call.variables = brought(carried)
         return call
