@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.call_query import (
     FIELDS,
     STATES,
@@ -50,6 +51,20 @@ def _new_column(name: str) -> Any:
     return []
 
 
+def _source_names(row: CallRow) -> str:
+    """Return the names of the tasks from whose results the arguments come."""
+    if '"f":{' not in row.preview:
+        return ""
+    sources = read_preview(row.preview).sources
+    names: list[str] = []
+    for tasks in sources.values():
+        for name in tasks:
+            if name not in names:
+                names.append(name)
+    text = "\n".join(names)
+    return sys.intern(text)
+
+
 class CallTable:
     """Rows of calls. A row keeps its number."""
 
@@ -62,6 +77,10 @@ class CallTable:
         """The values of the fields that the user's code named, by name and by row."""
         self.urgency: array[int] = array("b")
         """The position of each call's state in `STATES`, or -1 if the call is gone."""
+        self.sources: list[str] = []
+        """The names of the tasks from whose results each call's arguments come, a name
+        on each line.
+        """
         self._numbers: dict[str, int] = {}
         """The number of each row, by the id of the call."""
 
@@ -84,6 +103,7 @@ class CallTable:
         is_new = number == len(self.columns["id"])
         if is_new:
             self.urgency.append(-1)
+            self.sources.append("")
         for name, value in zip(CallRow._fields, row, strict=True):
             if name in _REPEATED:
                 value = sys.intern(str(value))
@@ -92,6 +112,7 @@ class CallTable:
                 column.append(value)
             else:
                 column[number] = value
+        self.sources[number] = _source_names(row)
         fields = recorded_fields(row)
         for name, field_value in fields.items():
             values = self.fields.setdefault(name, {})

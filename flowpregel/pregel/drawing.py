@@ -340,10 +340,20 @@ class Graph:
         return replace(self, nodes=nodes)
 
     def outline(self) -> dict[str, Any]:
-        """Return the ids of the nodes, and the two ends of each edge."""
-        nodes = [id_ for id_, node in self.nodes.items() if node.kind == "node"]
-        edges = [(edge.source, edge.target) for edge in self.edges]
-        return {"nodes": nodes, "edges": edges}
+        """Return the ids of the nodes and of the two markers; and the two ends, the
+        label, and whether it is conditional, of each edge.
+        """
+        ids: dict[str, list[str]] = {"node": [], "start": [], "end": []}
+        for id_, node in self.nodes.items():
+            ids[node.kind].append(id_)
+        return {
+            "nodes": ids["node"],
+            "start": ids["start"],
+            "end": ids["end"],
+            "edges": [(edge.source, edge.target) for edge in self.edges],
+            "labels": [edge.data or "" for edge in self.edges],
+            "conditional": [edge.conditional for edge in self.edges],
+        }
 
 
 def _end_inside(

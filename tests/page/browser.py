@@ -174,7 +174,9 @@ class Tab:
 
     def press(self, key: str) -> None:
         """Press a key and let it go."""
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40}
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "Home": 36, "+": 187, "-": 189}
+        arrows = ("ArrowLeft", "ArrowUp", "ArrowRight", "ArrowDown")
+        codes |= {name: 37 + number for number, name in enumerate(arrows)}
         text = {"text": "\r"} if key == "Enter" else {}
         told = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
         self.send("Input.dispatchKeyEvent", type="keyDown", **told, **text)

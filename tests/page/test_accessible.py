@@ -16,6 +16,7 @@ import pytest
 from flowpregel import LMDBSaver
 from flowpregel.errors import UnansweredError
 from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.graph_flows import add_graph_runs
 from tests.page.question_flows import QUESTIONS, ask, book
 from tests.page.serving import Served, served
 from tests.page.stores import long_store, plain_store, sums
@@ -37,6 +38,7 @@ VIEWS = {
     "call": "#/run/divides/calls?call=FAILED",
     "timeline": "#/run/divides/timeline",
     "graph": "#/run/divides/graph",
+    "boxes": "#/run/study/graph?open=%257Cstudy%257Cfetch",
     "steps": "#/run/adds/steps",
     "questions": "#/run/book",
     "object": "#/run/object",
@@ -44,6 +46,7 @@ VIEWS = {
     "form": "#/start/adds",
 }
 READY = {"call": ".panel pre", "timeline": "canvas", "graph": ".node"} | {
+    "boxes": ".inner .node",
     "steps": ".channel",
     "list": "tbody a",
     "questions": ".question",
@@ -67,6 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             with pytest.raises(UnansweredError):
                 ask.copy({"checkpointer": saver}).run(name, id=name)
         sums.copy({"checkpointer": saver}).run([*range(40)], id="many")
+        add_graph_runs(saver)
     with served(store, actions=True) as server:
         yield server
 

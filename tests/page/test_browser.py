@@ -104,32 +104,6 @@ def test_a_failed_call_is_shown_with_its_arguments_and_traceback(
     assert "ZeroDivisionError" in panel
 
 
-def test_the_graph_has_a_node_for_each_task(tab: Tab, server: Served) -> None:
-    open_run(tab, server, "divides", "graph")
-    tab.until("document.querySelectorAll('.node').length === 3")
-
-    names = (
-        "[...document.querySelectorAll('.node .title')].map(each => each.textContent)"
-    )
-    assert ["double", "invert", "shares"] == sorted(tab.run(names))
-    assert 2 == tab.run("document.querySelectorAll('.edge').length")
-    # Of a run that goes on it has what that has not come to as well.
-    told = tab.run(
-        """import('/static/graph.js').then(({ graphOf }) => {
-            const node = { id: "|ask", name: "ask", states: { done: 2 } };
-            const answer = {
-                nodes: [node], calls: [], steps: [], outer_steps: [["|ask", "|ask"]]
-            };
-            const drawing = {
-                nodes: ["ask", "tell"], edges: [["ask", "tell"], ["tell", "end"]]
-            };
-            const { nodes, edges } = graphOf(answer, drawing);
-            return [nodes.map(each => each.states), edges.map(each => each.target)];
-        })"""
-    )
-    assert [[{"done": 2}, {}], ["|tell"]] == told
-
-
 def test_the_slider_travels_in_time(tab: Tab, server: Served) -> None:
     open_run(tab, server, "adds", "steps")
     tab.until("document.querySelector('.channel.changed')")

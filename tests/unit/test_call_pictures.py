@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from flowpregel._inspection.call_graph import call_graph
+from flowpregel._inspection.call_graph import CallGraph, call_graph
 from flowpregel._inspection.call_index import CallIndex
 from flowpregel._inspection.call_timeline import CallTimeline, TimelinePicture
 from tests.unit.test_call_index import call, index_of, running
@@ -13,6 +13,7 @@ from tests.unit.test_call_index import call, index_of, running
 BEGIN = 1_000_000_000_000
 SECOND = 1_000_000_000
 DONE, FAILED = 4, 0
+PREVIEW = '{"a":{"rows":["<list of 3>"]},"f":{"rows":["load"]}}'
 
 
 def ran(number: int, at: float, seconds: float, **fields: Any) -> Any:
@@ -93,27 +94,117 @@ def test_a_picture_is_bounded_and_counts_each_call_once() -> None:
     assert len(told.labels) <= 500
 
 
+def states_of(graph: CallGraph) -> dict[str, dict[str, int]]:
+    """Return the number of calls in each state, by the ids of nodes."""
+    return {node.id: dict(node.states) for node in graph.nodes}
+
+
 def test_a_graph_counts_the_calls_of_each_task() -> None:
+    """A call is in the box of its caller."""
     rows = [
         call(0, name="body", text="", path="body", caller=""),
         *(call(number, name="load", step=1) for number in (1, 2)),
         call(3, "failed", name="train", step=1, path="p3"),
         call(4, name="score", caller="p3"),
-        call(5, name="", caller="lost"),
     ]
 
     graph = call_graph(index_of(*rows))
 
-    states = {node.id: (node.name, dict(node.states)) for node in graph.nodes}
     assert {
-        "|body": ("body", {"done": 1}),
-        "|load": ("load", {"done": 2}),
-        "|train": ("train", {"failed": 1}),
-        "|score": ("score", {"done": 1}),
-        "|": ("(unnamed)", {"done": 1}),
-    } == states
-    edges = {("|body", "|load"), ("|body", "|train"), ("|train", "|score")}
-    assert edges == {*graph.calls}
+        "|body": {"done": 1},
+        "|body|load": {"done": 2},
+        "|body|train": {"failed": 1},
+        "|body|train|score": {"done": 1},
+    } == states_of(graph)
+    assert "|body" == graph.body
+    (score,) = [node for node in graph.nodes if node.name == "score"]
+    assert "|body|train" == score.parent
+
+
+def test_a_body_without_a_record_is_known_by_the_path() -> None:
+    """The body of a run that goes on, or was killed, has no record."""
+    rows = [
+        call(1, name="load", caller="~__pregel_pull, study"),
+        call(2, name="", caller="lost"),
+    ]
+
+    graph = call_graph(index_of(*rows))
+
+    names = {node.id: node.name for node in graph.nodes}
+    assert {
+        "|study": "study",
+        "|study|load": "load",
+        "|": "(unnamed)",
+    } == names
+
+
+def test_a_task_that_calls_itself_is_one_node() -> None:
+    deep = "~__pregel_push, ~__pregel_push, p1, 0000000000, 0000000000"
+    rows = [
+        call(0, name="body", text="", path="body", caller=""),
+        call(1, name="walk", path="p1"),
+        call(2, name="walk", path="~__pregel_push, p1, 0000000000", caller="p1"),
+        call(3, name="walk", path=deep, caller="~__pregel_push, p1, 0000000000"),
+    ]
+
+    graph = call_graph(index_of(*rows))
+
+    assert {"|body": 1, "|body|walk": 3} == {
+        node.id: node.states["done"] for node in graph.nodes
+    }
+
+
+def test_results_that_a_call_received_are_edges() -> None:
+    """With the number of calls that received them; a task of another box is none."""
+    rows = [
+        call(0, name="body", text="", path="body", caller=""),
+        call(1, name="load"),
+        *(
+            call(number, name="train", path=f"p{number}", preview=PREVIEW)
+            for number in (2, 3)
+        ),
+        call(4, name="score", caller="p2", preview=PREVIEW),
+    ]
+
+    graph = call_graph(index_of(*rows))
+
+    assert [("|body|load", "|body|train", 2)] == graph.data
+
+
+def test_a_task_without_known_sources_follows_on_those_that_had_ended() -> None:
+    """`train` was called when `load` and `split` had ended, and `score` after it. The
+    calls of `watch` overlap with all others.
+    """
+    times = [
+        ("load", 0, 2),
+        ("split", 0, 3),
+        ("watch", 1, 99),
+        ("train", 4, 2),
+        ("train", 7, 2),
+        ("score", 10, 1),
+    ]
+    rows = [
+        ran(number, at, seconds, name=name, planned=BEGIN + at * SECOND)
+        for number, (name, at, seconds) in enumerate(times)
+    ]
+
+    graph = call_graph(index_of(*rows))
+
+    assert [
+        ("|load", "|train"),
+        ("|split", "|train"),
+        ("|train", "|score"),
+    ] == sorted(graph.after)
+
+
+def test_tasks_of_a_loop_follow_on_the_call_that_ended_last() -> None:
+    times = [("load", 0, 1), ("train", 1, 1), ("load", 2, 1), ("train", 3, 1)]
+    rows = [
+        ran(number, at, seconds, name=name, planned=BEGIN + at * SECOND)
+        for number, (name, at, seconds) in enumerate(times)
+    ]
+
+    assert [("|load", "|train")] == call_graph(index_of(*rows)).after
 
 
 def test_a_graph_has_the_order_of_supersteps() -> None:
@@ -128,9 +219,10 @@ def test_a_graph_has_the_order_of_supersteps() -> None:
 
     graph = call_graph(index_of(*rows))
 
-    assert [("|a", "|b")] == graph.outer_steps
-    assert [("b|x", "b|y")] == graph.steps
-    assert {"|a": 1, "|b": 1, "b|x": 2, "b|y": 1} == {
+    assert {("|a", "|b"), ("|b|x", "|b|y")} == {*graph.steps}
+    assert (["|a"], ["|b"]) == (graph.first, graph.last)
+    assert "" == graph.body
+    assert {"|a": 1, "|b": 1, "|b|x": 2, "|b|y": 1} == {
         node.id: node.states["done"] for node in graph.nodes
     }
 

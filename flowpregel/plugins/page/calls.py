@@ -50,6 +50,10 @@ class _WatchedRun:
     is not.
     """
     timeline: CallTimeline | None = None
+    drawing: Mapping[str, Any] | None = None
+    """The nodes and edges of the graph, if the process of the run has published
+    them.
+    """
     graph: dict[str, Any] = field(default_factory=dict)
     graph_version: tuple[int, int] | None = None
     """The epoch and the version of the index from which *graph* was made."""
@@ -99,6 +103,7 @@ class CallPages:
             run.index.set_running([])
         else:
             run.running_at = int(activity["at"])
+            run.drawing = activity["drawing"]
             run.index.set_running(activity["running"])
         return run
 
@@ -217,7 +222,11 @@ class CallPages:
             graph = call_graph(index)
             run.graph = graph_to_json(graph)
             run.graph_version = version
-        return {**run.graph, "is_behind": index.is_behind}
+        return {
+            **run.graph,
+            "drawing": run.drawing,
+            "is_behind": index.is_behind,
+        }
 
 
 def query_of(parameters: Mapping[str, str]) -> CallQuery:
@@ -275,6 +284,7 @@ def graph_to_json(graph: CallGraph) -> dict[str, Any]:
         {
             "id": node.id,
             "name": node.name,
+            "parent": node.parent,
             "states": node.states,
         }
         for node in graph.nodes

@@ -62,6 +62,7 @@ MODULES = (
     "status",
     "time",
     "timeline",
+    "layout",
     "graph",
     "steps",
     "logs",
