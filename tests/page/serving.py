@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from flowpregel.plugins.page.actions import ACTION_PATHS, Actions
 from flowpregel.plugins.page.app import server_of
 from flowpregel.plugins.page.guard import RequestGuard
 from flowpregel.plugins.page.pages import Pages
+from flowpregel.plugins.page.stores import open_stores
 
 
 class Answer(NamedTuple):
@@ -78,6 +79,28 @@ class Served:
         read = Answer(answer.status, answer.headers, answer.read().decode())
         client.close()
         return read
+
+
+@contextmanager
+def served_together(*paths: str, actions: bool = False) -> Iterator[Served]:
+    """Serve the pages of several stores, as `flowpregel ui` does."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    with listener, ExitStack() as resources:
+        first, *others = open_stores(paths, resources, actions=actions)
+        writes = [path for store in (first, *others) for path in store.writes]
+        guard = RequestGuard(writes=writes, cookie=f"flowpregel-{port}")
+        server = server_of(first.pages, first.actions, guard, "flowpregel ui", others)
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield Served(port, guard, paths[0], first.actions)
+        finally:
+            for store in (first, *others):
+                if store.actions is not None:
+                    wait_for_commands(store.actions)
+            server.should_exit = True
+            thread.join()
 
 
 @contextmanager

@@ -16,13 +16,14 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
 
 from flowpregel.errors import ConfigurationError, FlowPregelError
 from flowpregel.plugins.page.actions import Actions
 from flowpregel.plugins.page.forms import RunForms
 from flowpregel.plugins.page.pages import STATIC, Json, Pages, json_text
 from flowpregel.plugins.page.static_files import static_endpoint
+from flowpregel.plugins.page.stores import ServedStore, served_stores
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -65,6 +66,7 @@ def server_of(
     actions: Actions | None,
     guard: RequestGuard,
     restart: str = "flowpregel ui",
+    others: Sequence[ServedStore] = (),
 ) -> uvicorn.Server:
     """Return the server of the page. Its method `run` takes the sockets that the server
     listens on, and returns after Ctrl-C.
@@ -76,9 +78,20 @@ def server_of(
         guard: The guard that checks each request first.
         restart: The command line that starts the server again, which the page shows
             when the server has ended.
+        others: Further stores, which have pages at paths with their names.
     """
+    stores = served_stores(pages, actions, others)
+    names = [store.name for store in stores]
+    routes: list[BaseRoute] = []
+    for store in stores[1:]:
+        mount = Mount(
+            store.prefix,
+            routes=_routes(store, restart, names),
+        )
+        routes.append(mount)
+    routes += _routes(stores[0], restart, names)
     app = Starlette(
-        routes=_routes(pages, actions, restart),
+        routes=routes,
         exception_handlers={FlowPregelError: _on_error},
     )
     config = uvicorn.Config(
@@ -96,11 +109,19 @@ def server_of(
 
 
 def _routes(
-    pages: Pages,
-    actions: Actions | None,
+    store: ServedStore,
     restart: str,
+    names: Sequence[str],
 ) -> list[BaseRoute]:
-    """Return the paths of the server, and their handlers."""
+    """Return the paths of a store's page, and their handlers.
+
+    Args:
+        store: The store.
+        restart: The command line that starts the server again.
+        names: The names of all stores.
+    """
+    pages = store.pages
+    actions = store.actions
     static = static_endpoint(STATIC)
 
     def follow(request: Request) -> Response:
@@ -117,6 +138,8 @@ def _routes(
             "actions": actions is not None,
             "commands": [] if actions is None else actions.commands(),
             "restart": restart,
+            "stores": names,
+            "name": store.name,
         }
 
     routes: list[BaseRoute] = [

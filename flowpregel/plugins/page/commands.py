@@ -7,7 +7,8 @@ import shlex
 import socket
 import stat
 import webbrowser
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,27 @@ from flowpregel.cli.base import (
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from flowpregel.plugins.page.actions import Actions
     from flowpregel.plugins.page.guard import RequestGuard
+    from flowpregel.plugins.page.stores import ServedStore
 
 _PORT = click.IntRange(0, 65_535)
 
 
+class _StoreType(click.types.StringParamType):
+    """A path or URL. The environment variable names one, which may contain spaces."""
+
+    envvar_list_splitter = "\0"
+
+
 @click.command("ui")
-@click.argument("store", envvar="FLOWPREGEL_STORE")
+@click.argument(
+    "stores",
+    metavar="STORE...",
+    nargs=-1,
+    required=True,
+    envvar="FLOWPREGEL_STORE",
+    type=_StoreType(),
+)
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -57,13 +71,13 @@ _PORT = click.IntRange(0, 65_535)
     help="Open the page in the browser.",
 )
 def ui_command(
-    store: str,
+    stores: tuple[str, ...],
     host: str,
     port: int,
     actions: bool,
     opens: bool,
 ) -> None:
-    """Show the runs of a store in a browser, live, until Ctrl-C.
+    """Show the runs of stores in a browser, live, until Ctrl-C.
 
     The printed address holds a secret: everyone who has it sees the runs. Only programs
     of this machine can connect, unless --host names another address. None of the runs'
@@ -74,47 +88,62 @@ def ui_command(
         keep_address,
         kept_address,
     )
-    from flowpregel.plugins.page.guard import LOOPBACK  # noqa: PLC0415 - an extra
-    from flowpregel.plugins.page.pages import Pages  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.plugins.page.stores import open_stores  # noqa: PLC0415 - an extra
 
-    with open_to_read(store) as saver, closing(Pages(saver)) as pages:
-        last_address = kept_address(saver.path)
+    with ExitStack() as resources:
+        first, *others = open_stores(stores, resources, actions=actions)
+        path = first.pages.path
+        last_address = kept_address(path)
         listener = _listener(host, port, last_address.port)
         port = listener.getsockname()[1]
-        keep_address(saver.path, last_address._replace(port=port))
-        guard = _guard(host, port, actions=actions, token=last_address.token)
-        launcher = _launcher(saver.location) if actions else None
-        restart = _command_line(store, saver.path, host, port, actions=actions)
-        server = page.server_of(pages, launcher, guard, restart)
-        authority = f"[{host}]" if ":" in host else host
-        address = f"http://{authority}:{port}/?token={guard.token}"
-        print_note(f"the runs of {saver.path}, until Ctrl-C:")
-        click.echo(address)
-        if host not in LOOPBACK:
-            print_note(
-                "other machines can reach this page, and the connection is not "
-                "encrypted"
-            )
-        if opens:
-            webbrowser.open(address)
+        keep_address(path, last_address._replace(port=port))
+        guard = _guard(host, port, [first, *others], token=last_address.token)
+        restart = _command_line(
+            [store.public_location for store in (first, *others)],
+            host,
+            port,
+            actions=actions,
+        )
+        server = page.server_of(
+            first.pages,
+            first.actions,
+            guard,
+            restart,
+            others,
+        )
+        _print_address([first, *others], host, port, guard.token, opens=opens)
         server.run(sockets=[listener])
 
 
 ui_command.params.append(TRUST_OPTION)
 
 
-def _launcher(store: str) -> Actions:
-    """Return the starter of the buttons' commands on a store."""
-    # Imported here to keep `flowpregel --help` fast.
-    from flowpregel.plugins.page.actions import Actions  # noqa: PLC0415
+def _print_address(
+    stores: Sequence[ServedStore],
+    host: str,
+    port: int,
+    token: str,
+    *,
+    opens: bool,
+) -> None:
+    """Print the address of the page, and open it in the browser if *opens* is True."""
+    from flowpregel.plugins.page.guard import LOOPBACK  # noqa: PLC0415 - an extra
 
-    options = ["--trust"] if has_flag("--trust") else []
-    return Actions(store, options)
+    authority = f"[{host}]" if ":" in host else host
+    address = f"http://{authority}:{port}/?token={token}"
+    paths = ", ".join(store.pages.path for store in stores)
+    print_note(f"the runs of {paths}, until Ctrl-C:")
+    click.echo(address)
+    if host not in LOOPBACK:
+        print_note(
+            "other machines can reach this page, and the connection is not encrypted"
+        )
+    if opens:
+        webbrowser.open(address)
 
 
 def _command_line(
-    store: str,
-    path: str,
+    stores: Sequence[str],
     host: str,
     port: int,
     *,
@@ -123,13 +152,12 @@ def _command_line(
     """Return the command line that starts the server again, under the same address.
 
     Args:
-        store: The store as the user has named it.
-        path: The path of the store, or its URL without a password.
+        stores: The stores, without passwords.
         host: The address to listen on.
         port: The port to listen on.
         actions: Whether the page has buttons.
     """
-    words = ["flowpregel", "ui", path if "://" in path else store]
+    words = ["flowpregel", "ui", *stores]
     if host != "127.0.0.1":
         words += ["--host", host]
     words += ["--port", str(port)]
@@ -160,10 +188,15 @@ def _listener(host: str, port: int, usual: int = 0) -> socket.socket:
         ) from error
 
 
-def _guard(host: str, port: int, *, actions: bool, token: str) -> RequestGuard:
+def _guard(
+    host: str,
+    port: int,
+    stores: Sequence[ServedStore],
+    *,
+    token: str,
+) -> RequestGuard:
     """Return the guard of a server that listens on *host* and *port*."""
-    # These modules need the packages of an extra.
-    from flowpregel.plugins.page.actions import ACTION_PATHS  # noqa: PLC0415
+    # The module needs the packages of an extra.
     from flowpregel.plugins.page.guard import LOOPBACK, RequestGuard  # noqa: PLC0415
 
     hosts: tuple[str, ...] = LOOPBACK
@@ -171,7 +204,7 @@ def _guard(host: str, port: int, *, actions: bool, token: str) -> RequestGuard:
         hosts = (*LOOPBACK, host, socket.gethostname())
     return RequestGuard(
         hosts=hosts,
-        writes=ACTION_PATHS if actions else (),
+        writes=[path for store in stores for path in store.writes],
         cookie=f"flowpregel-{port}",
         token=token,
     )

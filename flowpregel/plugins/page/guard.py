@@ -10,6 +10,7 @@ it starts.
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ HEADERS = {
 }
 """The headers of each response."""
 _READING = ("GET", "HEAD")
+_STATIC_PATH = re.compile(r"(/stores/[^/]+)?/static/[^/]+")
+"""The paths of the files of the page."""
 _CACHEABLE = (200, 304)
 """The status codes of a file of the page that a browser may store."""
 
@@ -119,11 +122,11 @@ class RequestGuard:
                 the first part.
                 """
                 if message["type"] == "http.response.start":
-                    is_file = scope["path"].startswith("/static/")
+                    is_file = _STATIC_PATH.fullmatch(scope["path"])
                     self._add_headers(
                         message,
                         with_cookie=sets_cookie,
-                        is_file=is_file,
+                        is_file=is_file is not None,
                     )
                 await send(message)
 

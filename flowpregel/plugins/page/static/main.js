@@ -41,14 +41,21 @@ function onLink(event) {
   }
 }
 
+// The page of the first store is at the root, the others are below it.
+function storeSwitch(stores, current) {
+  const root = current === stores[0] ? "./" : "../../";
+  return h("nav", { "aria-label": "Stores" }, stores.map((name, at) => (
+    h("a", { key: name, href: at ? `${root}stores/${name}/#/` : `${root}#/`, "aria-current": name === current ? "page" : null }, name))));
+}
+
 async function start() {
   // The secret is in a cookie from now on, and has no business in an address.
   if (!isReport && location.search) history.replaceState(null, "", location.pathname + location.hash);
   document.addEventListener("click", onLink);
   try {
-    const { store, actions, runs, restart } = await load("runs");
+    const { store, actions, runs, restart, stores, name } = await load("runs");
     document.body.classList.toggle("actions", Boolean(actions));
-    fill(document.getElementById("store"), store);
+    fill(document.getElementById("store"), stores?.length > 1 ? storeSwitch(stores, name) : store);
     if (isReport) {
       route(`#/run/${encodeURIComponent(runs[0].thread_id)}`);
       return;

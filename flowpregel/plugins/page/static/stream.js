@@ -12,8 +12,10 @@
 import { h, patch } from "./dom.js";
 import { isReport } from "./source.js";
 
-const LEAD = "flowpregel news";
-const WATCHES = "flowpregel watches ";
+// A server may have pages of several stores, below different paths.
+const STORE = isReport || location.pathname === "/" ? "" : ` ${location.pathname}`;
+const LEAD = `flowpregel${STORE} news`;
+const WATCHES = `flowpregel${STORE} watches `;
 const RETRY = 1000;
 const LOOK_AGAIN = 2000;
 let restartLine = "flowpregel ui";
