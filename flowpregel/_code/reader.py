@@ -38,6 +38,7 @@ from flowpregel._code.class_bodies import attributes_set
 from flowpregel._code.classes import class_content, is_importable
 from flowpregel._code.modules import Modules
 from flowpregel._code.own_state import set_by_call
+from flowpregel._code.parts import CodePart, unit_part, version_parts
 from flowpregel._code.source import Definition, rebound_by, source_file
 from flowpregel._code.units import Unit, Units
 from flowpregel._code.value_writer import ValueWriter
@@ -93,6 +94,12 @@ class CodeDigest:
     """The constants that may change in place, by ``module:name``."""
     is_fixed: bool = dataclasses.field(default=True, compare=False)
     """True if no value in the digest can change in place."""
+    named_parts: tuple[CodePart, ...] = dataclasses.field(
+        default=(), repr=False, compare=False
+    )
+    """The parts in the form in which they are stored, and the versions of the packages
+    that the code uses. The versions are not in the digest.
+    """
 
 
 class CodeReader:
@@ -151,16 +158,19 @@ class CodeReader:
                 self._write_attributes_set()
         parts: dict[str, str] = {}
         sources: list[str] = []
+        named_parts: list[CodePart] = []
         for unit in units:
             name = unit.name
             while name in parts:
                 name += "'"
             parts[name] = _meaning_of(unit)
+            named_parts.append(self._part_of(unit, parts[name]))
             source = unit.source
             if source is None:
                 source = f"{name} = {parts[name]}\n"
             if source:
                 sources.append(source)
+        named_parts += version_parts(self._writer.packages)
         self._bindings.close(self._rebound)
         return CodeDigest(
             _text_digest(repr(list(parts.values()))),
@@ -170,7 +180,12 @@ class CodeReader:
             self._bindings,
             self._constants,
             self._writer.is_fixed,
+            tuple(named_parts),
         )
+
+    def _part_of(self, unit: Unit, meaning: str) -> CodePart:
+        is_constant = self._units.is_constant(unit)
+        return unit_part(unit, meaning, is_constant=is_constant)
 
     def tasks(self) -> list[Any]:
         """Return the tasks and graphs that `read` has reached."""

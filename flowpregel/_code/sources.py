@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flowpregel._code.parts import parts_record
+
 if TYPE_CHECKING:
     from flowpregel._code.digest import CodeDigest
 
 SOURCES: dict[str, str] = {}
-"""The sources of the tasks and bodies of this process, by digest."""
+"""The sources of the tasks and bodies of this process by digest, and the records of
+their parts by `parts_key`.
+"""
 UNSEEN: dict[str, str] = {}
 """The values whose content a digest does not include, by digest."""
+
+
+def parts_key(code: str) -> str:
+    """Return the key under which the parts of code are stored, beside its source.
+
+    Args:
+        code: The digest of the code.
+    """
+    return f"{code}/parts"
 
 
 def note_code(
@@ -26,6 +39,8 @@ def note_code(
         has_notices: True if a run must give a notice about the values.
     """
     SOURCES[code] = "\n".join(digest.source for digest in digests)
+    parts = [part for digest in digests for part in digest.named_parts]
+    SOURCES[parts_key(code)] = parts_record(parts)
     unseen = [value for digest in digests for value in digest.unseen]
     if unseen and has_notices:
         UNSEEN[code] = " and ".join(unseen)

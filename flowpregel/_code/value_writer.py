@@ -17,6 +17,7 @@ from flowpregel._code import values
 from flowpregel._code.bindings import Bindings
 from flowpregel._code.classes import is_importable
 from flowpregel._code.modules import Modules
+from flowpregel._code.parts import package_of
 from flowpregel._code.tree import constant_text
 from flowpregel._code.units import Unit, Units
 
@@ -62,6 +63,8 @@ class ValueWriter:
         """The tasks and graphs that were written."""
         self.unseen: dict[str, None] = {}
         """The values whose content is not in the digest, by name and type."""
+        self.packages: dict[str, None] = {}
+        """The packages whose modules, classes or functions were written by name."""
         self.is_fixed = True
         """True if no value that was written can change in place."""
 
@@ -171,6 +174,7 @@ class ValueWriter:
         wrapper, write the wrapped functions too.
         """
         unit.tokens.append(f"{values.outside_name(value)};")
+        self.packages[package_of(value)] = None
         if isinstance(value, type) and not is_importable(value):
             self._note_unseen(value, unit)
         if isinstance(value, types.FunctionType):

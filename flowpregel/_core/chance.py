@@ -155,6 +155,8 @@ def note_change(
         report.is_changed = True
         codes = recorded.caller[:CODE_DIGITS], now.caller[:CODE_DIGITS]
         report.codes.setdefault(caller.name, codes)
+        if not any(report.body_codes) and codes[0] != codes[1]:
+            report.body_codes = codes
 
 
 def _call_texts(recorded: CallRecord, now: CallRecord) -> list[str]:

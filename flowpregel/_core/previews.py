@@ -56,7 +56,7 @@ MOST_BYTES: Final = 8_000
 REDACTED: Final = "<redacted>"
 LARGEST_INT: Final = 1 << 53
 """The first integer that JavaScript may not represent exactly."""
-_SECRET: Final = re.compile(
+SECRET: Final = re.compile(
     r"(?i:passw(?:or)?d|passphrase|secret|credential|authorization)"
     r"|(?i:(?:api|access|private|encryption|signing)_?key)"
     r"|(?:^|[^A-Za-z])(?i:token)$|[a-z]Token$"
@@ -114,7 +114,7 @@ def argument_fields(
     arguments.update(kwargs)
     fields: dict[str, Field] = {}
     for name, value in islice(arguments.items(), MOST_FIELDS):
-        if name in node.redacted or _SECRET.search(name):
+        if name in node.redacted or SECRET.search(name):
             fields[name] = [REDACTED]
         elif type(value) is int and abs(value) < LARGEST_INT:
             fields[name] = value
@@ -155,7 +155,7 @@ def _value_fields(value: Any) -> dict[str, Field] | None:
     fields: dict[str, Field] = {}
     for key, part in islice(parts.items(), MOST_FIELDS):
         name = str(key)[:LONGEST_NAME]
-        fields[name] = [REDACTED] if _SECRET.search(name) else field_value(part)
+        fields[name] = [REDACTED] if SECRET.search(name) else field_value(part)
     return fields
 
 

@@ -45,7 +45,7 @@ _MOST_ATTEMPTS = 10
 """The greatest number of failed attempts that are stored for a task. The latest
 attempts are stored.
 """
-_VERSION = "version "
+VERSION = "version "
 """The beginning of the text that is stored, for a task with a version, in place of a
 code digest.
 """
@@ -246,7 +246,7 @@ class CodeComparison:
             now = self._codes_beside(node).get(name, code)
             if now != code:
                 self._counts[name.removeprefix(NOT_A_TASK), code, now] += count
-        elif not code.startswith(_VERSION):
+        elif not code.startswith(VERSION):
             self.unknown.add(name)
 
     def _add_task(self, tasks: list[Any], used: UsedResults) -> None:
@@ -352,3 +352,42 @@ class OtherCodeNotice:
             old = f"{self.old_results:,} result{'s' * (self.old_results > 1)}"
             text += f"; {old} by the old code, {self.new_results:,} by the new"
         return f"{text}: {difference}" if difference else text
+
+
+@dataclass(frozen=True, slots=True)
+class CodeNotice:
+    """A notice to which the changes between two digests of code are added."""
+
+    beginning: str
+    """The part of the notice before the changes."""
+    end: str
+    """The part after the changes."""
+    recorded: str
+    """The digest of the recorded code."""
+    now: str
+    """The digest of the present code."""
+
+    @classmethod
+    def of_body(
+        cls,
+        counts: tuple[int, int, int],
+        codes: tuple[str, str],
+    ) -> CodeNotice:
+        """Return the notice that a body has other code or another input than before.
+
+        Args:
+            counts: The numbers of answered calls, of executed calls, and of recorded
+                calls that were not made again.
+            codes: The digests of the recorded code and of the present code.
+        """
+        answered, executed, unreplayed = counts
+        end = (
+            f"; calls: {answered:,} answered from the record, {executed:,} executed, "
+            f"{unreplayed:,} not made again"
+        )
+        return cls("the code or the input has changed", end, *codes)
+
+    def text(self, difference: str) -> str:
+        """Return the text of the notice, with the changes in *difference*."""
+        changes = f" ({difference})" if difference else ""
+        return f"{self.beginning}{changes}{self.end}"

@@ -164,7 +164,9 @@ def _of_other_code(
         new_writes = recorded_of(run, body, new_id)
         if run.options.adopts_input and not new_writes:
             # The user did not name a change, so the user gets a notice about it.
-            run.replay.report.recomputed[record.name] += 1
+            report = run.replay.report
+            report.recomputed[record.name] += 1
+            report.codes[record.name] = recorded.code, record.code
         return new_id, record, new_writes
     if not finished_writes(writes):
         # The recorded call failed, and the code may have been changed to fix the

@@ -11,7 +11,7 @@ from typing import Any
 
 from flowpregel._core.effects import Emit
 from flowpregel._core.ids import CallRecord, LazyResults
-from flowpregel._core.provenance import OtherCodeNotice, unseen_notice
+from flowpregel._core.provenance import CodeNotice, OtherCodeNotice, unseen_notice
 from flowpregel._core.records import CALLED, Write
 from flowpregel.errors import UnmatchedCallsError
 
@@ -38,7 +38,11 @@ class ReplayReport:
     """
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The digests of the recorded code and of the present code, by the name of a task
-    in ``of_other_code`` or of a body that has changed.
+    in ``of_other_code`` or ``recomputed``, or of a body that has changed.
+    """
+    body_codes: tuple[str, str] = ("", "")
+    """The digests of the recorded code and of the present code of the first body that
+    has changed.
     """
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
     """The number of used results, by the task's name and the digest of the code that
@@ -51,23 +55,19 @@ class ReplayReport:
 
     def notices(self) -> list[Emit]:
         """Return the notices for the user, each an item of the stream of notices."""
-        lines: list[str | OtherCodeNotice] = []
+        lines: list[str | OtherCodeNotice | CodeNotice] = []
         for name, count in self.of_other_code.items():
             recorded, now = self.codes[name]
             new_count = self.used[name, now]
             lines.append(OtherCodeNotice(name, recorded, now, count, new_count))
         for name, count in self.recomputed.items():
             plural = "s" if count > 1 else ""
-            lines.append(
-                f"`{name}`: {count:,} recorded result{plural} of other code, computed "
-                "again (on_code_change='rerun')"
-            )
-        if self.is_changed and (self.answered or self.executed or self.unreplayed):
-            lines.append(
-                f"the code or the input has changed; calls: {self.answered:,} "
-                f"answered from the record, {self.executed:,} executed, "
-                f"{self.unreplayed:,} not made again"
-            )
+            beginning = f"`{name}`: {count:,} recorded result{plural} of other code"
+            end = ", computed again (on_code_change='rerun')"
+            lines.append(CodeNotice(beginning, end, *self.codes[name]))
+        counts = self.answered, self.executed, self.unreplayed
+        if self.is_changed and any(counts):
+            lines.append(CodeNotice.of_body(counts, self.body_codes))
         for name, values in self.unseen.items():
             lines.append(unseen_notice(name, values))
         return [Emit("notices", line) for line in lines]

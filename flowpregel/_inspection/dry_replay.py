@@ -29,6 +29,7 @@ from flowpregel._core.records import Interrupted, Task
 from flowpregel._core.run import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
+from flowpregel._inspection.code_changes import changes_by_name
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.store.base import BaseStore, Op, PutOp
 from flowpregel.store.base import Result as OpResult
@@ -70,6 +71,10 @@ class DryRun:
     """True if the code or the input of the body has changed since the calls were
     recorded.
     """
+    changes: Mapping[str, str] = field(default_factory=dict)
+    """The constants, functions and classes that have changed, as text, by the name of
+    the task, node or body. Code whose parts are not in the store is left out.
+    """
     diff: str = ""
     """The changes in the code of these tasks and of the body. Code that is not in the
     store is left out.
@@ -97,6 +102,7 @@ class DryRun:
         if self.other_code:
             names = _counts_text(self.other_code)
             lines.append(f"results of other code{names}")
+        lines.extend(f"{name}: {text}" for name, text in self.changes.items())
         lines.extend(self.changed_files)
         if self.is_changed:
             lines.append("the code or the input of the body has changed")
@@ -181,12 +187,14 @@ def _report(
         bool(task.attempt.writes) for task in tasks if task.node.role != "body"
     ]
     diff = code_differences(known.codes, saver) if saver else ""
+    changes = changes_by_name(saver, known.codes) if saver else {}
     return DryRun(
         is_done=not tasks,
         answered=known.answered + sum(is_finished),
         would_run=dict(withheld),
         not_asked=known.unreplayed,
         other_code=dict(known.of_other_code),
+        changes=changes,
         diff=diff,
         is_changed=known.is_changed,
         error=error,

@@ -20,6 +20,7 @@ from typing import Any
 
 from flowpregel._code.classes import is_importable
 from flowpregel._code.digest import CodeDigest, code_digest, codes_hold
+from flowpregel._code.sources import note_code
 from flowpregel._code.values import (
     cells_of,
     is_ours,
@@ -255,6 +256,7 @@ class SharedSpace:
                     "cannot be shared, because a change in it would go unnoticed; "
                     "give the task a version=, and change it by hand"
                 )
+            note_code(code.digest, [code], has_notices=False)
             parts.append(code.digest)
         self._codes = codes
         return (*parts, *self._ends)

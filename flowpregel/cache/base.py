@@ -94,6 +94,38 @@ class BaseCache(ProcessBound, ABC):
         """
         return nullcontext(True)
 
+    def codes_of(self, task: Namespace) -> dict[Namespace, str]:
+        """Return the latest namespaces of a task that `note_code` has noted, oldest
+        first, each with the parts of the code.
+
+        The default returns an empty dict, so that a miss is not explained.
+
+        Args:
+            task: The labels of the task, without the labels of code.
+
+        Example:
+            >>> from flowpregel.cache.memory import InMemoryCache
+            >>> cache = InMemoryCache()
+            >>> cache.note_code(("double",), ("double", "1f3a"), "")
+            >>> cache.codes_of(("double",))
+            {('double', '1f3a'): ''}
+        """
+        return {}
+
+    def note_code(self, task: Namespace, namespace: Namespace, parts: str) -> None:
+        """Note the code of a task whose results are stored. The default does nothing.
+
+        Args:
+            task: The labels of the task, without the labels of code.
+            namespace: The namespace of the results.
+            parts: A record of the parts of the code, which messages compare.
+
+        Example:
+            >>> from flowpregel.cache.memory import InMemoryCache
+            >>> cache = InMemoryCache()
+            >>> cache.note_code(("double",), ("double", "1f3a"), "")
+        """
+
     async def aget(
         self,
         keys: Sequence[FullKey],

@@ -38,6 +38,10 @@ _HEAD = struct.Struct(">Qd")
 _COUNTS = struct.Struct(">QQ")
 _FOR_EVER = float("inf")
 _DIGEST_SIZE = 32
+_CODES = b"c"
+"""The prefix of the keys of the records that `note_code` stores."""
+_MOST_CODES = 4
+"""The number of codes of a task that are stored."""
 
 
 class RecordCache(StoreUser, BaseCache):
@@ -146,9 +150,38 @@ class RecordCache(StoreUser, BaseCache):
 
         self._store.write(work)
 
+    def codes_of(self, task: Namespace) -> dict[Namespace, str]:
+        key = _CODES + labels_digest(task)
+        data = self._store.read(lambda transaction: self._table.get(transaction, key))
+        return {} if data is None else self._codes_in(data)
+
+    def note_code(self, task: Namespace, namespace: Namespace, parts: str) -> None:
+        key = _CODES + labels_digest(task)
+
+        def note(transaction: Any) -> None:
+            data = self._table.get(transaction, key)
+            codes = {} if data is None else self._codes_in(data)
+            codes.pop(namespace, None)
+            codes[namespace] = parts
+            newest = dict([*codes.items()][-_MOST_CODES:])
+            record = self._store.codec.encode(newest, f"the code of {task!r}")
+            self._table.put(
+                transaction,
+                key,
+                record,
+            )
+
+        if [*self.codes_of(task).items()][-1:] != [(namespace, parts)]:
+            self._store.write(note)
+
+    def _codes_in(self, data: bytes) -> dict[Namespace, str]:
+        """Return the namespaces in a record that `note_code` has stored."""
+        codes: dict[Namespace, str] = self._store.codec.decode(data, "a task's code")
+        return codes
+
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         def clear_all(transaction: Any) -> None:
-            for kind in (b"v", b"u", b"n"):
+            for kind in (b"v", b"u", b"n", _CODES):
                 self._table.drop(transaction, kind)
 
         def clear_namespaces(transaction: Any) -> None:

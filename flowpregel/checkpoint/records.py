@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
-from flowpregel._code.sources import SOURCES
+from flowpregel._code.sources import SOURCES, parts_key
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, CallRecord, FailedCall
 from flowpregel._core.records import (
     CALLED,
@@ -151,8 +151,7 @@ class RecordSaver(BaseCheckpointSaver):
         encoded = encode_batch(batch, codec.encode)
         for code in _codes_in(batch):
             if code in SOURCES and code not in self._sources:
-                source = zlib.compress(SOURCES[code].encode(errors="replace"))
-                encoded.sources[code] = source[:_LONGEST_SOURCE]
+                encoded.sources.update(_compressed_source(code))
         for task in encoded.writes:
             if task.media or self._kept_previews <= 0:
                 self._limit_preview(task)
@@ -455,6 +454,15 @@ def _encode_checkpoint(checkpoint: Checkpoint, encoder: _Encoder) -> Checkpoint:
         metadata=dict(metadata),
         follows=checkpoint.follows,
     )
+
+
+def _compressed_source(code: str) -> dict[str, bytes]:
+    """Return the source and the parts of code in their stored form, by key."""
+    texts: dict[str, bytes] = {}
+    for key in (code, parts_key(code)):
+        text = SOURCES[key].encode(errors="replace")
+        texts[key] = zlib.compress(text)[:_LONGEST_SOURCE]
+    return texts
 
 
 def _codes_in(batch: Batch) -> list[str]:

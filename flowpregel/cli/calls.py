@@ -222,20 +222,26 @@ def why_command(
 ) -> None:
     """Show how a call came to its result, and what the next run does.
 
-    The next run takes the result from the record, or makes the call again. CALL is the
-    id or the text of a call, such as "parse('c.txt')", or the beginning of either.
+    The next run takes the result from the record, or makes the call again. If code has
+    changed since, the changes are named. CALL is the id or the text of a call, such as
+    "parse('c.txt')", the name of a graph's node, or the beginning of any of these.
     """
-    work = _select_call(
-        _recorded_calls(thread, store),
-        call,
-        "call",
-    )
+    # The import is done here, so that ``--help`` stays fast.
+    from flowpregel.cli.reasons import next_run_text  # noqa: PLC0415
+
+    recorded = _recorded_tasks(thread, store)
+    calls = [work for work in recorded if work.is_call]
+    # The body of a workflow is listed as a node, beside its calls. A graph may have
+    # nodes alone.
+    work = _select_call(calls or recorded, call, "call")
     loaded_flow = targets.flow_of_thread(thread, flow, store)
+    with targets.open_to_read(store) as saver:
+        next_run = next_run_text(work, loaded_flow, saver)
     facts = {
         "call": work.name,
         "id": work.id,
         "made": _attempts_text(work),
-        "next": _next_run_text(work, loaded_flow),
+        "next": next_run,
     }
     lines = [f"{name}: {text}" for name, text in facts.items()]
     console.print_result(facts, *lines)
@@ -252,36 +258,6 @@ def _attempts_text(work: Work) -> str:
     if ran.attempts > 1:
         text = f"{ran.attempts} times, the last {text}"
     return f"{text}, in {ran.seconds:.3f} s; {work.state}"
-
-
-def _next_run_text(work: Work, flow: Pregel) -> str:
-    """Return a text about how the next run treats a call, if it makes it again."""
-    if work.state == "failed":
-        return "it is tried again, unless the flow handled the failure"
-    if work.state != "done" or work.call_key is None:
-        return "it runs, or continues"
-    name = work.call_key.name.removesuffix(".map")
-    codes = {task.code for task in _tasks_beside(flow) if task.name == name}
-    if not codes:
-        return (
-            "the recorded result is used; its code cannot be compared, because the "
-            f"flow's module has no task {name!r}"
-        )
-    if work.call_key.code in codes:
-        return "the recorded result is used; the code is unchanged"
-    return (
-        "the recorded result is used, although the code has changed; "
-        "on_code_change='rerun' computes it again"
-    )
-
-
-def _tasks_beside(flow: Pregel) -> Iterator[Any]:
-    """Yield the tasks among the globals of a flow's functions."""
-    for node in flow.nodes.values():
-        for step in node.steps:
-            for value in getattr(step, "__globals__", {}).values():
-                if hasattr(type(value), "call_here"):
-                    yield value
 
 
 _FAILED = click.Option(
@@ -407,12 +383,16 @@ def _take_back(store: str | None, calls: Sequence[Work]) -> None:
 
 def _recorded_calls(thread: str, store: str | None) -> list[Work]:
     """Return the recorded calls of a thread's last run."""
+    return [task for task in _recorded_tasks(thread, store) if task.is_call]
+
+
+def _recorded_tasks(thread: str, store: str | None) -> list[Work]:
+    """Return the recorded calls and nodes of a thread's last run."""
     from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
 
     with targets.open_to_read(store) as saver:
         targets.newest_checkpoint(saver, thread)
-        tasks = work_of_last_run(saver, thread)
-    return [task for task in tasks if task.is_call]
+        return work_of_last_run(saver, thread)
 
 
 def _select_call(

@@ -15,6 +15,7 @@ from flowpregel._engine.drivers import drive
 from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
+from flowpregel._inspection.code_changes import changes_by_name
 from flowpregel._inspection.dry_replay import (
     DryRun,
     ReadOnlyStore,
@@ -126,6 +127,7 @@ def _with_changes(
     return replace(
         report,
         other_code=dict(results),
+        changes={**changes_by_name(saver, codes), **report.changes},
         diff="\n".join(filter(None, differences)),
     )
 

@@ -18,6 +18,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run import Result
 from flowpregel._core.run_loop import run_program
+from flowpregel._engine.commits import Committer
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
 from flowpregel.context import current_scope
@@ -28,6 +29,7 @@ from flowpregel.pregel.hooks import nested_callbacks, with_graph_callbacks
 from flowpregel.pregel.invocation import OPTION_NAMES, options_for_saver
 from flowpregel.pregel.run_plan import plan_of
 from flowpregel.pregel.runner import GraphRun
+from flowpregel.pregel.stored_results import after_notices_of_nodes
 
 _IGNORED_OPTIONS = frozenset(
     {"stream_mode", "print_mode", "context", "debug", "version"}
@@ -102,7 +104,7 @@ def nested_run(
         options = replace(options_for_saver(options, committer.saver), address=address)
     options = replace(options, task_labels=_task_labels(config, task, outer.options))
     callbacks = nested_callbacks(outer, task, step, definition, config)
-    steps = run_program(definition.program_now(), options, run_input)
+    steps = _steps_of_nested(definition, options, committer, run_input)
     steps = with_graph_callbacks(steps, run_input, callbacks)
     run_context = replace(
         _inherited(definition, task, outer, outer),
@@ -114,6 +116,39 @@ def nested_run(
         options=options,
     )
     return steps, run_context
+
+
+def _steps_of_nested(
+    definition: GraphDefinition,
+    options: Options,
+    committer: Committer | None,
+    run_input: Any,
+) -> Steps:
+    """Return the steps of a nested run, preceded by notices on finished nodes whose
+    code has changed.
+    """
+    program = definition.program_now()
+    steps = run_program(program, options, run_input)
+    if committer is None or not _uses_finished_nodes(definition, options):
+        return steps
+    return after_notices_of_nodes(
+        program,
+        committer.saver,
+        options,
+        steps,
+    )
+
+
+def _uses_finished_nodes(definition: GraphDefinition, options: Options) -> bool:
+    """Return whether a nested run resumes, with the results of finished nodes.
+
+    The newest state of a graph with a memory may belong to an earlier run, whose
+    results the run does not use.
+    """
+    nested = options.nested
+    return (
+        nested is not None and nested.resuming and definition.checkpointer is not True
+    )
 
 
 def _nested_options(

@@ -22,6 +22,7 @@ from flowpregel._engine.engine import RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
 from flowpregel._fault import fault
+from flowpregel.cache.base import BaseCache
 from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease, OnConflict
 from flowpregel.pregel import outer_runs
 from flowpregel.pregel.config import ParsedConfig
@@ -53,6 +54,11 @@ class PlannedRun(Protocol):
     control: RunControl | None
     subgraphs: bool
 
+    def open_cache(self, resources: ExitStack) -> BaseCache | None:
+        """Return the cache of the run, which *resources* closes if this call has opened
+        it.
+        """
+
 
 def plan_of(run: PlannedRun) -> RunPlan:
     """Lease the thread of a run, and return the engine's plan for the run."""
@@ -81,7 +87,7 @@ def plan_of(run: PlannedRun) -> RunPlan:
         return RunPlan(
             steps=_steps_of(start, options, run.saver),
             run_context=run_context,
-            open_cache=run.definition.open_cache,
+            open_cache=run.open_cache,
             max_concurrency=run.config.max_concurrency,
             resources=resources.pop_all(),
             lease=lease,

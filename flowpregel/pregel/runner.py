@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import AsyncExitStack, closing, contextmanager, nullcontext
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -39,8 +39,10 @@ from flowpregel._interrupts import (
     raise_pending_interrupts,
 )
 from flowpregel._tracebacks import UsersFrames, leave_out_ours
+from flowpregel.cache.base import BaseCache
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.errors import ConfigurationError, GraphInterrupt, ThreadBusyError
+from flowpregel.pregel.cache_misses import ExplainedCache, miss_notices
 from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
 from flowpregel.pregel.definition import CompiledGraph
 from flowpregel.pregel.hints import add_hint
@@ -129,6 +131,8 @@ class GraphRun:
         """
         self.options: Options = self._core_options(invocation)
         """The options for the core, without the options that depend on the saver."""
+        self._cache_changes: dict[str, str] = {}
+        """The changes of code because of which results are missing in the cache."""
 
     def _core_options(self, invocation: InvocationOptions) -> Options:
         modes = self.form.read_modes()
@@ -201,8 +205,10 @@ class GraphRun:
                         with defer_interrupts():
                             event = next(events, None)
                         if event is None:
-                            return
+                            break
                         yield from self.form.items(event)
+                    if self._cache_changes:
+                        yield from self._last_items()
                 finally:
                     with defer_interrupts(), self._open_view():
                         events.close()
@@ -221,6 +227,20 @@ class GraphRun:
             self._stop(self._stopped)
         with self._hooks(plan):
             yield from drive(self.engine)
+
+    def open_cache(self, resources: ExitStack) -> BaseCache | None:
+        """Return the cache of the run, which notes why results are missing.
+
+        Args:
+            resources: The exit stack that closes a cache opened by this call.
+        """
+        cache = self.definition.open_cache(resources)
+        return None if cache is None else ExplainedCache(cache, self._cache_changes)
+
+    def _last_items(self) -> Iterator[Any]:
+        """Yield the items of the stream that follow the last event of the run."""
+        for notice in miss_notices(self._cache_changes):
+            yield from self.form.items(((), "notices", notice))
 
     def _open_view(self) -> Any:
         """Return a context manager that shows the end of the run in the live view."""
@@ -253,8 +273,11 @@ class GraphRun:
                                 events = adrive(engine)
                             event = await anext(events, None)
                         if event is None:
-                            return
+                            break
                         for item in self.form.items(event):
+                            yield item
+                    if self._cache_changes:
+                        for item in self._last_items():
                             yield item
                 finally:
                     if events is not None:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from flowpregel._code.sources import SOURCES
+from flowpregel._core.effects import Emit, Steps
 from flowpregel._core.files import USED_FILE, FileContent
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.program import Options, Program
@@ -30,12 +30,15 @@ from flowpregel._core.provenance import (
     CodeChange,
     CodeComparison,
     OtherCodeNotice,
-    first_difference,
 )
 from flowpregel._core.records import Saved
+from flowpregel._inspection.code_changes import difference_in
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import CodeChangedError, InputMismatchError
 from flowpregel.pregel.file_digests import changes_since
+
+_MOST_DIFFERENCES = 3
+"""The number of changed tasks and nodes whose changes a notice shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +111,15 @@ class StoredResults:
         text = "; ".join(parts)
         if not self.changes:
             return text
-        change = self.changes[0]
-        difference = difference_in(saver, change.recorded, change.now)
-        return f"{text}: {difference}" if difference else text
+        differences: dict[str, None] = {}
+        for change in self.changes:
+            difference = difference_in(saver, change.recorded, change.now)
+            differences[difference] = None
+        differences.pop("", None)
+        if not differences:
+            return text
+        changes = "; ".join([*differences][:_MOST_DIFFERENCES])
+        return f"{text}: {changes}"
 
     def node_notices(self) -> list[OtherCodeNotice | str]:
         """Return a notice for each node or file that has changed since its result was
@@ -158,6 +167,32 @@ def compare_stored_results(
     )
 
 
+def after_notices_of_nodes(
+    program: Program,
+    saver: BaseCheckpointSaver,
+    options: Options,
+    steps: Steps,
+) -> Steps:
+    """Emit the notices on the finished nodes of a nested run that resumes, and then
+    yield *steps*.
+
+    Args:
+        program: The program of the nested graph.
+        saver: The saver of the nested run.
+        options: The options of the nested run.
+        steps: The steps of the nested run.
+    """
+    # The calls of a body are compared when the body makes them.
+    has_body = any(node.role == "body" for node in program.nodes.values())
+    saved: Saved | None = None
+    if options.address is not None and not has_body:
+        saved = saver.load(options.address)
+    if saved is not None:
+        for notice in compare_stored_results(program, saver, saved).node_notices():
+            yield Emit("notices", notice)
+    return (yield from steps)
+
+
 def _changes_of_files(ran: AttemptRecord) -> list[str]:
     """Return a text for each changed file that an attempt used."""
     files: list[FileContent] = []
@@ -165,15 +200,3 @@ def _changes_of_files(ran: AttemptRecord) -> list[str]:
         if name.startswith(USED_FILE):
             files.append((name.removeprefix(USED_FILE), digest, size))
     return changes_since(files) if files else []
-
-
-def difference_in(
-    saver: BaseCheckpointSaver,
-    recorded: str,
-    now: str,
-) -> str:
-    """Return the first line that differs between the sources of two digests.
-
-    The result is empty if one of the sources is unknown.
-    """
-    return first_difference(saver.source_of(recorded), SOURCES.get(now, ""))

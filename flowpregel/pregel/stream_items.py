@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from flowpregel._core.program import names
-from flowpregel._core.provenance import OtherCodeNotice
+from flowpregel._core.provenance import CodeNotice, OtherCodeNotice
 from flowpregel._core.records import INTERRUPT
 from flowpregel._core.run import Result
 from flowpregel._engine.drivers import Item
 from flowpregel._entry_points import STREAMS, load_plugin
+from flowpregel._inspection.code_changes import difference_in
 from flowpregel._tracebacks import CodeLine, give_notice
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.invocation import WHOLE_OUTPUT, InvocationOptions
 from flowpregel.pregel.progress import MODES, ProgressView
 from flowpregel.pregel.snapshot import GraphOutput
-from flowpregel.pregel.stored_results import difference_in
 from flowpregel.pregel.views import view_of
 
 MODEL_MODES: Final = frozenset({"messages", "tools"})
@@ -121,8 +121,8 @@ class StreamItems:
         yield (*parts, payload) if parts else payload
 
     def _notice(self, notice: Any) -> Any:
-        """Return the text of a notice, with the first line of code that differs."""
-        if not isinstance(notice, OtherCodeNotice):
+        """Return the text of a notice, with the code that differs."""
+        if not isinstance(notice, OtherCodeNotice | CodeNotice):
             return notice
         difference = ""
         if self._saver is not None:

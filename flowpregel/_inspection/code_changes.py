@@ -1,0 +1,241 @@
+"""The changes between the code that made a result and the present code, part by part.
+
+::
+
+    constant K: 1 -> 5
+    function helper: its code changed: -    return 2 * n | +    return 3 * n
+    version of numpy: 1.26.4 -> 2.0.1
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from flowpregel._code.parts import MOST_PARTS, CodePart, parts_in
+from flowpregel._code.sources import SOURCES, parts_key
+from flowpregel._core.previews import SECRET
+from flowpregel._core.provenance import VERSION, first_difference
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.base import BaseCheckpointSaver
+
+_MOST_CHANGES: Final = 3
+_CONSTANT_LINE: Final = re.compile(r"^[^\s:]+:\S+ = .*\n?", re.MULTILINE)
+"""The line of a constant in a stored source."""
+_CODE_CHANGE: Final = re.compile("(now uses |no longer uses |)(function|class) ")
+"""The beginning of a text for a function or class, whose source is shown."""
+
+
+def difference_in(
+    saver: BaseCheckpointSaver,
+    recorded: str,
+    now: str,
+) -> str:
+    """Return the changes between the code of two digests, as one text.
+
+    The text has the parts that changed and, if one of them is a function or a class,
+    the first line that differs. If only the function itself changed, or the parts are
+    not known, the text is that line. It is empty if one of the sources is not known.
+
+    Args:
+        saver: The store of the recorded code.
+        recorded: The digest of the recorded code.
+        now: The digest of the present code.
+    """
+    if recorded == now:
+        return ""
+    versions = _versions_of_task(recorded, now)
+    if versions:
+        return versions
+    before = saver.source_of(recorded)
+    after = SOURCES.get(now, "")
+    parts = saver.source_of(parts_key(recorded))
+    changes = parts_that_changed(parts, now)
+    if not changes:
+        return first_difference(before, after)
+    text = _in_one_text(changes)
+    if not any(map(_CODE_CHANGE.match, changes)):
+        return text
+    line = first_difference(
+        _CONSTANT_LINE.sub("", before),
+        _CONSTANT_LINE.sub("", after),
+    )
+    if not line:
+        return text
+    if changes == [_own_change(now)]:
+        return line
+    return f"{text}: {line}"
+
+
+def _own_change(code: str) -> str:
+    """Return the text for a change in the function itself, without its helpers. A
+    notice on the function need not repeat the name.
+
+    Args:
+        code: The digest of the code.
+    """
+    record = SOURCES.get(parts_key(code), "")
+    own_part = parts_in(record)[0]
+    _, _, name = own_part.name.rpartition(">.")
+    return f"{own_part.kind} {name}: its code changed"
+
+
+def changes_by_name(
+    saver: BaseCheckpointSaver,
+    codes: Mapping[str, tuple[str, str]],
+) -> dict[str, str]:
+    """Return the parts that changed, as text, by the name of the function.
+
+    Args:
+        saver: The store of the recorded code.
+        codes: The recorded and the present digest of each function, by name.
+    """
+    texts: dict[str, str] = {}
+    for name, (recorded, now) in codes.items():
+        parts = saver.source_of(parts_key(recorded))
+        text = changes_text(
+            recorded,
+            parts,
+            now,
+        )
+        if text:
+            texts[name] = text
+    return texts
+
+
+def changes_text(
+    recorded: str,
+    parts: str,
+    now: str,
+) -> str:
+    """Return the parts that differ as one text, which is empty if that is not known.
+
+    Args:
+        recorded: The digest of the recorded code.
+        parts: The record of the parts of that code.
+        now: The digest of the present code.
+    """
+    if recorded == now:
+        return ""
+    versions = _versions_of_task(recorded, now)
+    if versions:
+        return versions
+    changes = parts_that_changed(parts, now)
+    return _in_one_text(changes)
+
+
+def version_changes(
+    saver: BaseCheckpointSaver,
+    code: str,
+) -> list[str]:
+    """Return a text for each package whose version differs from the recorded version.
+
+    Args:
+        saver: The store of the recorded code.
+        code: The digest of the code, which has not changed itself.
+    """
+    parts = saver.source_of(parts_key(code))
+    changes = parts_that_changed(parts, code)
+    return [change for change in changes if change.startswith("version of ")]
+
+
+def parts_that_changed(
+    recorded: str,
+    now: str,
+) -> list[str]:
+    """Return a text for each part that differs, or an empty list if that is not known.
+
+    Args:
+        recorded: The record of the recorded parts.
+        now: The digest of the present code.
+    """
+    record = SOURCES.get(parts_key(now), "")
+    before = parts_in(recorded)
+    after = parts_in(record)
+    if not (before and after):
+        return []
+    changed = [*_part_changes(before, after)]
+    if changed or MOST_PARTS in (len(before), len(after)):
+        return changed
+    old_names = _grouped_parts(before).keys()
+    new_names = _grouped_parts(after).keys()
+    for kind, name in sorted(new_names - old_names):
+        changed.append(f"now uses {kind} {name}")
+    for kind, name in sorted(old_names - new_names):
+        changed.append(f"no longer uses {kind} {name}")
+    return changed
+
+
+def _in_one_text(changes: Sequence[str]) -> str:
+    text = "; ".join(changes[:_MOST_CHANGES])
+    hidden = len(changes) - _MOST_CHANGES
+    if hidden > 0:
+        text += f"; and {hidden:,} more"
+    return text
+
+
+def _part_changes(
+    before: Iterable[CodePart],
+    after: Iterable[CodePart],
+) -> Iterator[str]:
+    """Yield a text for each part that both records have, with other content."""
+    present = _grouped_parts(after)
+    for key, old_parts in _grouped_parts(before).items():
+        new_parts = present.get(key, old_parts)
+        if new_parts == old_parts:
+            continue
+        old = old_parts[-1]
+        new = new_parts[-1]
+        for pair in zip(old_parts, new_parts, strict=False):
+            if pair[0] != pair[1]:
+                old, new = pair
+                break
+        yield _change_text(old, new)
+
+
+def _grouped_parts(
+    parts: Iterable[CodePart],
+) -> Mapping[tuple[str, str], Sequence[CodePart]]:
+    """Return the parts by kind and name. Modules may have parts of the same name.
+
+    The name of a local definition does not contain the functions around it.
+    """
+    names: defaultdict[tuple[str, str], list[CodePart]] = defaultdict(list)
+    for part in parts:
+        _, _, name = part.name.rpartition(">.")
+        names[part.kind, name].append(part._replace(name=name))
+    return names
+
+
+def _change_text(old: CodePart, new: CodePart) -> str:
+    """Return the text for a part whose content changed."""
+    name = new.name
+    if new.kind == "version":
+        return f"version of {name}: {old.value} -> {new.value}"
+    if new.kind != "constant":
+        return f"{new.kind} {name}: its code changed"
+    is_known = old.value is not None and new.value is not None
+    is_secret = SECRET.search(name) is not None
+    if is_known and not is_secret and old.value != new.value:
+        return f"constant {name}: {old.value} -> {new.value}"
+    return f"constant {name}: its content changed"
+
+
+def _versions_of_task(recorded: str, now: str) -> str:
+    """Return the change of a task's ``version=``, or an empty text without one."""
+    if not (recorded.startswith(VERSION) or now.startswith(VERSION)):
+        return ""
+    old = _version_text(recorded)
+    new = _version_text(now)
+    return f"version=: {old} -> {new}"
+
+
+def _version_text(code: str) -> str:
+    """Return the version that takes the place of a digest, or ``none``."""
+    if not code.startswith(VERSION):
+        return "none"
+    version = code.removeprefix(VERSION)
+    return repr(version)

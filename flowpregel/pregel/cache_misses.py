@@ -1,0 +1,168 @@
+"""The reasons for missing results: a cache has only the results of other code.
+
+::
+
+    a result is stored ──► the cache notes the code of the task, with its parts
+    a key is missing   ──► is there a result of an earlier code with the same key?
+                           then a notice at the end of the run names what changed
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from flowpregel._code.sources import SOURCES, parts_key
+from flowpregel._core.provenance import VERSION
+from flowpregel._inspection.code_changes import changes_text
+from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
+
+_MOST_LOOKUPS: Final = 100
+"""The greatest number of a task's missing keys that are looked up with earlier code."""
+_DIGEST: Final = re.compile("[0-9a-f]{32}")
+_TASK: Final = "task"
+"""The first label of the namespaces of tasks. The module, the qualified name, and the
+digest of the code or the version follow it.
+"""
+_TASK_LABELS: Final = 4
+_UNNAMED: Final = "<"
+"""A character in the names of lambdas and of functions inside of other functions."""
+_MOST_NAMESPACES: Final = 10_000
+_OF_PROCESS: Final[dict[Namespace, None]] = {}
+"""The namespaces that this process has used. A result in one of them was not computed
+by earlier code, because the program has several functions with one name.
+"""
+
+
+def miss_notices(changes: Mapping[str, str]) -> Iterator[str]:
+    """Yield a notice for each task whose results were computed again.
+
+    Args:
+        changes: The changes that an `ExplainedCache` has found.
+    """
+    for name, change in changes.items():
+        yield (
+            f"{name}: the results in the cache were computed by other code, and are "
+            f"computed again: {change}"
+        )
+
+
+class ExplainedCache(BaseCache):
+    """A cache that finds the code changes because of which a key is missing.
+
+    Functions that another function creates, and lambdas, are left out: they may have
+    other code each time on purpose.
+
+    Args:
+        cache: The cache of the results.
+        changes: The dict to which the changes are added, by the name of the task.
+    """
+
+    def __init__(
+        self,
+        cache: BaseCache,
+        changes: dict[str, str],
+    ) -> None:
+        self._cache = cache
+        self._changes = changes
+        self._lookups: dict[Namespace, int] = {}
+        """The number of missing keys that were looked up, by namespace."""
+        self._noted: set[Namespace] = set()
+        """The namespaces whose code was noted."""
+
+    def get(
+        self,
+        keys: Sequence[FullKey],
+    ) -> dict[FullKey, Any]:
+        values = self._cache.get(keys)
+        for key in keys:
+            namespace = key[0]
+            _note_namespace(namespace)
+            if key in values or _UNNAMED in "".join(namespace):
+                continue
+            self._explain(key)
+        return values
+
+    def set(self, pairs: Entries) -> None:
+        self._cache.set(pairs)
+        for namespace, _ in pairs:
+            if namespace in self._noted:
+                continue
+            self._noted.add(namespace)
+            task, code = _parted(namespace)
+            parts = SOURCES.get(parts_key(code), "")
+            self._cache.note_code(
+                task,
+                namespace,
+                parts,
+            )
+
+    def clear(
+        self,
+        namespaces: Sequence[Namespace] | None = None,
+    ) -> None:
+        self._cache.clear(namespaces)
+
+    def claim(
+        self,
+        key: FullKey,
+    ) -> AbstractContextManager[bool]:
+        return self._cache.claim(key)
+
+    def _explain(self, key: FullKey) -> None:
+        """Note the changes in the code if an earlier code has a result for *key*."""
+        namespace, arguments = key
+        name = _name_of(namespace)
+        lookups = self._lookups.get(namespace, 0)
+        if name in self._changes or lookups >= _MOST_LOOKUPS:
+            return
+        self._lookups[namespace] = lookups + 1
+        task, code = _parted(namespace)
+        codes = self._cache.codes_of(task)
+        for earlier, parts in reversed(codes.items()):
+            if earlier in _OF_PROCESS:
+                continue
+            if not self._cache.get([(earlier, arguments)]):
+                continue
+            _, recorded = _parted(earlier)
+            change = changes_text(
+                recorded,
+                parts,
+                code,
+            )
+            self._changes[name] = change or "the changes are not known"
+            return
+
+
+def _note_namespace(namespace: Namespace) -> None:
+    """Note that this process uses a namespace."""
+    _OF_PROCESS[namespace] = None
+    if len(_OF_PROCESS) > _MOST_NAMESPACES:
+        oldest = next(iter(_OF_PROCESS))
+        _OF_PROCESS.pop(oldest, None)
+
+
+def _parted(namespace: Namespace) -> tuple[Namespace, str]:
+    """Return the labels of a namespace without the code, and the digest or the version
+    of the code.
+    """
+    is_task = namespace[0] == _TASK and len(namespace) == _TASK_LABELS
+    if is_task and not _DIGEST.fullmatch(namespace[-1]):
+        return namespace[:-1], VERSION + namespace[-1]
+    codes: list[str] = []
+    labels: list[str] = []
+    for label in namespace:
+        group = codes if _DIGEST.fullmatch(label) else labels
+        group.append(label)
+    code = codes[0] if codes else ""
+    return tuple(labels), code
+
+
+def _name_of(namespace: Namespace) -> str:
+    """Return the name of a task or a node for a notice."""
+    label = namespace[0]
+    if label == _TASK and len(namespace) == _TASK_LABELS:
+        label = namespace[2]
+    return label.rpartition(".")[2]
