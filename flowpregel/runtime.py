@@ -266,7 +266,8 @@ class Runtime(Generic[ContextT]):
     """
     spent: Callable[[float], None] = nothing
     """Correct the cost of this call for its ``rate=``: ``spent(1_850)``, the cost in
-    total. It may be more or less than the function ``cost=`` has returned.
+    total. It may be more or less than the function ``cost=`` has returned. Without
+    ``rate=``, this does nothing.
     """
     report: Callable[..., None] = nothing
     """Record a preview of a value with the task: ``report(figure, title="losses")``.

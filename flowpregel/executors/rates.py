@@ -18,6 +18,7 @@ has booked: its tokens stay spent until the period has passed.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -234,6 +235,13 @@ class TokenRates:
             if booking.at is not None:
                 self._perform(partial(self._correct, booking, -booking.tokens))
 
+    def after_fork(self) -> None:
+        """Forget the calls of the parent process, of which an OS thread may have held
+        the lock.
+        """
+        self._lock = threading.RLock()
+        self._bookings.clear()
+
     def _now(self) -> float:
         """Return the present time of the logs: programs share only the time of day."""
         return _clock.monotonic() if self.change is None else _clock.wall()
@@ -322,7 +330,7 @@ class TokenRates:
 
 _shared: WeakKeyDictionary[Any, TokenRates] = WeakKeyDictionary()
 """The rates of each open store."""
-_shared_lock: Final = threading.Lock()
+_shared_lock = threading.Lock()
 LOCAL_RATES: Final = TokenRates()
 """The rates of tasks in runs without a store."""
 
@@ -347,3 +355,13 @@ def _call_method(method: WeakMethod[Any], *arguments: Any) -> Any:
     if bound is None:
         raise ReferenceError("the store of the rate is closed")
     return bound(*arguments)
+
+
+def _reset_rates_after_fork() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for rates in (LOCAL_RATES, *_shared.values()):
+        rates.after_fork()
+
+
+os.register_at_fork(after_in_child=_reset_rates_after_fork)

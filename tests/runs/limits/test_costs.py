@@ -7,6 +7,7 @@ import sys
 import threading
 from datetime import timedelta
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from flowpregel import InMemorySaver, entrypoint, get_runtime, task
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ConfigurationError, ResourcesError
-from flowpregel.executors.rates import RateLog, rates_of
+from flowpregel.executors.rates import LOCAL_RATES, RateLog, rates_of
 from flowpregel.func import Flow
 from flowpregel.testing.clock import SkippingClock
 from tests.runs.rate_flows import spend
@@ -194,6 +195,26 @@ def test_two_programs_take_turns(tmp_path: Path) -> None:
     assert starts[0] is None
     later = [start for start in starts[1:] if start is not None]
     assert [DAY] * 4 == [pytest.approx(b - a, abs=300) for a, b in pairwise(later)]
+
+
+def start_a_call() -> None:
+    """Start a call, in a fork."""
+    assert LOCAL_RATES.try_start("in a fork", ("a rate", "1/day"), 1, print) is None
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_does_not_wait_for_a_call_of_its_parent() -> None:
+    """Which books at the moment of the fork."""
+    fork = get_context("fork").Process(target=start_a_call)
+
+    with LOCAL_RATES._lock:  # noqa: SLF001 - another call holds it for no time
+        holder = threading.Thread(target=fork.start)
+        holder.start()
+        holder.join()
+    fork.join(60)
+
+    assert fork.exitcode == 0
+    fork.close()
 
 
 def test_a_store_that_fails_fails_the_call(tmp_path: Path) -> None:
