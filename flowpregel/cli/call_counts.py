@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._inspection.error_kinds import ErrorKind, FailedCalls
+from flowpregel._inspection.time_left import CallDurations
 
 if TYPE_CHECKING:
     from flowpregel._inspection.tasks import CallChanges, CallRow
@@ -24,8 +25,8 @@ class CallCounts:
 
     def __init__(self) -> None:
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-        """The total duration of the calls that are done, by name."""
+        self.durations: CallDurations = CallDurations()
+        """The durations of the calls that are done, by name."""
         self.open_calls: dict[str, CallRow] = {}
         """The calls that have records but have not succeeded, by id."""
         self.started: int = 0
@@ -54,7 +55,7 @@ class CallCounts:
         if changes.is_whole:
             self.open_calls.clear()
             self.counts.clear()
-            self.seconds.clear()
+            self.durations.clear()
             self.bodies.clear()
             self._callers.clear()
             self._names.clear()
@@ -85,8 +86,9 @@ class CallCounts:
         """Add *number* to the count of calls with the name and category of *call*."""
         category = self._category(call)
         self.counts[call.name][category] += number
-        if call.state == "done":
-            self.seconds[call.name] += number * call.seconds
+        if call.state == "done" and call.attempts:
+            # A call that is done never changes again, so nothing is subtracted.
+            self.durations.add(call.name, call.seconds)
 
     def _category(self, call: CallRow) -> str:
         """Return the category under which a call is counted."""
@@ -126,45 +128,3 @@ class CallCounts:
 def _ended_at(call: CallRow) -> float:
     """Return the wall-clock nanoseconds at which a call's last attempt ended."""
     return call.began + call.seconds * 1e9
-
-
-def time_left(
-    counts: CallCounts,
-    running: Iterable[Mapping[str, Any]],
-    waiting: Mapping[str, int],
-    now: float,
-) -> float | None:
-    """Return the estimated seconds until all known calls have ended, or None.
-
-    The estimate assumes that a call takes as long as the finished calls with the same
-    name, and that as many calls run at a time as now. Without a finished call of each
-    name, there is no estimate.
-
-    Args:
-        counts: The calls that have ended.
-        running: The calls that run now, as `StoreReader.live` returns them.
-        waiting: The number of waiting calls, by name.
-        now: The present time, in wall-clock seconds.
-    """
-    work = 0.0
-    parallel = 0
-    for task in running:
-        mean = _mean_seconds(counts, task["name"])
-        if mean is None:
-            return None
-        # A call that takes longer than usual may end at any time.
-        work += max(0.0, mean - (now - task["began"] / 1e9))
-        parallel += 1
-    for name, number in waiting.items():
-        mean = _mean_seconds(counts, name)
-        if mean is None:
-            return None
-        work += number * mean
-    return work / parallel if parallel else None
-
-
-def _mean_seconds(counts: CallCounts, name: str) -> float | None:
-    """Return the mean duration of the finished calls with a name, or None."""
-    count = counts.counts[name]
-    done = count["done"] + count["before"]
-    return counts.seconds[name] / done if done else None

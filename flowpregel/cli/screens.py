@@ -125,18 +125,12 @@ def _percent(part: int, whole: int) -> int:
 
 def _time_left_text(snapshot: RunSnapshot) -> str:
     """Return the estimate of the remaining time, or the reason that there is none."""
-    seconds = snapshot.seconds_left
     total = snapshot.total
-    if seconds is not None:
-        return f"about {_estimate_text(seconds)} left"
+    if snapshot.time_left is not None:
+        return f"{snapshot.time_left} left"
     if total["waiting"] or total["running"]:
-        return "time left unknown: not every task has a finished call"
+        return "time left unknown: too few calls have ended"
     return "the body decides what is next"
-
-
-def _estimate_text(seconds: float) -> str:
-    """Return an estimated duration, without false precision."""
-    return f"{seconds:.0f} s" if seconds < 60 else duration_text(seconds)
 
 
 def _usage_texts(snapshot: RunSnapshot) -> list[str]:

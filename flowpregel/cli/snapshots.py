@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flowpregel.cli.call_counts import CallCounts, time_left
+from flowpregel._inspection.earlier_durations import earlier_durations
+from flowpregel._inspection.time_left import (
+    CallDurations,
+    TimeLeft,
+    time_left,
+)
+from flowpregel.cli.call_counts import CallCounts
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -48,8 +54,8 @@ class RunSnapshot:
     pools: Sequence[Mapping[str, Any]] = ()
     """The sizes of the pools, as `StoreReader.live` returns them."""
     errors: Sequence[ErrorKind] = ()
-    seconds_left: float | None = None
-    """The estimated seconds until all known calls have ended, or None."""
+    time_left: TimeLeft | None = None
+    """The estimated time until all known calls have ended, or None."""
 
     @property
     def total(self) -> Counter[str]:
@@ -139,8 +145,20 @@ class RunWatcher:
             workers=activity["workers"],
             pools=activity.get("pools") or (),
             errors=self._calls.errors(),
-            seconds_left=time_left(self._calls, running, waiting, now),
+            time_left=self._time_left(activity, running, now),
         )
+
+    def _time_left(
+        self,
+        activity: Mapping[str, Any],
+        running: Sequence[Mapping[str, Any]],
+        now: float,
+    ) -> TimeLeft | None:
+        """Return the estimated time until all known calls have ended, or None."""
+        durations = self._calls.durations
+        if durations.earlier is None and (running or activity["waiting"]):
+            durations.earlier = earlier_durations(self._reader, self._thread)
+        return estimate_of(durations, activity, running, now)
 
     def _counts(
         self,
@@ -164,3 +182,25 @@ class RunWatcher:
                 category = "asking" if record.state == "waiting" else record.state
                 count[category] -= 1
         return {name: count for name, count in counts.items() if count.total() > 0}
+
+
+def estimate_of(
+    durations: CallDurations,
+    activity: Mapping[str, Any],
+    running: Sequence[Mapping[str, Any]],
+    now: float,
+) -> TimeLeft | None:
+    """Return the estimated time until the known calls of a run have ended, or None.
+
+    Args:
+        durations: The durations of ended calls.
+        activity: The activity of the run, as `StoreReader.live` returns it.
+        running: The calls that run, without the tasks that made calls.
+        now: The present time, in wall-clock seconds.
+    """
+    elapsed = [(task["name"], max(0.0, now - task["began"] / 1e9)) for task in running]
+    # Other runs may have calls in the pool, so the run has as many workers as it uses.
+    workers = len(running)
+    if not workers:
+        return None
+    return time_left(durations, elapsed, activity["waiting"], workers)

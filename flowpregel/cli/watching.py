@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any, Self
 from warnings import catch_warnings, simplefilter
 
 from flowpregel._engine.drivers import Item
+from flowpregel._inspection.earlier_durations import earlier_durations
 from flowpregel._inspection.preview import one_line
 from flowpregel._inspection.reader import StoreReader
+from flowpregel._inspection.time_left import TimeLeft
 from flowpregel._interrupts import on_sigterm
 from flowpregel._text import in_one_line, printable
 from flowpregel.cli import console
 from flowpregel.cli.call_counts import ENDED, CallCounts
 from flowpregel.cli.console import Code, print_note, rich_console
 from flowpregel.cli.dashboard import Dashboard, can_draw
+from flowpregel.cli.snapshots import estimate_of
 from flowpregel.cli.worker_counts import worker_count_text
 from flowpregel.errors import ConfigurationError, RunNotice
 from flowpregel.pregel.live_view import SCREEN
@@ -280,6 +283,22 @@ class WatchView(ProgressView):
         if row.status == "running":
             self._show_if_due()
         return row
+
+    def _time_left(self, name: str, count: int) -> TimeLeft | None:
+        """Return the estimated time until *count* calls of a task have ended, or None.
+
+        The estimate is from the durations of the calls in the store.
+        """
+        durations = self._calls.durations
+        if durations.earlier is None:
+            durations.earlier = earlier_durations(self._reader, self._name)
+        tasks = self._live["running"]
+        running = [task for task in tasks if task["role"] == "leaf"]
+        activity = {"waiting": dict(self._live["waiting"])}
+        if name:
+            running = [task for task in running if task["name"] == name]
+            activity = {"waiting": {name: count - len(running)}}
+        return estimate_of(durations, activity, running, self._clock())
 
     def _show_if_due(self) -> None:
         """Show the current lines if the last lines are old enough."""

@@ -15,15 +15,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from html import escape
 from importlib import import_module
+from math import ceil
 from typing import Any, TextIO
 
 from flowpregel._engine.drivers import Item
+from flowpregel._inspection.time_left import CallDurations, TimeLeft, time_left
 from flowpregel._text import in_one_line
 
 MODES = ("tasks", "updates", "recorded", "progress")
 """The stream modes that a view reads."""
 _MOST_REPORTS = 6
 """The maximum number of tasks of one name whose reports are shown, a line each."""
+_ENDS = ("done", "failed", "asking")
+"""The states of calls that have ended in this run."""
 _LONGEST = 60
 """The maximum length of a shown message in characters."""
 progress_is_on: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
@@ -81,6 +85,12 @@ class ProgressView:
         """The number of tasks in each state, by task name: started, done, failed,
         asking, or done before (in an earlier run).
         """
+        self._intervals = CallDurations()
+        """The times between the ends of two calls, by the name of the task, and for all
+        calls under an empty name.
+        """
+        self._last_ends: dict[str, float] = {}
+        """The time of the last end, or of the first start, under the same names."""
         self._reports: dict[str, dict[str, Any]] = {}
         """The last report of each running task, by task id."""
         self._show: Callable[[list[str]], object]
@@ -126,7 +136,27 @@ class ProgressView:
                 state = "asking"
             if payload["error"] is not None:
                 state = "failed"
-        self._counts[payload["name"]][state] += 1
+        name = payload["name"]
+        self._counts[name][state] += 1
+        if name != self._name:
+            self._note_interval(name, has_ended=state != "started")
+            self._note_interval("", has_ended=state != "started")
+
+    def _note_interval(self, name: str, *, has_ended: bool) -> None:
+        """Note the time since the last call has ended."""
+        now = self._clock()
+        last_end = self._last_ends.setdefault(name, now)
+        if has_ended:
+            self._intervals.add(name, now - last_end)
+            self._last_ends[name] = now
+
+    def _time_left(self, name: str, count: int) -> TimeLeft | None:
+        """Return the estimated time until *count* calls of a task have ended, or None.
+
+        The view does not know which calls run. So the calls count as if they ran one
+        after another, each for the time between two ends.
+        """
+        return time_left(self._intervals, (), {name: count}, workers=1)
 
     def close(self) -> None:
         """Show the final counts of the run."""
@@ -147,12 +177,18 @@ class ProgressView:
         for name, count in counts:
             if name == self._name:
                 continue
-            texts = _count_texts(count, seconds, with_time=run_report is None)
-            lines.append(f"  {name}: {', '.join(texts)}")
-            task_reports = [report for report in reports if report["name"] == name]
-            task_texts = map(how_far, task_reports[:_MOST_REPORTS])
-            lines.extend(f"    {text}" for text in task_texts)
+            texts = _count_texts(count, seconds)
+            # A run that reports its own progress may start more calls.
+            if run_report is None:
+                texts.append(self._left_text_of(name, count))
+            lines.append(f"  {name}: {', '.join(filter(None, texts))}")
+            lines.extend(_report_lines(name, reports))
         return [in_one_line(line) for line in lines]
+
+    def _left_text_of(self, name: str, count: Counter[str]) -> str:
+        """Return the estimated time until the calls of a task have ended, as text."""
+        remaining = count["started"] - sum(count[state] for state in _ENDS)
+        return _left_text(self._time_left(name, remaining)) if remaining > 0 else ""
 
     def shares(self) -> list[tuple[str, int, int]]:
         """Return the names of tasks, each with the numbers of ended and known calls."""
@@ -178,23 +214,18 @@ class ProgressView:
         done = report["done"] * share
         if not (done and report["total"]):
             return how_far(report)
-        remaining = (report["total"] - report["done"]) * seconds / done
-        return f"{how_far(report)}, {remaining:,.0f} s left"
+        # An item of the report may be several calls, or one of several in a chunk.
+        calls = (report["total"] - report["done"]) * counts["done"] / done
+        estimate = self._time_left("", ceil(calls))
+        return ", ".join(filter(None, (how_far(report), _left_text(estimate))))
 
 
-def _count_texts(
-    count: Counter[str],
-    seconds: float,
-    *,
-    with_time: bool,
-) -> Sequence[str]:
+def _count_texts(count: Counter[str], seconds: float) -> list[str]:
     """Return the counts of the tasks of one name as texts.
 
     Args:
         count: The number of tasks in each state.
         seconds: The duration of the run so far.
-        with_time: Whether to estimate the remaining time. The estimate would be wrong
-            for a run that reports its own progress, which may start more tasks.
     """
     before = count["before"]
     done = count["done"]
@@ -212,10 +243,18 @@ def _count_texts(
         texts.append(f"{remaining:,} to do")
     if done:
         texts.append(f"{done / seconds:,.1f}/s")
-    if remaining and done and with_time:
-        remaining_seconds = remaining * seconds / done
-        texts.append(f"{remaining_seconds:,.0f} s left")
     return texts
+
+
+def _report_lines(name: str, reports: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each of the first tasks of a name that report progress."""
+    texts = [how_far(report) for report in reports if report["name"] == name]
+    return [f"    {text}" for text in texts[:_MOST_REPORTS]]
+
+
+def _left_text(estimate: TimeLeft | None) -> str:
+    """Return an estimate as text, or an empty text if there is none."""
+    return "" if estimate is None else f"{estimate} left"
 
 
 def how_far(report: Mapping[str, Any]) -> str:

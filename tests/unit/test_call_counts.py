@@ -1,13 +1,11 @@
-"""The calls of a run are each counted once, and what is left is estimated honestly."""
+"""The calls of a run are each counted once."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowpregel._inspection.tasks import CallChanges, CallRow
-from flowpregel.cli.call_counts import CallCounts, time_left
+from flowpregel.cli.call_counts import CallCounts
 
 SECOND = 10**9
 
@@ -110,22 +108,3 @@ def test_a_call_that_succeeds_later_has_not_failed() -> None:
 
     assert [] == counts.errors()
     assert {"done": 1} == {k: v for k, v in counts.counts["work"].items() if v}
-
-
-@pytest.mark.parametrize(
-    ("tasks", "waiting", "left"),
-    [
-        ([running("b", 20)], {}, 1.0),
-        ([running("b", 20), running("c", 20)], {"work": 8}, 9.0),
-        ([running("b", 5)], {"work": 1}, 2.0),
-        ([running("b", 20, "other")], {}, None),
-        ([running("b", 20)], {"other": 1}, None),
-        ([], {"work": 1}, None),
-    ],
-    ids=["half", "parallel", "late", "unknown", "unknown later", "nothing runs"],
-)
-def test_the_time_left_is_that_of_finished_calls_of_the_same_name(
-    tasks: list[Any], waiting: dict[str, int], left: float | None
-) -> None:
-    """Without such a call, none is claimed."""
-    assert left == time_left(counts_of(row("a")), tasks, waiting, now=21.0)

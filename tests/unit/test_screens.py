@@ -9,6 +9,7 @@ import pytest
 
 from flowpregel._inspection.error_kinds import ErrorKind, SharedFields
 from flowpregel._inspection.situations import RunFacts, describe_status
+from flowpregel._inspection.time_left import TimeLeft
 from flowpregel.cli.screens import ScreenState, screen_lines
 from flowpregel.cli.snapshots import RunSnapshot
 
@@ -62,9 +63,9 @@ def test_a_call_has_two_lines_with_what_it_reports() -> None:
 
 def test_the_numbers_add_up() -> None:
     """Ended calls of all calls that are known."""
-    lines = drawn(snapshot_of(seconds_left=130.4))
+    lines = drawn(snapshot_of(time_left=TimeLeft(64.0, 170.4)))
 
-    assert "7 of 10 calls (70 %), 1 failed, about 2 min 10 s left" in lines[1]
+    assert "7 of 10 calls (70 %), 1 failed, 1 to 3 min left" in lines[1]
     assert "41.0 s, 1 worker with 812 MB, 0.1 calls/s" == lines[2]
     assert "  fit  6 done, 1 failed, 1 running, 2 to do" in lines
 

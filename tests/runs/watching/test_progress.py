@@ -152,8 +152,27 @@ def test_a_terminal_is_written_over() -> None:
 
     pictures = out.getvalue().split("\x1b[2F\x1b[J")
     assert "flow: 1.0 s\n  work: 0 done, 1 to do\n" == pictures[0]
-    assert "flow: 3.0 s\n  work: 1 done, 1 to do, 0.3/s, 3 s left\n" == pictures[2]
+    assert "flow: 3.0 s\n  work: 1 done, 1 to do, 0.3/s\n" == pictures[2]
     assert 4 == len(pictures)
+
+
+def test_a_view_estimates_the_time_left_once_some_calls_have_ended() -> None:
+    """Before the third end too little is known."""
+    now = [0.0]
+    view = ProgressView("flow", io.StringIO(), lambda: now[0], str)
+    for _ in range(10):
+        view.see(started("work"))
+    lines: list[str] = []
+    for _ in range(3):
+        now[0] += 2
+        view.see(ended("work"))
+        lines.append(view.lines(now[0])[-1])
+
+    assert [
+        "  work: 1 done, 9 to do, 0.5/s",
+        "  work: 2 done, 8 to do, 0.5/s",
+        "  work: 3 done, 7 to do, 0.5/s, about 14 s left",
+    ] == lines
 
 
 def test_a_terminal_shows_the_first_event_at_once() -> None:

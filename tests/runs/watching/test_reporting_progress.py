@@ -170,17 +170,22 @@ def test_the_live_view_shows_how_far_running_tasks_are() -> None:
 
 def test_the_live_view_shows_how_far_the_run_itself_is() -> None:
     """And how long the rest takes, of which what was recorded before tells nothing."""
-    view = ProgressView("flow", io.StringIO(), lambda: 0.0, lambda: "")
+    now = [0.0]
+    view = ProgressView("flow", io.StringIO(), lambda: now[0], lambda: "")
     before = {"work": None, "__metadata__": {"cached": True}}
+    started = {"name": "work", "id": "1", "input": None}
     ended = {"name": "work", "id": "1", "result": {}, "error": None, "interrupts": []}
-    for event in [("updates", before)] * 3 + [("tasks", ended)]:
+    for event in [("updates", before)] * 9 + [("tasks", started)] * 3:
         view.see(((), *event))
+    for seconds in (2.0, 4.0, 4.0):
+        now[0] += seconds
+        view.see(((), "tasks", ended))
     view.see(((), "progress", {**report(40, 100), "name": "flow"}))
 
     lines = view.lines(10.0)
 
-    assert "flow: 10.0 s, 40/100 (40 %), 60 s left" == lines[0]
-    assert "work: 4 done, 3 of them before" in lines[1]
+    assert "flow: 10.0 s, 40/100 (40 %), 39 to 82 s left" == lines[0]
+    assert "work: 12 done, 9 of them before" in lines[1]
 
 
 def test_the_command_line_shows_how_far_running_tasks_are(
