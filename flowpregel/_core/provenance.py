@@ -28,11 +28,13 @@ from flowpregel._code.digest import (
 from flowpregel._code.sources import note_code
 from flowpregel._core import ids, records
 from flowpregel._core.code_around import CodeAround, marked_name
+from flowpregel._core.effects import Emit
 from flowpregel._core.files import MOST_FILES, NOT_A_TASK, USED_FILE
 from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, Span, UsedResults
 from flowpregel._core.previews import arguments_preview, with_sources
 from flowpregel._core.program import Program
 from flowpregel._core.records import Kind, Node, Task, Write
+from flowpregel._core.replay import ReplayReport
 from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
@@ -391,3 +393,27 @@ class CodeNotice:
         """Return the text of the notice, with the changes in *difference*."""
         changes = f" ({difference})" if difference else ""
         return f"{self.beginning}{changes}{self.end}"
+
+
+def replay_notices(report: ReplayReport) -> list[Emit]:
+    """Return the notices for the user, each an item of the stream of notices.
+
+    Args:
+        report: The report of the run, at its end.
+    """
+    lines: list[str | OtherCodeNotice | CodeNotice] = []
+    for name, count in report.of_other_code.items():
+        recorded, now = report.codes[name]
+        new_count = report.used[name, now]
+        lines.append(OtherCodeNotice(name, recorded, now, count, new_count))
+    for name, count in report.recomputed.items():
+        plural = "s" if count > 1 else ""
+        beginning = f"`{name}`: {count:,} recorded result{plural} of other code"
+        end = ", computed again (on_code_change='rerun')"
+        lines.append(CodeNotice(beginning, end, *report.codes[name]))
+    counts = report.answered, report.executed, report.unreplayed
+    if report.is_changed and any(counts):
+        lines.append(CodeNotice.of_body(counts, report.body_codes))
+    for name, values in report.unseen.items():
+        lines.append(unseen_notice(name, values))
+    return [Emit("notices", line) for line in lines]

@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowpregel._core.effects import Emit
 from flowpregel._core.ids import CallRecord, LazyResults
-from flowpregel._core.provenance import CodeNotice, OtherCodeNotice, unseen_notice
 from flowpregel._core.records import CALLED, Write
 from flowpregel.errors import UnmatchedCallsError
 
@@ -52,25 +50,6 @@ class ReplayReport:
     """The values that a digest of code does not include, by the name of the task or
     node.
     """
-
-    def notices(self) -> list[Emit]:
-        """Return the notices for the user, each an item of the stream of notices."""
-        lines: list[str | OtherCodeNotice | CodeNotice] = []
-        for name, count in self.of_other_code.items():
-            recorded, now = self.codes[name]
-            new_count = self.used[name, now]
-            lines.append(OtherCodeNotice(name, recorded, now, count, new_count))
-        for name, count in self.recomputed.items():
-            plural = "s" if count > 1 else ""
-            beginning = f"`{name}`: {count:,} recorded result{plural} of other code"
-            end = ", computed again (on_code_change='rerun')"
-            lines.append(CodeNotice(beginning, end, *self.codes[name]))
-        counts = self.answered, self.executed, self.unreplayed
-        if self.is_changed and any(counts):
-            lines.append(CodeNotice.of_body(counts, self.body_codes))
-        for name, values in self.unseen.items():
-            lines.append(unseen_notice(name, values))
-        return [Emit("notices", line) for line in lines]
 
 
 @dataclass(slots=True, eq=False)

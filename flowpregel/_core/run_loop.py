@@ -14,6 +14,7 @@ from flowpregel._core import tracing
 from flowpregel._core.barrier import barrier_of, breaks_before, changing, plan
 from flowpregel._core.effects import CacheStore, StepContext, Steps
 from flowpregel._core.program import Options, Program
+from flowpregel._core.provenance import replay_notices
 from flowpregel._core.recorded_calls import count_unreplayed
 from flowpregel._core.records import (
     DURABILITY,
@@ -79,7 +80,7 @@ def run_program(
                 f"{error.command}"
             ) from None
         raise
-    yield from run.replay.report.notices()
+    yield from replay_notices(run.replay.report)
     return result
 
 
@@ -94,7 +95,7 @@ def _fail(run: Run, error: BaseException) -> Steps:
         yield CacheStore(dict.fromkeys(run.outbox.claims))
     is_over_limit = isinstance(error, GraphRecursionError)
     yield from run.store_rest(LIMIT_REACHED if is_over_limit else TASKS_DUE)
-    yield from run.replay.report.notices()
+    yield from replay_notices(run.replay.report)
 
 
 def _repeat(run: Run) -> Steps:
