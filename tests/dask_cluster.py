@@ -1,4 +1,4 @@
-"""A Dask cluster of the tests' own: two processes on this machine."""
+"""A Dask cluster of the tests' own: two processes on this machine, or others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 @contextmanager
-def local_cluster() -> Iterator[Any]:
+def local_cluster(workers: int = 2) -> Iterator[Any]:
     """Run a cluster while the context is open, and give its client; without Dask:
     skip.
     """
@@ -25,7 +25,7 @@ def local_cluster() -> Iterator[Any]:
         warnings.simplefilter("ignore")
         with (
             distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None
+                n_workers=workers, threads_per_worker=1, dashboard_address=None
             ) as cluster,
             distributed.Client(cluster) as client,
         ):

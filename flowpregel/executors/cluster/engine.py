@@ -77,6 +77,17 @@ class ClusterEngine(ABC):
         """
         return self.call(address, "handshake")
 
+    def show_demand(self, waiting: int) -> None:  # noqa: B027 - see the default
+        """Show the engine how many tasks wait for a free slot, so that an engine that
+        starts machines on demand starts some.
+
+        This is called repeatedly while tasks wait, and once when none waits any more.
+        The default implementation does nothing.
+
+        Args:
+            waiting: The number of waiting tasks.
+        """
+
     def release_machines(self) -> None:  # noqa: B027 - an engine may hold nothing
         """Release the resources that the engine has for this pool.
 

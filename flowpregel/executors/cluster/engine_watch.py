@@ -115,12 +115,16 @@ class EngineWatch:
             self._had_machine_at = now
         return machines
 
-    def problem(self, machines: Machines | None) -> str:
+    def problem(self, machines: Machines | None, has_tasks: bool) -> str:
         """Return the reason why no task can run, or an empty text while tasks wait.
 
         Args:
             machines: The machines, as `machines` has returned them.
+            has_tasks: True if there are tasks. An engine that starts machines on demand
+                may have none until then.
         """
+        if not has_tasks:
+            self._had_machine_at = self.clock.now
         limit = LOST_AFTER if machines is None else self._timeout
         if self.clock.now - self._had_machine_at <= limit:
             return ""

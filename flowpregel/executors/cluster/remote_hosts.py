@@ -280,6 +280,15 @@ class RemoteHosts(dict[str, RemoteHost]):
                 ]
         return waiting
 
+    def unbegun_count(self) -> int:
+        """Return the number of tasks in batches that no machine has begun."""
+        return sum(
+            len(batch.tasks)
+            for host in self.values()
+            for batch in host.batches.values()
+            if not batch.has_begun
+        )
+
     def batch_size(self, queue: TaskQueue) -> int:
         """Return the number of tasks at the front of the queue that keep one slot busy
         for a while.

@@ -125,6 +125,9 @@ class RemotePool(ClusterEngine, TaskPool):
         )
         self.size: int = self._watch.size
         self._calls = MachineCalls(self, self.loop, self._watch.clock)
+        self._waiting = 0
+        """The number of tasks that waited at the last check."""
+        self._has_shown_demand = False
         self._farewells: list[Future[Any]] = []
         """The futures of the last messages to machines."""
 
@@ -525,7 +528,21 @@ class RemotePool(ClusterEngine, TaskPool):
         self._check()
         for host in self.hosts.values():
             self._calls.beat(host)
+        self._show_demand()
         self.loop.call_at(time.monotonic() + CHECK_EVERY, self._check_again)
+
+    def _show_demand(self) -> None:
+        """Show the engine the tasks that have waited since the last check.
+
+        A task waits until its machine has begun it. Before that, the engine may take
+        the machine for idle.
+        """
+        count = self._queue.count + self.hosts.unbegun_count()
+        waiting = min(count, self._waiting)
+        if waiting or self._has_shown_demand:
+            self._has_shown_demand = waiting > 0
+            self.show_demand(waiting)
+        self._waiting = count
 
     def _check(self) -> None:
         """Find machines that came or went, and abandon batches of silent machines."""
@@ -535,7 +552,8 @@ class RemotePool(ClusterEngine, TaskPool):
         for batch in self.hosts.waiting_batches(self._watch.clock.now):
             batch.remote_host.is_busy = True
             self._requeue(batch)
-        problem = self._watch.problem(machines) or self.hosts.problem()
+        problem = self._watch.problem(machines, bool(self._tasks))
+        problem = problem or self.hosts.problem()
         if problem:
             for task in list(self._tasks.values()):
                 self.finish(task, Raised(ExecutorUnavailableError(problem)))
@@ -546,7 +564,7 @@ class RemotePool(ClusterEngine, TaskPool):
         A task that has made calls ends, because only its run can answer them again.
         """
         for number, task in list(batch.tasks.items()):
-            task.failed_starts += 1
+            task.failed_starts += batch.end is not None
             if number in batch.callers or task.failed_starts >= MACHINE_LOSSES:
                 batch.command("cancel", task, True)
                 error = batch.loss(task)

@@ -6,13 +6,20 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from distributed import Client, get_worker, secede
 from distributed.protocol import to_serialize
 from distributed.threadpoolexecutor import thread_state
 
 from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
+
+_PLACEHOLDERS: Final = 10
+"""The number of placeholders for a waiting task. By default, Dask expects half a second
+of work from each, and starts a thread for every 5 s of work.
+"""
+_MOST_SHOWN: Final = 50
+"""The number of waiting tasks that Dask is shown."""
 
 
 class DaskExecutor(ClusterExecutor):
@@ -63,6 +70,10 @@ class DaskPool(RemotePool):
 
     def __init__(self, client: Client, timeout: float) -> None:
         self._client = client
+        self._placeholders: list[Any] = []
+        """Tasks that no worker has the resource for. They make Dask's scheduler count
+        the tasks that wait here, so that an adaptive cluster starts workers.
+        """
         self.owns_client = False
         """True if the client is closed with this pool."""
         self._is_direct = client.direct_to_workers is not False
@@ -84,7 +95,24 @@ class DaskPool(RemotePool):
         )
         return answers[address]
 
+    def show_demand(self, waiting: int) -> None:
+        self._begin(self._submit_placeholders(min(waiting, _MOST_SHOWN)))
+
+    async def _submit_placeholders(self, waiting: int) -> None:
+        count = waiting * _PLACEHOLDERS
+        del self._placeholders[count:]
+        missing = range(len(self._placeholders), count)
+        if missing:
+            self._placeholders += self._client.map(
+                abs,
+                missing,
+                pure=False,
+                key="flowpregel-waiting",
+                resources={"flowpregel-waiting": 1},
+            )
+
     def release_machines(self) -> None:
+        self._placeholders.clear()
         if self.owns_client:
             self._client.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,13 @@ def wait_for(name: str) -> None:
 @task
 def double(number: int) -> int:
     return 2 * number
+
+
+@task
+def meet(pipe: str, mode: str) -> str:
+    """Wait until another task has opened the other end of a pipe."""
+    with open(pipe, mode):
+        return mode
 
 
 def run_flow(location: str, count: int) -> int:
@@ -118,3 +127,22 @@ def test_a_flow_in_a_dask_task_may_use_the_cluster_that_runs_it(client: Any) -> 
     flows = client.map(run_flow, [location] * 3, range(2, 5))
 
     assert [2, 6, 12] == client.gather(flows)
+
+
+def test_an_adaptive_cluster_without_workers_starts_as_many_as_tasks_need(
+    tmp_path: Path,
+) -> None:
+    """The tasks need two threads at once, and there is no worker at first."""
+    from flowpregel.plugins.cluster.dask import DaskExecutor
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with local_cluster(workers=0) as client, DaskExecutor(client) as executor:
+        client.cluster.adapt(minimum=0, maximum=2, interval="200ms")
+
+        @entrypoint(executor=executor)
+        def flow(modes: str) -> list[str]:
+            return [future.result() for future in meet.map([str(pipe)] * 2, modes)]
+
+        assert ["r", "w"] == flow.run("rw")
+        until(lambda: client.run_on_scheduler(names_in_scheduler)[2] == [])
