@@ -175,7 +175,9 @@ def test_a_screen_reader_finds_its_way(tab: Tab, server: Served, view: str) -> N
     assert "polite" == tab.run(
         "document.querySelector('#said').getAttribute('aria-live')"
     )
-    named = "each.getAttribute('aria-label') || each.innerText || each.closest('label')"
+    # What is in closed details has text, but none that is rendered.
+    text = "(each.checkVisibility() ? each.innerText : each.textContent)"
+    named = f"each.getAttribute('aria-label') || {text} || each.closest('label')"
     nameless = f"each => !({named})"
     every = (
         "[...document.querySelectorAll('button, a, input, select, canvas, nav, aside')]"
