@@ -178,7 +178,7 @@ def test_search_filter_and_order_are_in_the_address(tab: Tab, server: Served) ->
     tab.until("!document.querySelector('.panel')")
     assert names == tab.run(NAMES)
     assert address == tab.run("location.href")
-    tab.hold(".tabs a:nth-child(3)")
+    tab.hold(".tabs a:nth-child(4)")
     tab.until("document.querySelector('.graph')")
     tab.run("history.back()")
     tab.until(f"{NAMES}.join() === {','.join(names)!r}")

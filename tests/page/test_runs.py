@@ -156,9 +156,15 @@ def test_failed_runs_are_tried_again_together(tab: Tab, tmp_path: Path) -> None:
         assert not tab.run("document.querySelector('tbody input:checked')")
 
 
-def test_without_actions_no_run_can_be_chosen(tab: Tab, server: Served) -> None:
+def test_without_actions_chosen_runs_can_only_be_compared(
+    tab: Tab, server: Served
+) -> None:
     open_list(tab, server)
+    tab.hold("tbody tr:nth-child(1) input")
+    tab.hold("tbody tr:nth-child(2) input")
+    chosen = "[...document.querySelectorAll('[aria-label=\"Chosen runs\"] .button')]"
+    tab.until(f"{chosen}.some(button => button.innerText === 'Compare')")
 
-    assert tab.run(
-        "[...document.querySelectorAll('tbody input')].every(e => !e.offsetParent)"
+    assert ["Compare", "Choose none"] == tab.run(
+        f"{chosen}.filter(e => e.offsetParent).map(e => e.innerText)"
     )

@@ -173,7 +173,8 @@ def test_the_plots_library_is_that_of_its_release(server: Served) -> None:
     assert b"1.6.32" in release[:80]
     licence = server.ask("/static/vendor/uplot.LICENSE")
     assert "The MIT License" in licence.body
-    assert 200 == server.ask("/static/vendor/uplot.css").status
+    style = server.ask("/static/vendor/uplot.css")
+    assert (200, "no-cache") == (style.status, style.headers["cache-control"])
     assert 404 == server.ask("/static/vendor/none.js").status
 
 

@@ -41,7 +41,7 @@ HEADERS = {
 }
 """The headers of each response."""
 _READING = ("GET", "HEAD")
-_STATIC_PATH = re.compile(r"(/stores/[^/]+)?/static/[^/]+")
+_STATIC_PATH = re.compile(r"(/stores/[^/]+)?/static/(vendor/)?[^/]+")
 """The paths of the files of the page."""
 _CACHEABLE = (200, 304)
 """The status codes of a file of the page that a browser may store."""

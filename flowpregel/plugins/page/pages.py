@@ -45,12 +45,15 @@ MODULES = (
     "format",
     "fields",
     "query",
+    "points",
     "source",
     "place",
     "chips",
     "stream",
     "model",
     "values",
+    "columns",
+    "compare",
     "markdown",
     "questions",
     "media",
@@ -63,6 +66,7 @@ MODULES = (
     "time",
     "timeline",
     "layout",
+    "plot",
     "graph",
     "steps",
     "logs",
@@ -326,7 +330,10 @@ def run_report(saver: DurableSaver, thread: str) -> str:
         ConfigurationError: The store has no such thread.
     """
     page = (STATIC / "index.html").read_text(encoding="utf-8")
-    style = (STATIC / "style.css").read_text(encoding="utf-8")
+    style = "".join(
+        (STATIC / name).read_text(encoding="utf-8")
+        for name in ("vendor/uplot.css", "style.css")
+    )
     script = _script()
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; "
@@ -368,13 +375,27 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
 
 
 def _script() -> str:
-    """Return the page's modules as one module without imports."""
-    scripts: list[str] = []
+    """Return the page's modules, and the library of plots, as one module without
+    imports.
+    """
+    scripts = [_library()]
     for name in MODULES:
         text = (STATIC / f"{name}.js").read_text(encoding="utf-8")
         script = re.sub(r"^import .*;\n|^export ", "", text, flags=re.MULTILINE)
         scripts.append(script)
     return "\n".join(scripts)
+
+
+def _library() -> str:
+    """Return the library of plots as a script, with its licence as a comment."""
+    folder = STATIC / "vendor"
+    licence = (folder / "uplot.LICENSE").read_text(encoding="utf-8")
+    library = (folder / "uplot.js").read_text(encoding="utf-8")
+    # The first line is a comment with an address, and a report has no addresses. In one
+    # module with the page's scripts, the library need not be exported.
+    _, _, script = library.partition("\n")
+    script = script.removesuffix("export default uPlot;\n")
+    return f"/*! uPlot\n{licence}*/\n{script}"
 
 
 def _hash_source(text: str) -> str:

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.plugins.page.calls import CallPages, query_of
 from flowpregel.watching import (
+    CallIndex,
     CallQuery,
     PlotQuery,
     RunComparison,
@@ -115,6 +116,9 @@ class SweepPages:
             colour=colour,
             is_line=kind == "line",
         )
+        if index.is_behind:
+            # The page asks again, so these calls need not be plotted.
+            index = CallIndex()
         drawn = call_plot(index, query, plot)
         ids = index.table.columns["id"]
         points: list[Any] = []

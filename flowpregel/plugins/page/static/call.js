@@ -5,9 +5,11 @@ import { bytes, moment, seconds } from "./format.js";
 import { mediaOf } from "./media.js";
 import { load } from "./source.js";
 import { nameOf } from "./model.js";
+import { compareHash } from "./compare.js";
+import { currentPlace, note } from "./place.js";
 import { itemsOf, tree, valueButtons } from "./values.js";
 
-export function callPanel({ run, start, isPending, linkBack }, id) {
+export function callPanel({ run, start, isPending, linkBack, redraw }, id) {
   const body = h("div");
   const printed = h("section");
   const close = h("a", { class: "close", "aria-label": "Close the call" }, "✕");
@@ -47,6 +49,7 @@ export function callPanel({ run, start, isPending, linkBack }, id) {
     const shared = row.began && !row.attempts;
     const many = attempts.length > 1;
     patch(body, h("h2", { class: "mono" }, nameOf(row)), badge(state),
+      comparisonOf(),
       redo && h("span", { class: "buttons needs-actions" }, actionButton({
         text: "Take its result back", isPending: isPending("redo"), onclick: () => start("redo", { call: id }),
       })),
@@ -66,6 +69,17 @@ export function callPanel({ run, start, isPending, linkBack }, id) {
       metrics.items.length > 0 && section("Metrics", itemsOf(metrics)),
       state === "done" && valueSection(row.text ? "Result" : "Wrote", "result", result, tree),
       media.length > 0 && section("Preview", mediaOf(media)));
+  }
+
+  // The first press chooses a call; from the next opened call, a link leads to both side by side.
+  function comparisonOf() {
+    const first = currentPlace().query.get("with");
+    const words = { a: run.thread, b: run.thread, call_a: first, call_b: id };
+    const isChosen = first === id;
+    const choose = () => { note({ with: isChosen ? null : id }); draw(); redraw(); };
+    return h("span", { class: "buttons" },
+      first !== null && !isChosen && h("a", { key: "compare", class: "button small", href: compareHash(words) }, "Compare with the chosen call"),
+      h("button", { key: "choose", type: "button", class: "button small", "aria-pressed": String(isChosen), onclick: choose }, isChosen ? "Chosen: open another call" : "Compare …"));
   }
 
   function drawUnknown(error) {

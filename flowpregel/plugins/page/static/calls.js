@@ -1,9 +1,9 @@
 // The table of calls: only the rows that are seen are loaded and drawn, so a million of them are no burden.
 
 import { badge, h, labelOf, patch, whenReleased } from "./dom.js";
-import { fieldNames, fieldText } from "./fields.js";
-import { bytes, clock, count, seconds } from "./format.js";
+import { count } from "./format.js";
 import { stateChips } from "./chips.js";
+import { columnText, columnChooser, columnsOf, columnTitle, csvLink, gridOf, isCommon } from "./columns.js";
 import { nameOf, ORDER } from "./model.js";
 import { chosenStates, currentPlace, note } from "./place.js";
 import { searchTerms } from "./terms.js";
@@ -14,8 +14,6 @@ const AROUND = 40; // rows loaded above and below the seen ones
 // Browsers draw nothing higher than some 17 million pixels. A longer table is scrolled in steps.
 const MOST_HEIGHT = 8_000_000;
 const SORTS = { "worst first": "urgency", "newest first": "-began", "longest first": "-took", "by name": "call" };
-
-const MOST_FIELDS = 6;
 
 export function callsView({ run, linkOf, reload }) {
   let last = null; // the id of the row that had the focus last: it is drawn wherever the order has put it
@@ -28,7 +26,7 @@ export function callsView({ run, linkOf, reload }) {
   const [usual, ...others] = Object.keys(SORTS);
   const sort = h("select", { "aria-label": "Order", onchange: () => setOrder(sort.value) });
   let order = usual; // a name in SORTS, or a field, after a minus for the greatest first
-  let columns = []; // the calls' own fields that are shown
+  let columns = []; // the names of the columns that are shown
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const shown = h("div", { class: "rows", role: "rowgroup" });
   const head = h("div", { class: "row heads", role: "row" });
@@ -37,7 +35,10 @@ export function callsView({ run, linkOf, reload }) {
   const table = h("div", { class: "card calls", role: "table", "aria-label": "Calls" },
     h("div", { role: "rowgroup" }, head), viewport);
   const told = h("p", { class: "empty", role: "status" });
-  const element = h("div", null, h("div", { class: "bar" }, search, sort, filters, searchTerms(addTerm)), table, told);
+  const chooser = columnChooser({ run, onChange: update });
+  const save = h("span");
+  const element = h("div", null,
+    h("div", { class: "bar" }, search, sort, filters, searchTerms(addTerm), h("span", { class: "buttons" }, chooser.element, save)), table, told);
   const sizes = new ResizeObserver(() => paint());
   sizes.observe(viewport);
 
@@ -69,14 +70,16 @@ export function callsView({ run, linkOf, reload }) {
   }
 
   function drawHeads() {
-    columns = fieldNames(run.table.rows()).slice(0, MOST_FIELDS);
-    const own = columns.map((name) => h("button", { type: "button", onclick: () => setOrder(order === name ? `-${name}` : name) },
-      `${name}${order === name ? " ▲" : order === `-${name}` ? " ▼" : ""}`));
-    const names = columns.length ? own : ["CPU", "Memory", "Worker"];
-    patch(head, ["Call", "State", "Began", "Took", ...names, "Error or progress"].map((name, at) => (
-      h("span", { role: "columnheader", class: at > 1 && at < names.length + 4 ? "number" : "" }, name))));
-    table.classList.toggle("with-fields", columns.length > 0);
-    table.style.setProperty("--fields", columns.length);
+    columns = columnsOf(run).names;
+    const names = columns.map((name) => (isCommon(name) ? columnTitle(name)
+      : h("button", { type: "button", onclick: () => setOrder(order === name ? `-${name}` : name) },
+        `${name}${order === name ? " ▲" : order === `-${name}` ? " ▼" : ""}`)));
+    patch(head, ["Call", "State", ...names, "Error or progress"].map((name, at) => (
+      h("span", { role: "columnheader", class: at > 1 && at < names.length + 2 ? "number" : "" }, name))));
+    table.style.setProperty("--grid", gridOf(columns));
+    table.style.setProperty("--least", `${23 + 5 * columns.length}rem`);
+    chooser.update();
+    patch(save, csvLink(run, queryNow()));
     patch(sort, [...new Set([usual, ...others, order])].map((name) => h("option", { key: name, value: name }, name)));
     sort.value = order;
   }
@@ -157,22 +160,15 @@ export function callsView({ run, linkOf, reload }) {
     const link = h("a", { class: "mono", href: linkOf(row.id), title: nameOf(row), tabindex }, nameOf(row));
     return h("div", { key: row.id, class: "row", role: "row", "data-id": row.id, ...placeOfRow(index) },
       h("span", { role: "rowheader", class: "name" }, link), h("span", { role: "cell" }, badge(state, tried)),
-      h("span", { role: "cell", class: "number" }, row.began ? clock(row.began) : ""),
-      h("span", { role: "cell", class: "number" }, row.began && state !== "running" ? seconds(row.seconds) : ""),
-      columns.length ? ownCells(row) : usualCells(row),
+      cellsOf(row),
       h("span", { role: "cell", class: "error", title: row.error },
         state === "running" ? progress ?? "" : row.error));
   }
 
-  function usualCells(row) {
-    return [row.cpu ? seconds(row.cpu) : "", bytes(row.peak), row.pid || ""]
-      .map((text) => h("span", { role: "cell", class: "number quiet" }, text));
-  }
-
-  function ownCells(row) {
+  function cellsOf(row) {
     return columns.map((name) => {
-      const text = fieldText(row.fields?.[name]);
-      return h("span", { role: "cell", class: "number", title: text }, text);
+      const text = columnText(row, name);
+      return h("span", { role: "cell", class: "number", title: isCommon(name) ? null : text }, text);
     });
   }
 

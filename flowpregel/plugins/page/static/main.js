@@ -1,5 +1,6 @@
 // Which view is shown: the list of runs, or one run. The address says which.
 
+import { showCompare } from "./compare.js";
 import { fill, h } from "./dom.js";
 import { offerNotices } from "./notify.js";
 import { placeOf, setPlace } from "./place.js";
@@ -21,7 +22,7 @@ function route(hash = location.hash) {
   }
   const isFirst = shown === null;
   shown?.close();
-  const shownView = { runs: showRuns, run: showRun, start: showStart }[place.view](place.thread);
+  const shownView = { runs: showRuns, run: showRun, start: showStart, compare: showCompare }[place.view](place.thread);
   shown = { ...shownView, thread: place.thread, view: place.view };
   fill(main, shownView.element);
   shownView.go(place);

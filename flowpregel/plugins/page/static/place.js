@@ -2,14 +2,16 @@
 //
 //     #/?q=WORDS&state=failed        #/run/ID/TAB?call=ID&q=WORDS&state=failed,waiting&sort=ORDER
 //     #/start/ID?values=defaults     the form for a new run like ID
+//     #/compare?a=ID&b=ID            two runs; with call_a and call_b, two calls
 
 import { isReport } from "./source.js";
 
 export function placeOf(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/");
-  const view = ["run", "start"].includes(parts[0]) && parts[1] ? parts[0] : "runs";
-  const thread = view === "runs" ? null : decodeURIComponent(parts[1]);
+  const named = ["run", "start"].includes(parts[0]) && parts[1] ? parts[0] : null;
+  const view = named ?? (parts[0] === "compare" ? "compare" : "runs");
+  const thread = named === null ? null : decodeURIComponent(parts[1]);
   return { view, thread, tab: parts[2] || "calls", query: new URLSearchParams(query ?? "") };
 }
 
@@ -21,7 +23,7 @@ export function hashOf({ view, thread, tab, query }, changes = {}) {
     else words.set(name, value);
   }
   const name = thread === null ? "" : encodeURIComponent(thread);
-  const path = thread === null ? "#/" : view === "start" ? `#/start/${name}` : `#/run/${name}/${tab}`;
+  const path = view === "compare" ? "#/compare" : thread === null ? "#/" : view === "start" ? `#/start/${name}` : `#/run/${name}/${tab}`;
   return words.size ? `${path}?${words}` : path;
 }
 

@@ -42,9 +42,9 @@ function isMatch({ value: wanted, comparison, isNegated }, value) {
   return matches !== isNegated;
 }
 
-const labelIn = (row) => row.text || row.name;
+export const labelIn = (row) => row.text || row.name;
 
-function valueIn(row, field) {
+export function valueIn(row, field) {
   if (!field) return `${labelIn(row)} ${row.error}`;
   if (field === "took" && row.state === "running") return Infinity;
   return field in CALL_FIELDS ? row[CALL_FIELDS[field]] : row.fields?.[field];

@@ -10,7 +10,9 @@ import { callPanel } from "./call.js";
 import { callsView } from "./calls.js";
 import { errorsView } from "./errors.js";
 import { graphView } from "./graph.js";
+import { compareHash } from "./compare.js";
 import { logsView } from "./logs.js";
+import { plotView } from "./plot.js";
 import { questionsView } from "./questions.js";
 import { callCounts, situationBadge, statusButtons, statusText } from "./status.js";
 import { stepsView } from "./steps.js";
@@ -19,6 +21,7 @@ import { timelineView } from "./timeline.js";
 
 const TABS = {
   calls: ["Calls", callsView],
+  plot: ["Plot", plotView],
   timeline: ["Timeline", timelineView],
   graph: ["Graph", graphView],
   steps: ["Supersteps", stepsView],
@@ -43,11 +46,11 @@ export function showRun(thread) {
   const linkOf = (call) => hashOf(currentPlace(), { call });
   const linkBack = () => hashOf(currentPlace(), { call: null });
   const isPending = (action) => run.isPending(action);
-  const shared = { run, linkOf, linkBack, start, isPending, reload: () => hasBegun && refresh() };
+  const shared = { run, linkOf, linkBack, start, isPending, reload: () => hasBegun && refresh(), redraw: () => view?.update() };
   const questions = questionsView(shared);
   const errors = errorsView(shared);
   const element = h("section", { "aria-labelledby": "run-title" },
-    h("p", { class: "crumbs" }, isReport ? "Report of a run" : h("a", { href: "#/" }, "← All runs")),
+    h("p", { class: "crumbs" }, isReport ? "Report of a run" : [h("a", { href: "#/" }, "← All runs"), " · ", h("a", { href: compareHash({ a: thread }) }, "Compare with another run")]),
     head, problem, bar, questions.element, errors.element, commands, pool, tabs, h("div", { class: "split" }, content, panel));
   patch(head, title(), h("p", { class: "quiet" }, "Reading the run …"));
 

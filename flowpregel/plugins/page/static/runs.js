@@ -1,5 +1,6 @@
 // The list of runs, flow by flow. The server filters, sorts and cuts it into pages.
 
+import { compareHash } from "./compare.js";
 import { actionButton, badge, h, labelOf, markTab, patch, say, whenReleased } from "./dom.js";
 import { ago, count, moment, seconds } from "./format.js";
 import { stateChips } from "./chips.js";
@@ -73,7 +74,7 @@ export function showRuns() {
   const dates = { from: dateOf("from", "Changed since"), to: dateOf("to", "Changed until") };
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const flows = h("div", { class: "flows" });
-  const bulk = h("div", { class: "needs-actions" });
+  const bulk = h("div");
   const chosen = new Map(); // the chosen runs, by id
   let underWay = null; // the action that is started for many runs, and the number of runs that are left
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
@@ -100,7 +101,7 @@ export function showRuns() {
       const fitting = runs.filter(isFor);
       const isPending = underWay?.action === action;
       return (fitting.length > 0 || isPending) && actionButton({
-        key: action, text: `${text} (${fitting.length})`, pendingText: `${text} … (${underWay?.left} left)`, isPending,
+        key: action, class: "needs-actions", text: `${text} (${fitting.length})`, pendingText: `${text} … (${underWay?.left} left)`, isPending,
         onclick: () => underWay || startEach(action, fitting.map((run) => run.thread_id)),
       });
     };
@@ -108,6 +109,7 @@ export function showRuns() {
     const commands = page.commands ?? [];
     patch(bulk, (runs.length > 0 || underWay) && h("p", { key: "chosen", class: "answer card", role: "group", "aria-label": "Chosen runs" },
       h("strong", null, `${runs.length} chosen`), BULK.map(buttonOf),
+      runs.length === 2 && h("a", { key: "compare", class: "button", href: compareHash({ a: runs[0].thread_id, b: runs[1].thread_id }) }, "Compare"),
       h("button", { key: "none", type: "button", class: "button", onclick: () => { chosen.clear(); draw(); } }, "Choose none")),
     commands.length > 0 && h("details", { key: "commands", class: "card" }, h("summary", null, `Started from here: ${commands.length}`),
       commands.map(({ number, code, line, output }) => h("details", { key: number },
@@ -178,7 +180,7 @@ export function showRuns() {
       draw();
     };
     // Its state is set by the reader; another key makes another box when all choices are undone.
-    return h("input", { key: chosen.has(run.thread_id), type: "checkbox", class: "needs-actions", "aria-label": `Choose ${run.thread_id}`, checked: chosen.has(run.thread_id), onchange });
+    return h("input", { key: chosen.has(run.thread_id), type: "checkbox", "aria-label": `Choose ${run.thread_id}`, checked: chosen.has(run.thread_id), onchange });
   }
 
   function pager() {

@@ -1,11 +1,13 @@
 // Where the page gets what it shows: from its server, or, in a report, from the page itself.
 
 import { queryCalls, queryTimeline } from "./query.js";
+import { compareInReport, queryPlot } from "./points.js";
 
 const kept = document.getElementById("answers");
 const answers = kept && JSON.parse(kept.textContent);
 
 export const isReport = answers !== null;
+export const reportCalls = answers?.["calls:"];
 
 // The server cannot be reached: the banner says so, and what to do.
 export class ConnectionLost extends Error {}
@@ -23,8 +25,8 @@ async function read(address, tries = 3) {
 
 export async function load(path, query = {}) {
   if (isReport) {
-    const local = { calls: queryCalls, timeline: queryTimeline }[path];
-    if (local) return local(answers["calls:"], query);
+    const local = { calls: queryCalls, timeline: queryTimeline, plot: queryPlot, compare: compareInReport }[path];
+    if (local) return local(reportCalls, query);
     const answer = answers[`${path}:${query.call ?? query.checkpoint ?? ""}`];
     if (answer === undefined) throw new Error("this report does not hold that");
     return answer;
