@@ -145,6 +145,46 @@ class CallIndex:
         """The recorded state of each running call."""
         self._selections: dict[CallQuery, _Selection] = {}
 
+    def restore(
+        self,
+        table: CallTable,
+        *,
+        counts: Counter[str],
+        body_counts: Counter[str],
+        mark: int,
+        epoch: int,
+    ) -> None:
+        """Store the calls of another index, none of which is running.
+
+        Args:
+            table: The rows of the calls.
+            counts: The number of calls in each state.
+            body_counts: The number of tasks in each state that no call started.
+            mark: The mark of the last changes.
+            epoch: The number of this index.
+
+        Example:
+            >>> from collections import Counter
+            >>> from flowpregel.watching import CallIndex
+            >>> other = CallIndex()
+            >>> index = CallIndex()
+            >>> index.restore(
+            ...     other.table,
+            ...     counts=Counter(other.counts),
+            ...     body_counts=Counter(other.body_counts),
+            ...     mark=other.mark,
+            ...     epoch=7,
+            ... )
+            >>> index.epoch, index.version
+            (7, 0)
+        """
+        self._reset(epoch)
+        self.mark = mark
+        self.table = table
+        self.counts = counts
+        self.body_counts = body_counts
+        self._changed_at = array("q", bytes(8 * len(table)))
+
     @property
     def version(self) -> int:
         """The number of changes so far."""

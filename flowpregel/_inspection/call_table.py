@@ -19,7 +19,7 @@ from flowpregel._inspection.tasks import CallRow
 
 GONE: Final = "gone"
 """The state of a call that ran, but has no record, and does not run any more."""
-_NUMBERS: Final = {
+NUMBERS: Final = {
     "step": "q",
     "questions": "q",
     "planned": "q",
@@ -46,8 +46,8 @@ _REPEATED: Final = (
 
 def _new_column(name: str) -> Any:
     """Return an empty array for numbers, or an empty list."""
-    if name in _NUMBERS:
-        return array(_NUMBERS[name])
+    if name in NUMBERS:
+        return array(NUMBERS[name])
     return []
 
 
@@ -84,6 +84,39 @@ class CallTable:
         self._numbers: dict[str, int] = {}
         """The number of each row, by the id of the call."""
 
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, Any],
+        fields: dict[str, dict[int, FieldValue]],
+        urgency: array[int],
+        sources: list[str],
+    ) -> CallTable:
+        """Return a table of rows that another table had.
+
+        Args:
+            columns: The columns of the other table.
+            fields: The own fields of the other table.
+            urgency: The urgencies of the other table.
+            sources: The sources of the other table.
+
+        Raises:
+            ValueError: The columns have different lengths.
+        """
+        count = len(urgency)
+        for column in (*columns.values(), sources):
+            if len(column) != count:
+                raise ValueError("the columns of a table have different lengths")
+        table = cls()
+        table.columns = columns
+        table.fields = fields
+        table.urgency = urgency
+        table.sources = sources
+        ids = columns["id"]
+        numbers = range(count)
+        table._numbers = dict(zip(ids, numbers, strict=True))
+        return table
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self._numbers)
@@ -96,6 +129,11 @@ class CallTable:
         """Return the row with this number."""
         columns = self.columns.values()
         return CallRow._make(column[number] for column in columns)
+
+    def row_of(self, call_id: str) -> CallRow:
+        """Return the row of a call, which must be in the table."""
+        number = self._numbers[call_id]
+        return self.row(number)
 
     def put(self, row: CallRow) -> int:
         """Store a row in place of the call's former row, and return its number."""

@@ -72,10 +72,18 @@ class TaskEntry(NamedTuple):
 
 
 class TaskTable:
-    """The known tasks of a checkpoint, sorted by digest, in one byte string."""
+    """The known tasks of a checkpoint, sorted by digest, in one byte string.
 
-    def __init__(self) -> None:
-        self._data = b""
+    Args:
+        data: The tasks, which `to_bytes` returned.
+    """
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._data = data
+
+    def to_bytes(self) -> bytes:
+        """Return the tasks as bytes."""
+        return self._data
 
     def keys_to_read(
         self,
@@ -262,6 +270,8 @@ class TaskCursor:
         """
         self._pass_mark: int | None = None
         """The store's mark before the first of the tasks was read."""
+        self._is_restored = False
+        """True if results may have been undone since another reader has read them."""
         self._pass_seconds = 0.0
         """The time that the reads took since the first of the tasks was read."""
         self._due_at = 0.0
@@ -323,16 +333,43 @@ class TaskCursor:
             self._changed_records,
             start=start,
             most=most,
-            is_held=is_held,
+            with_done=self._is_restored or not is_held,
         )
         changed, self._next_key = self._tasks.read(read)
         self._apply(changed)
         self.was_read |= not self.is_behind
+        self._is_restored &= self.is_behind
         if not is_held:
             self._pass_seconds += time.monotonic() - began_at
             self._due_at = began_at + _PAUSE_FACTOR * self._pass_seconds
             self._store_mark = None if self.is_behind else self._pass_mark
         return True
+
+    def to_bytes(self) -> tuple[bytes, int | None]:
+        """Return the known tasks, and the store's mark before they were read, or None
+        if a run held the thread.
+        """
+        return self._known.to_bytes(), self._store_mark
+
+    def restore(
+        self,
+        known: bytes,
+        store_mark: int | None,
+        states: Counter[CallState],
+    ) -> None:
+        """Store the tasks that another cursor has read to the end.
+
+        Args:
+            known: The known tasks, which `to_bytes` returned.
+            store_mark: The mark, which `to_bytes` returned.
+            states: The number of tasks in each state.
+        """
+        self._known = TaskTable(known)
+        self._next_key = None
+        self.was_read = True
+        self._is_restored = True
+        self._store_mark = store_mark
+        self.states = states
 
     def repeat_changes(self) -> None:
         """Put all known tasks into *changes*, for a caller that knows none of them."""
@@ -343,7 +380,7 @@ class TaskCursor:
         transaction: Any,
         start: bytes,
         most: int,
-        is_held: bool,
+        with_done: bool,
     ) -> tuple[list[_ChangedRecord], bytes | None]:
         """Return the changed records at the key *start* and after it.
 
@@ -365,7 +402,7 @@ class TaskCursor:
                 next_key = keys[-1] + b"\0"
             selection = self._known.keys_to_read(
                 self._record_keys(keys),
-                with_done=not is_held,
+                with_done=with_done,
             )
             if len(selection) > most:
                 next_key, _ = selection[most]

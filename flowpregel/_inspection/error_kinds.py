@@ -22,13 +22,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.call_query import FieldValue
 from flowpregel._inspection.preview import ReprText
 from flowpregel._inspection.tasks import CallChanges, CallRow
 from flowpregel._text import in_one_line
+
+if TYPE_CHECKING:
+    from flowpregel._inspection.call_index import CallIndex
 
 Fields = Mapping[str, FieldValue]
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -284,6 +288,47 @@ class FailedCalls:
                 self._others[row.name].add(row)
         self.mark = changes.mark
 
+    def restore(self, index: CallIndex) -> None:
+        """Add the calls of an index that is not updated from its beginning.
+
+        Args:
+            index: The calls. Its `mark` is that of the last changes.
+
+        Example:
+            >>> from flowpregel.watching import CallIndex, FailedCalls
+            >>> failed = FailedCalls()
+            >>> failed.restore(CallIndex())
+            >>> failed.kinds()
+            []
+        """
+        self._clear()
+        self.mark = index.mark
+        table = index.table
+        columns = table.columns
+        callers = zip(
+            columns["namespace"],
+            columns["caller"],
+            strict=True,
+        )
+        self._callers.update(callers)
+        done: defaultdict[str, list[str]] = defaultdict(list)
+        calls = zip(
+            columns["state"],
+            columns["name"],
+            columns["id"],
+            strict=True,
+        )
+        for state, name, call_id in calls:
+            if state == "failed":
+                self._failed[call_id] = table.row_of(call_id)
+            elif state == "done":
+                done[name].append(call_id)
+        for name, call_ids in done.items():
+            sample = self._others[name]
+            for call_id in nsmallest(_SAMPLE, call_ids):
+                row = table.row_of(call_id)
+                sample.add(row)
+
     def kinds(self) -> list[ErrorKind]:
         """Return the kinds of errors, the most frequent first."""
         if self._kinds_mark != self.mark:
@@ -297,7 +342,8 @@ class FailedCalls:
         groups: defaultdict[_TaskAndError, list[CallRow]] = defaultdict(list)
         for row in self._failed.values():
             location = (row.namespace, row.path)
-            if not row.text and location in self._callers:
+            is_caller = row.path != "" and location in self._callers
+            if not row.text and is_caller:
                 # A body fails with its call, which is more precise.
                 continue
             pattern = error_pattern(row.error)

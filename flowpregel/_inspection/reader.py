@@ -35,8 +35,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flowpregel._core.records import LIMIT_REACHED, Address
 from flowpregel._inspection import checkpoint_tasks
+from flowpregel._inspection.call_index import CallIndex
 from flowpregel._inspection.cursors import DIGEST, CheckpointView, TaskCursor
 from flowpregel._inspection.inert import InertCodec
+from flowpregel._inspection.reader_cache import ReaderCache
 from flowpregel._inspection.run_cursor import RunCursor
 from flowpregel._inspection.situations import (
     RunFacts,
@@ -88,6 +90,7 @@ class StoreReader:
         is_patient: True to read all tasks of a run's newest checkpoint before the row
             of the run is returned. Otherwise `RunRow.is_behind` may be true, and the
             caller asks again when `postponed` changes.
+        is_cached: True to begin from what an earlier reader has passed to `keep`.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -123,6 +126,7 @@ class StoreReader:
         most: int = 5_000,
         *,
         is_patient: bool = True,
+        is_cached: bool = False,
     ) -> None:
         self._most = most
         self._is_patient = is_patient
@@ -133,6 +137,9 @@ class StoreReader:
         self._tasks = TaskRecords(self._store)
         self._tables = self._tasks.tables
         self._steps = StepReader(self._tables)
+        self._cache: ReaderCache | None = None
+        if is_cached:
+            self._cache = ReaderCache.of_store(saver.path, self._tasks)
         self._newest: dict[bytes, CheckpointView] = {}
         """The newest checkpoint of each namespace, by the namespace's key prefix."""
         self._runs: dict[str, RunCursor] = {}
@@ -337,6 +344,7 @@ class StoreReader:
             namespace: The record of the run's outermost graph.
             most: The limit on the tasks that are read, or None for that of the reader.
         """
+        self._restore(namespace.thread_id)
         address = Address(namespace.thread_id)
         owner = self._leases.owner(address)
         newest = self._checkpoint(namespace, namespace.newest or "")
@@ -492,6 +500,7 @@ class StoreReader:
 
     def _updated_run(self, thread_id: str) -> RunCursor:
         """Return the updated cursor of a thread's last run."""
+        self._restore(thread_id)
         run = self._runs.pop(thread_id, None) or RunCursor()
         if not self._update(run, thread_id):
             # A result was undone, or another run has begun, so all that was read is
@@ -505,6 +514,72 @@ class StoreReader:
         while len(self._runs) > _MOST_RUNS:
             del self._runs[next(iter(self._runs))]
         return run
+
+    def _restore(self, thread_id: str) -> None:
+        """Begin from what an earlier reader has read of a thread."""
+        if self._cache is None:
+            return
+        run = self._cache.run(thread_id)
+        if run is None:
+            return
+        self._runs[thread_id] = run
+        namespaces = self._namespaces(thread_id)
+        for cursor in run.open_cursors.values():
+            address = cursor.location.address
+            namespace = namespaces.get(address.namespace)
+            if namespace is None:
+                continue
+            newest = self._checkpoint(namespace, namespace.newest or "")
+            if newest.tasks.location == cursor.location:
+                newest.tasks = cursor
+
+    def index(self, thread_id: str) -> CallIndex:
+        """Return an index for the calls of a thread's last run.
+
+        It has the calls that an earlier reader has passed to `keep`, or none. The
+        changes since its mark must be added.
+
+        Args:
+            thread_id: The id of the thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     reader = StoreReader(saver)
+            ...     index = reader.index("1")
+            ...     print(index.mark, len(index.table))
+            ...     reader.close()
+            0 0
+        """
+        if self._cache is None:
+            return CallIndex()
+        self._restore(thread_id)
+        return self._cache.index(thread_id)
+
+    def keep(self, indexes: Mapping[str, CallIndex]) -> None:
+        """Store what this reader remembers of large runs for the next reader, in
+        private files in the user's cache directory.
+
+        The files of threads that the store no longer has are removed. Nothing is stored
+        of runs that are running.
+
+        Args:
+            indexes: The calls of runs by thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     reader = StoreReader(saver, is_cached=True)
+            ...     index = reader.index("1")
+            ...     for changes in reader.changes("1", index.mark):
+            ...         index.update(changes)
+            ...     reader.keep({"1": index})
+            ...     reader.close()
+        """
+        if self._cache is not None:
+            self._cache.keep(self._runs, indexes)
 
     def _update(self, run: RunCursor, thread_id: str) -> bool:
         """Add changes of *run* to the log, or return False if the log is not valid."""
@@ -620,7 +695,7 @@ class StoreReader:
         Of a nested graph, only the checkpoints are yielded that belong to a superstep
         of the run's outermost graph.
         """
-        root_ids = _root_ids(run) if namespace.namespace else set()
+        root_ids = run.root_ids if namespace.namespace else set()
         id = namespace.newest
         while id is not None and id != known_id:
             checkpoint = self._checkpoint(namespace, id)
@@ -816,12 +891,3 @@ class StoreReader:
             "pid": owner.pid,
             **state,
         }
-
-
-def _root_ids(run: RunCursor) -> set[str | None]:
-    """Return the ids of the outermost graph's checkpoints in *run*."""
-    return {
-        location.address.checkpoint_id
-        for location in run.locations
-        if not location.address.namespace
-    }

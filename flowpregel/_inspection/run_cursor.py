@@ -71,6 +71,15 @@ class RunCursor:
             states.update(cursor.states)
         return states
 
+    @property
+    def root_ids(self) -> set[str | None]:
+        """The ids of the outermost graph's checkpoints."""
+        return {
+            location.address.checkpoint_id
+            for location in self.locations
+            if not location.address.namespace
+        }
+
     def add_changes(self, index: int, digests: bytes) -> None:
         """Add the digests of a checkpoint's changed tasks to the log."""
         size = len(digests)

@@ -432,12 +432,15 @@ def _is_done(record: WritesRecord) -> bool:
     """
     if record.ran is None:
         return False
-    name = AttemptRecord(*record.ran).name
-    if not name or name == INPUT or record.task_id == records.RUN_TASK_ID:
+    if record.task_id == records.RUN_TASK_ID:
         return False
-    return any(
-        channel not in records.CONTROL_WRITES for channel, _ in record.writes.values()
-    )
+    name = AttemptRecord(*record.ran).name
+    if not name or name == INPUT:
+        return False
+    for channel, _ in record.writes.values():
+        if channel not in records.CONTROL_WRITES:
+            return True
+    return False
 
 
 def error_line(error: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -17,6 +18,12 @@ missing = [
 collect_ignore_glob = ["test_*.py"] if missing else []
 if missing:
     print(f"the tests of the page are left out: {', '.join(missing)} not installed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let servers keep what they have read in a folder of the tests."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,14 @@ from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.actions import ACTION_PATHS, Actions
 from flowpregel.plugins.page.app import server_of
 from flowpregel.plugins.page.guard import RequestGuard
-from flowpregel.plugins.page.pages import Pages
+from flowpregel.plugins.page.pages import STATIC, Pages
 from flowpregel.plugins.page.stores import open_stores
+
+FIRST_VISIT = (
+    "/",
+    *(f"/static/{file.name}" for file in sorted(STATIC.iterdir()) if file.is_file()),
+)
+"""All files of the page, which a browser loads at its first visit."""
 
 
 class Answer(NamedTuple):
@@ -79,6 +85,44 @@ class Served:
         read = Answer(answer.status, answer.headers, answer.read().decode())
         client.close()
         return read
+
+
+class Received(NamedTuple):
+    """A response as it came over the wire."""
+
+    head: str
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + len(b"\r\n\r\n") + len(self.body)
+
+    def header(self, name: str) -> str | None:
+        for line in self.head.lower().split("\r\n")[1:]:
+            key, _, value = line.partition(": ")
+            if key == name:
+                return value
+        return None
+
+
+def receive(server: Served, path: str, encoding: str = "gzip", **more: str) -> Received:
+    """Send a request as a browser does, and return all that comes back."""
+    headers = {
+        "host": f"127.0.0.1:{server.port}",
+        "cookie": server.cookie,
+        "accept-encoding": encoding,
+        "connection": "close",
+        **{name.replace("_", "-"): value for name, value in more.items()},
+    }
+    lines = [
+        f"GET {path} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    with closing(socket.create_connection(("127.0.0.1", server.port), 120)) as link:
+        link.sendall("\r\n".join([*lines, "", ""]).encode())
+        sent = b"".join(iter(lambda: link.recv(1 << 16), b""))
+    head, _, body = sent.partition(b"\r\n\r\n")
+    return Received(head.decode(), body)
 
 
 @contextmanager

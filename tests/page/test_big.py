@@ -101,6 +101,32 @@ def test_a_new_server_answers_before_it_has_read_the_run(tab: Tab, big: Served) 
     assert run["text"]["command"] == ""
 
 
+def test_the_next_server_begins_where_the_last_one_ended(big: Served) -> None:
+    """It read all calls again, which took 7 s of CPU."""
+    with served(big.store) as server:
+        while ask(server)["is_behind"]:
+            pass
+        last = ask(server, sort="-took", q="depth:8")
+        last_listed = json.loads(server.ask("/api/runs").body)["runs"][0]
+    with served(big.store) as server:
+        begin = time.process_time()
+        listed = json.loads(server.ask("/api/runs").body)["runs"][0]
+        run = ask(server, "run")
+        first = ask(server, sort="-took", q="depth:8")
+        kinds = ask(server, "errors")["kinds"]
+        spent = time.process_time() - begin
+
+    print(f"the first answers of the next server took {spent:.2f} s of CPU")
+    assert spent < 2
+    assert "failed" == listed["situation"]
+    assert last_listed == listed
+    assert not run["is_behind"]
+    assert not first["is_behind"]
+    for name in ("total", "numbers", "rows", "counts", "bodies", "fields"):
+        assert last[name] == first[name], name
+    assert 1_032 == kinds[0]["count"]
+
+
 def test_only_changed_rows_are_sent_again(big: Served) -> None:
     first = ask(big, sort="began", offset=50_000)
     known = ",".join(map(str, first["numbers"]))

@@ -8,58 +8,14 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from flowpregel.plugins.page.pages import STATIC
-from tests.page.serving import Served, served
+from tests.page.serving import FIRST_VISIT, Served, receive, served
 from tests.page.stores import long_store, plain_store
 
-FIRST_VISIT = (
-    "/",
-    *(f"/static/{file.name}" for file in sorted(STATIC.iterdir()) if file.is_file()),
-)
-"""All files of the page, which a browser loads at its first visit."""
 MOST_SENT = 160_000
-
-
-class Received(NamedTuple):
-    """A response as it came over the wire."""
-
-    head: str
-    body: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.head) + len(b"\r\n\r\n") + len(self.body)
-
-    def header(self, name: str) -> str | None:
-        for line in self.head.lower().split("\r\n")[1:]:
-            key, _, value = line.partition(": ")
-            if key == name:
-                return value
-        return None
-
-
-def receive(server: Served, path: str, encoding: str = "gzip", **more: str) -> Received:
-    """Send a request as a browser does, and return all that comes back."""
-    headers = {
-        "host": f"127.0.0.1:{server.port}",
-        "cookie": server.cookie,
-        "accept-encoding": encoding,
-        "connection": "close",
-        **{name.replace("_", "-"): value for name, value in more.items()},
-    }
-    lines = [
-        f"GET {path} HTTP/1.1",
-        *(f"{name}: {value}" for name, value in headers.items()),
-    ]
-    with closing(socket.create_connection(("127.0.0.1", server.port), 120)) as link:
-        link.sendall("\r\n".join([*lines, "", ""]).encode())
-        sent = b"".join(iter(lambda: link.recv(1 << 16), b""))
-    head, _, body = sent.partition(b"\r\n\r\n")
-    return Received(head.decode(), body)
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ _WIDEST: Final = 4_000
 class _WatchedRun:
     """The calls of a run, in forms that the server has computed."""
 
-    index: CallIndex = field(default_factory=CallIndex)
+    index: CallIndex
     failed: FailedCalls = field(default_factory=FailedCalls)
     running_at: int = 0
     """Wall-clock nanoseconds at which its running calls were running, or 0 if the run
@@ -87,9 +87,21 @@ class CallPages:
         run = self._updated(thread)
         return None if run.index.is_behind else run.failed
 
+    def keep(self) -> None:
+        """Store the indexes for the next server."""
+        indexes = {thread: run.index for thread, run in self._watched.items()}
+        self._reader.keep(indexes)
+
+    def _opened(self, thread: str) -> _WatchedRun:
+        """Return a run with the calls that an earlier server has read."""
+        run = _WatchedRun(self._reader.index(thread))
+        if len(run.index.table):
+            run.failed.restore(run.index)
+        return run
+
     def _updated(self, thread: str) -> _WatchedRun:
         """Return a run, updated by some of the calls that changed."""
-        run = self._watched.pop(thread, None) or _WatchedRun()
+        run = self._watched.pop(thread, None) or self._opened(thread)
         self._watched[thread] = run
         while len(self._watched) > _MOST_INDEXES:
             oldest = next(iter(self._watched))

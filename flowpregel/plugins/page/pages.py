@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, FlowPregelError
 from flowpregel.plugins.page.calls import CallPages
 from flowpregel.plugins.page.diagnosis import (
     DiagnosisPages,
@@ -118,11 +118,11 @@ class Pages:
 
     Args:
         saver: The saver of the open store. The page opens a separate view of the store.
-        is_patient: True to read all tasks of a run before its status is returned, False
-            for a page that asks again when `mark` changes.
+        is_report: True for a report, which asks once. A page asks again when `mark`
+            changes, and begins from what an earlier server has read.
     """
 
-    def __init__(self, saver: DurableSaver, *, is_patient: bool = False) -> None:
+    def __init__(self, saver: DurableSaver, *, is_report: bool = False) -> None:
         self.saver: DurableSaver = saver
         self.path: str = saver.path
         # A path that is a URL has no password, but a location may have one.
@@ -130,7 +130,8 @@ class Pages:
         self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(
             saver,
-            is_patient=is_patient,
+            is_patient=is_report,
+            is_cached=not is_report,
         )
         self._list = RunList(self.reader)
         self.call_pages: CallPages = CallPages(self.reader)
@@ -143,7 +144,12 @@ class Pages:
         """The last published activity of each run, in the order of publication."""
 
     def close(self) -> None:
-        """Close the reader's view of the store."""
+        """Close the reader's view of the store, and store what the next server needs
+        of it.
+        """
+        # A store that has vanished, or cannot be read, is no reason not to end.
+        with suppress(FlowPregelError, OSError):
+            self.call_pages.keep()
         self.reader.close()
 
     def reason_gone(self) -> str | None:
@@ -340,7 +346,7 @@ def run_report(saver: DurableSaver, thread: str) -> str:
         f"style-src {_hash_source(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    with closing(Pages(saver, is_patient=True)) as pages:
+    with closing(Pages(saver, is_report=True)) as pages:
         answers = json_text(_answers(pages, thread))
     replacements = {
         '<meta charset="utf-8">': (

@@ -1,0 +1,157 @@
+"""The memory of earlier readers of a store, in the user's cache files.
+
+A large run has two files, which were stored together and have the same snapshot id: one
+with what a reader remembers of the tasks, which the list of runs needs, and one with
+the index of the calls, which is read only when the run is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from flowpregel._inspection.cache_files import CacheFiles
+from flowpregel._inspection.call_index import CallIndex
+from flowpregel._inspection.columns import Columns
+from flowpregel._inspection.run_cursor import RunCursor
+from flowpregel._inspection.snapshots import (
+    VERSION,
+    index_columns,
+    restored_index,
+    restored_run,
+    run_columns,
+)
+from flowpregel._inspection.tasks import TaskRecords
+
+LEAST_CALLS: Final = 2_000
+"""The number of calls from which a run is cached. Fewer are read in no time."""
+
+
+class ReaderCache:
+    """The cache of a reader.
+
+    Args:
+        store: The path of the store.
+        tasks: The reader of the tasks' records.
+    """
+
+    def __init__(self, store: str, tasks: TaskRecords) -> None:
+        self._files = CacheFiles(store, tasks.tables.meta)
+        self._tasks = tasks
+        self._tried: set[str] = set()
+        """The threads whose files have been read, if there were any."""
+        self._snapshots: dict[str, str] = {}
+        """The ids of the snapshots of restored threads."""
+        self._marks: dict[str, tuple[int, int]] = {}
+        """The marks of restored threads, and the store's marks."""
+
+    def run(self, thread_id: str) -> RunCursor | None:
+        """Return what an earlier reader remembered of a thread, or None.
+
+        The file of a thread is read once.
+        """
+        if thread_id in self._tried:
+            return None
+        self._tried.add(thread_id)
+        columns = self._load(f"tasks {thread_id}")
+        if columns is None:
+            return None
+        run = restored_run(columns, self._tasks)
+        self._snapshots[thread_id] = columns.head["snapshot"]
+        self._marks[thread_id] = (run.mark, run.store_mark)
+        return run
+
+    def index(self, thread_id: str) -> CallIndex:
+        """Return the index of a thread's calls that was stored with `run`, or an empty
+        index.
+        """
+        snapshot = self._snapshots.pop(thread_id, None)
+        if snapshot is None:
+            return CallIndex()
+        columns = self._load(f"calls {thread_id}")
+        if columns is None:
+            return CallIndex()
+        if columns.head["snapshot"] != snapshot:
+            return CallIndex()
+        return restored_index(columns)
+
+    @classmethod
+    def of_store(cls, store: str, tasks: TaskRecords) -> ReaderCache | None:
+        """Return the cache of a store on disk, or None for a store at a URL, whose mark
+        a restored backup may have too.
+        """
+        if not os.path.exists(store):
+            return None
+        return cls(store, tasks)
+
+    def keep(
+        self,
+        runs: Mapping[str, RunCursor],
+        indexes: Mapping[str, CallIndex],
+    ) -> None:
+        """Store what a reader remembers, and remove the files of threads that the store
+        no longer has.
+
+        Args:
+            runs: The tracked changes of runs by thread.
+            indexes: The calls of runs by thread.
+        """
+        for thread_id, index in indexes.items():
+            run = runs.get(thread_id)
+            if run is not None:
+                self._store(thread_id, run, index)
+        names: set[str] = set()
+        for namespace in self._tasks.tables.used(None):
+            names.add(f"tasks {namespace.thread_id}")
+            names.add(f"calls {namespace.thread_id}")
+        self._files.remove_others(names)
+
+    def _store(
+        self,
+        thread_id: str,
+        run: RunCursor,
+        index: CallIndex,
+    ) -> None:
+        """Store what a reader remembers of a thread, if it is worth it and complete.
+
+        Args:
+            thread_id: The id of the thread.
+            run: The tracked changes of the thread's last run.
+            index: The calls of that run.
+        """
+        marks = (run.mark, run.store_mark)
+        if self._marks.get(thread_id) == marks:
+            return
+        if len(index.table) < LEAST_CALLS:
+            return
+        is_running = index.counts["running"] > 0
+        if is_running or index.mark != run.mark:
+            return
+        tasks = run_columns(run)
+        if tasks is None:
+            return
+        snapshot = secrets.token_hex(16)
+        calls = index_columns(index)
+        if self._save(f"calls {thread_id}", calls, snapshot):
+            self._save(f"tasks {thread_id}", tasks, snapshot)
+            self._marks[thread_id] = marks
+
+    def _load(self, name: str) -> Columns | None:
+        data = self._files.load(name)
+        if data is not None:
+            with suppress(ValueError):  # such as the file of another version
+                return Columns.from_bytes(data, VERSION)
+        return None
+
+    def _save(
+        self,
+        name: str,
+        columns: Columns,
+        snapshot: str,
+    ) -> bool:
+        head = {**columns.head, "snapshot": snapshot}
+        data = Columns(head, columns.blobs).to_bytes(VERSION)
+        return self._files.save(name, data)

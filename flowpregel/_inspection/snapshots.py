@@ -1,0 +1,175 @@
+"""The memory of a reader and the index of a run's calls as columns, and back.
+
+::
+
+    RunCursor, TaskCursors ── run_columns ────► Columns ── restored_run ───► RunCursor
+    CallIndex ── index_columns ──► Columns ── restored_index ──► CallIndex
+
+A restored reader continues where the former one has stopped: it reads what was
+committed since, and compares what may have been undone.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import Counter
+from typing import Any, Final
+
+from flowpregel._core.records import Address
+from flowpregel._inspection.call_index import CallIndex
+from flowpregel._inspection.call_query import FieldValue
+from flowpregel._inspection.call_table import NUMBERS, CallTable
+from flowpregel._inspection.columns import (
+    Columns,
+    pack_array,
+    pack_texts,
+    pack_values,
+    unpack_array,
+    unpack_texts,
+    unpack_values,
+)
+from flowpregel._inspection.cursors import TaskCursor
+from flowpregel._inspection.run_cursor import RunCursor
+from flowpregel._inspection.tasks import CallRow, TaskLocation, TaskRecords
+
+VERSION: Final = f"1 {' '.join(CallRow._fields)}"
+"""The version of the columns. A row with other fields has another version."""
+
+
+def run_columns(run: RunCursor) -> Columns | None:
+    """Return the tracked changes of a run as columns.
+
+    None is returned if a run holds the thread, or if something was not read yet.
+    """
+    cursors = run.open_cursors
+    is_behind = any(cursor.is_behind for cursor in cursors.values())
+    if run.is_held or run.behind or is_behind:
+        return None
+    locations: list[list[Any]] = []
+    for location in run.locations:
+        address = location.address
+        fields = [
+            address.thread_id,
+            address.namespace,
+            address.checkpoint_id,
+            location.step,
+            location.key.hex(),
+        ]
+        locations.append(fields)
+    blobs = {"log": bytes(run.log)}
+    open_cursors: list[Any] = []
+    for index, cursor in cursors.items():
+        data, mark = cursor.to_bytes()
+        states = dict(cursor.states)
+        open_cursors.append([index, states, mark])
+        blobs[f"tasks {index}"] = data
+    head = {
+        "first": run.first,
+        "locations": locations,
+        "newest": run.newest,
+        "ended": run.ended,
+        "store_mark": run.store_mark,
+        "cursors": open_cursors,
+    }
+    return Columns(head, blobs)
+
+
+def restored_run(columns: Columns, tasks: TaskRecords) -> RunCursor:
+    """Return the tracked changes of a run from columns.
+
+    Args:
+        columns: The columns that `run_columns` returned.
+        tasks: The reader of the tasks' records.
+    """
+    head = columns.head
+    locations: list[TaskLocation] = []
+    for thread_id, namespace, checkpoint_id, step, key in head["locations"]:
+        address = Address(thread_id, namespace, checkpoint_id)
+        location = TaskLocation(address, step, bytes.fromhex(key))
+        locations.append(location)
+    cursors: dict[int, TaskCursor] = {}
+    for index, states, mark in head["cursors"]:
+        location = locations[index]
+        cursor = TaskCursor(tasks, location)
+        cursor.restore(
+            columns.blobs[f"tasks {index}"],
+            mark,
+            Counter(states),
+        )
+        cursors[index] = cursor
+    return RunCursor(
+        first=head["first"],
+        locations=locations,
+        newest=head["newest"],
+        log=bytearray(columns.blobs["log"]),
+        open_cursors=cursors,
+        ended=Counter(head["ended"]),
+        store_mark=head["store_mark"],
+    )
+
+
+def index_columns(index: CallIndex) -> Columns:
+    """Return the calls of a run as columns.
+
+    Args:
+        index: The calls, none of which is running.
+    """
+    table = index.table
+    blobs: dict[str, bytes] = {}
+    for name, column in table.columns.items():
+        if name in NUMBERS:
+            blobs[name] = column.tobytes()
+        else:
+            blobs[name] = pack_texts(column)
+    blobs["urgency"] = table.urgency.tobytes()
+    blobs["sources"] = pack_texts(table.sources)
+    for name, cells in table.fields.items():
+        values = list(cells.values())
+        blobs[f"rows of {name}"] = pack_array("I", cells)
+        blobs[f"values of {name}"] = pack_values(values)
+    head = {
+        "mark": index.mark,
+        "counts": index.counts,
+        "body_counts": index.body_counts,
+        "fields": list(table.fields),
+    }
+    return Columns(head, blobs)
+
+
+def restored_index(columns: Columns) -> CallIndex:
+    """Return the calls of a run from columns that `index_columns` returned.
+
+    The index has a new epoch, because a page may know later versions of the former one.
+    """
+    blobs = columns.blobs
+    table_columns: dict[str, Any] = {}
+    for name in CallRow._fields:
+        blob = blobs[name]
+        code = NUMBERS.get(name)
+        if code is None:
+            table_columns[name] = unpack_texts(blob)
+        else:
+            table_columns[name] = unpack_array(code, blob)
+    fields: dict[str, dict[int, FieldValue]] = {}
+    for name in columns.head["fields"]:
+        rows = unpack_array("I", blobs[f"rows of {name}"])
+        values = unpack_values(blobs[f"values of {name}"])
+        fields[name] = dict(zip(rows, values, strict=True))
+    urgency: array[int] = unpack_array("b", blobs["urgency"])
+    table = CallTable.of(
+        table_columns,
+        fields,
+        urgency,
+        unpack_texts(blobs["sources"]),
+    )
+    head = columns.head
+    index = CallIndex()
+    index.restore(
+        table,
+        counts=Counter(head["counts"]),
+        body_counts=Counter(head["body_counts"]),
+        mark=head["mark"],
+        epoch=time.time_ns() // 1_000,
+    )
+    return index
