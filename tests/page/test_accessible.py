@@ -36,6 +36,8 @@ VIEWS = {
     "list": "",
     "calls": "#/run/divides/calls",
     "call": "#/run/divides/calls?call=FAILED",
+    "plot": "#/run/divides/plot",
+    "compare": "#/compare?a=adds&b=many",
     "timeline": "#/run/divides/timeline",
     "graph": "#/run/divides/graph",
     "boxes": "#/run/study/graph?open=%257Cstudy%257Cfetch",
@@ -45,7 +47,13 @@ VIEWS = {
     "markdown": "#/run/markdown",
     "form": "#/start/adds",
 }
-READY = {"call": ".panel pre", "timeline": "canvas", "graph": ".node"} | {
+READY = {
+    "call": ".panel pre",
+    "plot": "[data-drawn]",
+    "compare": ".compare table",
+    "timeline": "canvas",
+    "graph": ".node",
+} | {
     "boxes": ".inner .node",
     "steps": ".channel",
     "list": "tbody a",

@@ -72,7 +72,7 @@ export function plotView({ run, linkOf, reload }) {
   const [x, y, colour] = [choice("x", "Horizontal axis"), choice("y", "Vertical axis"), choice("colour", "Colour")];
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const told = h("p", { class: "quiet", role: "status" });
-  const paper = h("div", { class: "paper" });
+  const paper = h("div", { class: "chart" });
   const link = h("a", { class: "point", draggable: "false", onkeydown: walk, onfocus: () => show(at, true), onblur: () => hide() });
   const tip = h("div", { class: "tip", hidden: true });
   const figure = h("div", { class: "plot", role: "group", "aria-label": "Plot", onpointermove: follow, onpointerleave: () => hide(), onpointerdown: press, onclick: open }, paper, link, tip);
