@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -168,17 +169,7 @@ def coordinator(cluster: Any) -> str:
     """the program with the flow is killed: 10 s later nothing of it runs on any
     machine
     """
-    file = cluster.folder / "notes"
-    file.touch()
-    command = [
-        sys.executable,
-        "-m",
-        "tests.cluster.coordinator",
-        cluster.url,
-        str(file),
-    ]
-    process = subprocess.Popen(command)
-    network.wait_for(lambda: len(begun(file)) >= 3, BOUND, "three tasks have begun")
+    process, _ = start_program(cluster, 600.0)
     process.kill()
     process.wait()
     try:
@@ -187,6 +178,35 @@ def coordinator(cluster: Any) -> str:
         print(*tasks_left(), sep="\n")
         raise
     return f"after {seconds:.1f} s"
+
+
+def stopped(cluster: Any) -> str:
+    """the program with the flow is stopped for 20 s: it ends with all results"""
+    process, file = start_program(cluster, 5.0)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(20)
+    process.send_signal(signal.SIGCONT)
+    assert 0 == process.wait(BOUND)
+    return f"{sum(begun(file).values()) - 6} began again"
+
+
+def start_program(cluster: Any, seconds: float) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start a program with tasks of some seconds; return it and the file for their
+    notes when three tasks have begun.
+    """
+    file: Path = cluster.folder / "notes"
+    file.touch()
+    command = [
+        sys.executable,
+        "-m",
+        "tests.cluster.coordinator",
+        cluster.url,
+        str(file),
+        str(seconds),
+    ]
+    process = subprocess.Popen(command)
+    network.wait_for(lambda: len(begun(file)) >= 3, BOUND, "three tasks have begun")
+    return process, file
 
 
 def tasks_left() -> list[str]:
@@ -230,6 +250,7 @@ DEATHS = (
     partition,
     scheduler,
     coordinator,
+    stopped,
     late_machine,
     no_machine,
 )

@@ -210,6 +210,29 @@ class RemoteHost:
             working += not is_waiting
         return working / self.size
 
+    def forgotten_batches(self, batch_ids: Sequence[int]) -> list[RemoteBatch]:
+        """Return the batches whose frames were lost, because the machine has made a new
+        client for this coordinator.
+
+        Args:
+            batch_ids: The ids of the batches that the new client has.
+        """
+        return [
+            batch
+            for batch in self.batches.values()
+            if batch.id not in batch_ids and batch.has_arrived
+        ]
+
+    def distrust(self) -> None:
+        """Send no more tasks to the machine until it has answered a new handshake.
+
+        It may have ended its client of this coordinator, and then leaves a poll
+        without an answer.
+        """
+        self.is_silent = True
+        self.refusal = None
+        self.poll = None
+
     def drop(self, key: int) -> None:
         """Have the machine drop large buffers that the coordinator has fetched, or does
         not need.
@@ -242,10 +265,7 @@ class RemoteHost:
         if is_gone:
             return batches
         if batches and self.last_seen < since:
-            # The machine counts as silent, and gets no more tasks until it has answered
-            # a new poll.
-            self.is_silent = True
-            self.poll = None
+            self.distrust()
             return batches
         return [batch for batch in batches if batch.failure]
 
@@ -408,6 +428,11 @@ class RemoteBatch:
         )
         error.__cause__ = self.failure
         return error
+
+    @property
+    def has_arrived(self) -> bool:
+        """True if the machine has had the batch."""
+        return self.has_begun or (self.end is not None and self.end.done())
 
     def is_overdue(self, now: float) -> bool:
         """Return whether the machine should have begun the batch, and has not.

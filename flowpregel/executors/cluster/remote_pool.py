@@ -294,9 +294,13 @@ class RemotePool(ClusterEngine, TaskPool):
             return
         host.nodename = nodename
         self._calls.note_answer(host)
+        is_new_client = host.inbox.epoch not in (0, epoch)
         host.note_begun(batch_ids)
         for frame in host.inbox.new_frames(epoch, first, frames):
             self._receive(host, *frame)
+        if is_new_client:
+            for batch in host.forgotten_batches(batch_ids):
+                self._lose(batch)
         if host.inbox.is_paused:
             self._calls.allow_poll_later(
                 host,
@@ -414,9 +418,8 @@ class RemotePool(ClusterEngine, TaskPool):
         else:
             batch.failure = result.exception()
         if batch.failure is not None:
-            # The whole machine may be lost, which the engine notices later. So the
-            # machine counts as silent.
-            batch.remote_host.is_silent = True
+            # The whole machine may be lost, which the engine notices later.
+            batch.remote_host.distrust()
             self._check()
 
     def finish(
