@@ -444,10 +444,11 @@ class File(os.PathLike[str]):
     like any path; ``str()`` and f-strings give the path.
 
     Args:
-        path: The path of the file. The file is read when a call with this argument is
-            made. In this process the file is not read again as long as its inode, size
-            and modification time are the same, unless it was written in the last two
-            seconds.
+        path: The path of the file, or of a folder, which counts by the names and the
+            contents of everything in it. The file is read when a call with this
+            argument is made. In this process the file is not read again as long as its
+            inode, size and modification time are the same, unless it was written in the
+            last two seconds.
 
     Example:
         >>> from pathlib import Path

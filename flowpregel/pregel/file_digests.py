@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from flowpregel._core.files import FileContent, changed_files, file_content
@@ -29,12 +30,15 @@ _TICK: Final = 2_000_000_000
 def content_digest(path: str) -> tuple[str, int]:
     """Return a digest of the content of a file, and its size.
 
-    A file that has not changed since it was last read is not read again.
+    A file that has not changed since it was last read is not read again. The content of
+    a folder is the names and the contents of everything in it.
 
     Raises:
         OSError: The file does not exist, or cannot be read.
     """
     path = os.path.abspath(path)
+    if os.path.isdir(path):
+        return _tree_digest(path)
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         state = _State(
@@ -51,6 +55,48 @@ def content_digest(path: str) -> tuple[str, int]:
             digest = content.hexdigest()
             _KNOWN[path] = state, digest
     return digest, state.size
+
+
+def _tree_digest(folder: str) -> tuple[str, int]:
+    """Return a digest of the files below a folder, and their total size.
+
+    A link to a folder counts by its target, because links may form a circle. Sockets
+    and pipes count by their names.
+    """
+    tree = hashlib.blake2b()
+    total = 0
+    for path in _paths_below(folder):
+        content = ""
+        if os.path.isfile(path):
+            content, size = content_digest(path)
+            total += size
+        elif os.path.islink(path):
+            content = os.readlink(path)
+        relative = os.path.relpath(path, folder)
+        for text in (relative, content):
+            data = os.fsencode(text)
+            # The length comes first, so that no two trees give the same bytes.
+            length = len(data)
+            header = length.to_bytes(8, "big")
+            tree.update(header)
+            tree.update(data)
+    return tree.hexdigest(), total
+
+
+def _paths_below(folder: str) -> list[str]:
+    """Return the paths of all files and folders below a folder, in a fixed order.
+
+    Raises:
+        OSError: A folder cannot be read.
+    """
+    paths: list[str] = []
+    entries = list(os.scandir(folder))
+    entries.sort(key=attrgetter("name"))
+    for entry in entries:
+        paths.append(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            paths.extend(_paths_below(entry.path))
+    return paths
 
 
 def changes_since(recorded: Iterable[FileContent]) -> list[str]:
