@@ -70,6 +70,7 @@ from flowpregel._inspection.time_use import (
 )
 from flowpregel._inspection.user_traceback import user_traceback
 from flowpregel._inspection.value_pages import ValuePage, value_page
+from flowpregel._inspection.worker_usage import UsageMoment
 from flowpregel._text import printable
 
 __all__ = [
@@ -117,6 +118,7 @@ __all__ = [
     "TaskTime",
     "TimeUse",
     "TimedCall",
+    "UsageMoment",
     "ValuePage",
     "WorkerTime",
     "call_graph",

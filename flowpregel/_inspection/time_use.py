@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from flowpregel._inspection.tasks import CallRow
+from flowpregel._inspection.worker_usage import UsageMoment, worker_usage
 
 _SECOND: Final = 1e9
 _SLOWEST: Final = 10
@@ -130,10 +131,13 @@ class TimeUse:
     """The critical path."""
     workers: tuple[WorkerTime, ...]
     """The worker processes, those with most work first."""
+    usage: tuple[UsageMoment, ...] = ()
+    """The use of the worker processes over time; empty if there are none."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as values for ``json.dumps``."""
         record = asdict(self)
+        record["usage"] = [moment._asdict() for moment in self.usage]
         record["slowest"] = [call._asdict() for call in self.slowest]
         longest = [call._asdict() for call in self.path.longest]
         record["path"]["longest"] = longest
@@ -221,6 +225,11 @@ def time_use(rows: Iterable[CallRow]) -> TimeUse | None:
         slowest=tuple(span.timed() for span in slowest[:_SLOWEST]),
         path=_critical_path(spans),
         workers=_worker_times(spans),
+        usage=worker_usage(
+            (span.row for span in spans),
+            begin=min(span.planned for span in spans),
+            end=spans[-1].ended,
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from flowpregel._inspection.time_use import TimedCall, TimeUse, time_use
 from flowpregel._inspection.user_traceback import user_traceback
 from flowpregel._text import in_one_line, printable, size_text
 from flowpregel.cli import console
-from flowpregel.cli.wording import StyledText, duration_text
+from flowpregel.cli.wording import StyledText, duration_text, sparkline
 
 if TYPE_CHECKING:
     from flowpregel._inspection.reader import StoreReader
@@ -189,6 +189,18 @@ def _phase_lines(use: TimeUse) -> Iterator[str]:
         waiting = duration_text(use.idle_while_waiting)
         yield f"  {_share(use.idle, whole)}  {idle}, {waiting} while calls waited"
     yield f"  a call waited {duration_text(use.median_wait)} for a worker (median)"
+    if use.usage:
+        yield from _usage_lines(use)
+
+
+def _usage_lines(use: TimeUse) -> Iterator[str]:
+    """Yield the CPUs and the memory of the workers over time, as pictures."""
+    cpus = [moment.cpu for moment in use.usage]
+    memory = [moment.memory for moment in use.usage]
+    mean = sum(cpus) / len(cpus)
+    yield f"  {sparkline(cpus, use.cores)}  {mean:.1f} of {use.cores:,} CPUs used"
+    most = max(memory)
+    yield f"  {sparkline(memory, most)}  {size_text(most)} of memory at most"
 
 
 def _share(part: float, whole: float) -> str:

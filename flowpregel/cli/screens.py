@@ -139,6 +139,8 @@ def _usage_texts(snapshot: RunSnapshot) -> list[str]:
     texts = [duration_text(seconds)]
     if snapshot.workers:
         texts.append(worker_count_text(snapshot.workers, snapshot.pools))
+        if snapshot.cpus is not None:
+            texts.append(f"{snapshot.cpus:.1f} CPUs used")
     done = snapshot.total["done"]
     if done and seconds > 0:
         texts.append(f"{done / seconds:,.1f} calls/s")

@@ -51,6 +51,10 @@ class RunSnapshot:
     reports: Sequence[Mapping[str, Any]] = ()
     """The tasks that made the calls and report their own progress."""
     workers: Sequence[Mapping[str, Any]] = ()
+    cpus: float | None = None
+    """The number of CPUs that the workers on this machine use now, or None if it is
+    unknown.
+    """
     pools: Sequence[Mapping[str, Any]] = ()
     """The sizes of the pools, as `StoreReader.live` returns them."""
     errors: Sequence[ErrorKind] = ()
@@ -61,6 +65,35 @@ class RunSnapshot:
     def total(self) -> Counter[str]:
         """The number of all calls by category."""
         return sum(self.counts.values(), Counter[str]())
+
+
+def cpus_used(
+    earlier: Mapping[str, Any] | None,
+    later: Mapping[str, Any],
+) -> float | None:
+    """Return the number of CPUs that workers used between two activities of a run, or
+    None if it is unknown.
+
+    Args:
+        earlier: The earlier activity, as `StoreReader.live` returns it, or None.
+        later: The later activity.
+
+    Example:
+        >>> earlier = {"at": 0, "workers": [{"pid": 7, "cpu": 1.0}]}
+        >>> later = {"at": 500_000_000, "workers": [{"pid": 7, "cpu": 1.4}]}
+        >>> round(cpus_used(earlier, later), 3)
+        0.8
+    """
+    if earlier is None or later["at"] <= earlier["at"]:
+        return None
+    known = {worker["pid"]: worker.get("cpu") for worker in earlier["workers"]}
+    used = 0.0
+    for worker in later["workers"]:
+        before = known.get(worker["pid"])
+        if before is not None and "cpu" in worker:
+            used += max(0.0, worker["cpu"] - before)
+    seconds: float = (later["at"] - earlier["at"]) / 1e9
+    return used / seconds
 
 
 class RunWatcher:
@@ -77,6 +110,7 @@ class RunWatcher:
         self._calls = CallCounts()
         self._activity: Mapping[str, Any] | None = None
         """The last activity that the process of the run has published, or None."""
+        self._cpus: float | None = None
 
     def snapshot(self, now: float) -> RunSnapshot:
         """Read the changes, and return a snapshot with the time *now*.
@@ -88,6 +122,7 @@ class RunWatcher:
         # subtracted from it.
         live = self._reader.live(self._thread)
         if live is not None:
+            self._cpus = cpus_used(self._activity, live) or self._cpus
             self._activity = live
             if live["started"] != self._calls.started:
                 self._calls.restart(live["started"])
@@ -143,6 +178,7 @@ class RunWatcher:
             running=running,
             reports=reports,
             workers=activity["workers"],
+            cpus=self._cpus,
             pools=activity.get("pools") or (),
             errors=self._calls.errors(),
             time_left=self._time_left(activity, running, now),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Final, NamedTuple
 
 from flowpregel._inspection.situations import Situation
@@ -96,3 +97,22 @@ def cut_in_middle(text: str, width: int) -> str:
     end = (width - 1) // 2
     beginning = width - 1 - end
     return f"{line[:beginning]}…{line[-end:]}"
+
+
+def sparkline(values: Sequence[float], most: float) -> str:
+    """Return a picture of numbers, with a character for each.
+
+    Args:
+        values: The numbers, none of them negative.
+        most: The number that is drawn at full height. Greater ones are not higher.
+
+    Example:
+        >>> sparkline([0, 1, 4, 9], most=8)
+        ' ▁▄█'
+    """
+    blocks = " ▁▂▃▄▅▆▇█"
+    characters: list[str] = []
+    for value in values:
+        share = min(1.0, value / most) if most else 0.0
+        characters.append(blocks[ceil(share * (len(blocks) - 1))])
+    return "".join(characters)

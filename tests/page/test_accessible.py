@@ -40,6 +40,7 @@ VIEWS = {
     "compare": "#/compare?a=adds&b=many",
     "timeline": "#/run/divides/timeline",
     "graph": "#/run/divides/graph",
+    "time": "#/run/many/time",
     "boxes": "#/run/study/graph?open=%257Cstudy%257Cfetch",
     "steps": "#/run/adds/steps",
     "questions": "#/run/book",
@@ -61,6 +62,7 @@ READY = {
     "object": ".question",
     "markdown": ".markdown",
     "form": ".start textarea",
+    "time": ".time table",
 }
 FINDINGS = """axe.run(document).then(report => report.violations
     .filter(rule => ["serious", "critical"].includes(rule.impact))

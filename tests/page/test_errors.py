@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from flowpregel import LMDBSaver
+from flowpregel import LMDBSaver, entrypoint
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.pages import run_report
 from tests.page.browser import CHROMIUM, Tab, open_run
 from tests.page.serving import Served, served, wait_for_commands
+from tests.page.stores import chatter
 from tests.runs.sweep_flow import sweep
 
 pytestmark = [
@@ -90,6 +91,26 @@ def test_where_the_time_went_is_a_view(tab: Tab, swept: Served) -> None:
     assert "Critical path" in text
     tab.hold(".time table a")
     tab.until("document.querySelector('.panel h2')?.textContent.startsWith('train(')")
+
+
+@entrypoint()
+def talks(count: int) -> int:
+    return len([chatter("x").result() for _ in range(count)])
+
+
+def test_the_use_of_the_workers_is_drawn_over_time(tab: Tab, tmp_path: Path) -> None:
+    with LMDBSaver(tmp_path / "store") as saver:
+        talks.copy({"checkpointer": saver}).run(2, id="talks")
+    with served(str(tmp_path / "store")) as server:
+        open_run(tab, server, "talks", "time")
+        tab.until("document.querySelectorAll('.usage svg').length === 2")
+        labels = tab.run(
+            "[...document.querySelectorAll('.usage svg')].map(e => e.ariaLabel)"
+        )
+
+    assert "CPU of the workers over time" == labels[0].partition(":")[0]
+    assert labels[0].endswith("of 1 CPUs used on average")
+    assert "Memory of the workers over time" == labels[1].partition(":")[0]
 
 
 def test_a_report_has_the_errors_and_the_times(

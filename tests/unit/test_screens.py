@@ -152,3 +152,20 @@ def test_a_picture_has_the_size_of_the_terminal(
     assert size[1] == len(lines)
     assert all(line.cell_len <= size[0] for line in lines)
     assert all(line.plain.isprintable() for line in lines)
+
+
+def test_the_cpus_in_use_are_told_if_they_are_known() -> None:
+    """They are not, before the second answer of the process of the run."""
+    workers = [{"pid": 1, "memory": 10**6, "cpu": 2.0, "task": None}]
+    lines = [
+        "\n".join(
+            line.plain
+            for line in screen_lines(
+                snapshot_of(workers=workers, cpus=cpus), ScreenState(), [], (80, 24)
+            )
+        )
+        for cpus in (2.5, None)
+    ]
+
+    assert "1 worker with 1 MB, 2.5 CPUs used" in lines[0]
+    assert "CPUs used" not in lines[1]

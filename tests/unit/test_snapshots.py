@@ -10,7 +10,7 @@ import pytest
 from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.situations import RunFacts, StatusText, describe_status
 from flowpregel._inspection.tasks import CallChanges, CallRow, RunRow
-from flowpregel.cli.snapshots import RunSnapshot, RunWatcher
+from flowpregel.cli.snapshots import RunSnapshot, RunWatcher, cpus_used
 from flowpregel.errors import ConfigurationError
 from tests.unit.test_call_counts import SECOND, row, running
 
@@ -123,3 +123,13 @@ def test_a_run_that_is_deleted_is_an_error() -> None:
 
     with pytest.raises(ConfigurationError, match="no thread 'r'"):
         taken(reader)
+
+
+def test_the_cpus_in_use_are_those_of_the_workers_known_before() -> None:
+    """A new worker, and one on another machine, are left out."""
+    earlier = {"at": 10**9, "workers": [{"pid": 1, "cpu": 4.0}, {"pid": 2}]}
+    workers = [{"pid": 1, "cpu": 5.5}, {"pid": 2}, {"pid": 3, "cpu": 9.0}]
+
+    assert 0.75 == cpus_used(earlier, {"at": 3 * 10**9, "workers": workers})
+    assert cpus_used(earlier, {**earlier}) is None
+    assert cpus_used(None, earlier) is None

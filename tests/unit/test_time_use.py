@@ -108,3 +108,27 @@ def test_a_run_without_calls_has_no_times() -> None:
     """A result that another run shared took no time."""
     assert time_use([]) is None
     assert time_use([call("a", 0, 1, 1, attempts=0)]) is None
+
+
+def test_the_cpu_of_workers_over_time_is_spread_over_their_calls() -> None:
+    """Two workers are busy for half of the time, one of them with half of a CPU."""
+    use = use_of(
+        body(0, 12),
+        call("a", 0, 0, 6, pid=1, cpu=6.0, peak=100),
+        call("b", 0, 0, 12, pid=2, cpu=6.0, peak=50),
+    )
+
+    assert 60 == len(use.usage)
+    assert 0.2 * 59 == pytest.approx(use.usage[-1].at)
+    early, late = use.usage[10], use.usage[50]
+    assert (1.5, 2, 150) == pytest.approx(early[1:])
+    assert (0.5, 1, 50) == pytest.approx(late[1:])
+    total = sum(moment.cpu for moment in use.usage) * use.total / 60
+    assert 12 == pytest.approx(total)
+    assert early._asdict() == use.to_json()["usage"][10]
+
+
+def test_calls_outside_of_workers_have_no_usage() -> None:
+    use = use_of(call("a", 0, 0, 6, executor="threads"))
+
+    assert () == use.usage

@@ -63,6 +63,7 @@ MODULES = (
     "errors",
     "start",
     "status",
+    "usage",
     "time",
     "timeline",
     "layout",

@@ -4,6 +4,7 @@
 import { h, patch } from "./dom.js";
 import { bytes, count, seconds } from "./format.js";
 import { load } from "./source.js";
+import { usageCharts } from "./usage.js";
 
 const TIME_PERIOD = 3000; // milliseconds between two requests, while a run goes on
 
@@ -43,6 +44,7 @@ export function timeView({ run, linkOf }) {
   function draw(use) {
     patch(element, use === null ? h("p", { class: "empty" }, "No call has ended yet.") : [
       h("section", { class: "card" }, h("h2", null, `${seconds(use.total)} from the first call to the last`), phases(use)),
+      use.usage.length > 0 && h("section", { key: "usage", class: "card" }, h("h2", null, "Workers over time"), usageCharts(use)),
       timeTable("By task", ["Task", "Calls", "In all", "Median", "Longest", "Waited", "CPU"], use.tasks.map((task) => [
         task.name, count(task.calls), seconds(task.seconds), seconds(task.median), seconds(task.longest),
         seconds(task.waited), seconds(task.cpu)])),
