@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowpregel._core.ids import AttemptRecord, caller_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from flowpregel._inspection.cursors import CheckpointView
-    from flowpregel._inspection.tasks import CallRow, TaskRecords
+    from flowpregel._inspection.tasks import TaskLocation, TaskRecords
+    from flowpregel.checkpoint.layout import WritesRecord
 
-_MOST_READ = 50
-"""The number of failed or waiting tasks that are read."""
+_MOST_ASKING = 50
+"""The number of waiting tasks that are read."""
+_MOST_FAILED = 10_000
+"""The number of failed tasks that are read."""
+_AT_ONCE = 1_000
+"""The number of tasks that are read in one transaction."""
 
 
-def first_failure(records: TaskRecords, checkpoint: CheckpointView) -> str:
-    """Return the call that failed first, with its error, or an empty text.
+class FailedTasks(NamedTuple):
+    """The failed tasks of a checkpoint, of which at most `_MOST_FAILED` are read."""
+
+    bodies: int = 0
+    """The number of bodies that failed with one of their calls, so that only the call
+    should be counted as failed.
+    """
+    first: str = ""
+    """The call that failed first, with its error. Without a call it is a body."""
+
+
+def failed_tasks(records: TaskRecords, checkpoint: CheckpointView) -> FailedTasks:
+    """Return what is to be known about the failed tasks of a checkpoint.
 
     Args:
         records: The reader of the tasks' records.
-        checkpoint: The checkpoint from which the calls started.
+        checkpoint: The checkpoint from which the tasks started.
     """
-    rows = _failed_rows(records, checkpoint)
-    # A call is more precise than the body that made the call and failed with it.
-    rows = tuple(row for row in rows if row.text) or rows
-    if not rows:
-        return ""
-    first = min(rows, key=lambda row: row.began)
-    return f"{first.text or first.name}: {first.error}"
-
-
-def failed_bodies(records: TaskRecords, checkpoint: CheckpointView) -> int:
-    """Return the number of bodies that failed with one of their calls, so that only the
-    call should be counted as failed.
-
-    The arguments are those of `first_failure`.
-    """
-    rows = _failed_rows(records, checkpoint)
-    calls = sum(bool(row.text) for row in rows)
-    return len(rows) - calls if calls else 0
+    calls: list[tuple[int, int]] = []
+    bodies: list[tuple[int, int]] = []
+    tasks = checkpoint.tasks.tasks_in("failed", _MOST_FAILED)
+    for index, record in _records_of(records, tasks):
+        # A call is more precise than the body that made it and failed with it.
+        is_call = caller_of(record.path) != ""
+        same_kind = calls if is_call else bodies
+        began = _beginning_of(record)
+        same_kind.append((began, index))
+    failed = calls or bodies
+    if not failed:
+        return FailedTasks()
+    _, first = min(failed)
+    text = ""
+    for row in records.rows([tasks[first]]):
+        text = f"{row.text or row.name}: {row.error}"
+    return FailedTasks(len(bodies) if calls else 0, text)
 
 
 def open_questions(
@@ -46,9 +65,9 @@ def open_questions(
 ) -> list[dict[str, Any]]:
     """Return the open interrupts of a checkpoint, each once.
 
-    The arguments are those of `first_failure`.
+    The arguments are those of `failed_tasks`.
     """
-    tasks = checkpoint.tasks.tasks_in("waiting", _MOST_READ)
+    tasks = checkpoint.tasks.tasks_in("waiting", _MOST_ASKING)
     questions: dict[Any, dict[str, Any]] = {}
     for number, question in enumerate(records.questions(tasks)):
         # An interrupt of LangGraph's class may have no readable id.
@@ -57,10 +76,21 @@ def open_questions(
     return list(questions.values())
 
 
-def _failed_rows(
+def _records_of(
     records: TaskRecords,
-    checkpoint: CheckpointView,
-) -> tuple[CallRow, ...]:
-    """Return the rows of the first failed tasks."""
-    tasks = checkpoint.tasks.tasks_in("failed", _MOST_READ)
-    return records.rows(tasks)
+    tasks: Sequence[tuple[TaskLocation, bytes]],
+) -> Iterator[tuple[int, WritesRecord]]:
+    """Yield the index and the record of each of *tasks* that has a record."""
+    for start in range(0, len(tasks), _AT_ONCE):
+        page = tasks[start : start + _AT_ONCE]
+        payloads = records.payloads([key for _, key in page])
+        for index, data in enumerate(payloads, start):
+            if data is not None:
+                yield index, records.record(data)
+
+
+def _beginning_of(record: WritesRecord) -> int:
+    """Return the time at which the task's last attempt began, or 0 if unknown."""
+    if record.ran is None:
+        return 0
+    return AttemptRecord(*record.ran).began

@@ -230,7 +230,7 @@ class StoreReader:
             finished=None if states is None else states["done"],
             failed=0 if states is None else states["failed"],
             unfinished=row.states.get("unfinished", 0),
-            failure=checkpoint_tasks.first_failure(self._tasks, newest)
+            failure=checkpoint_tasks.failed_tasks(self._tasks, newest).first
             if row.status == "failed"
             else "",
             questions=checkpoint_tasks.open_questions(self._tasks, newest)
@@ -306,9 +306,8 @@ class StoreReader:
             states = self._counted_states(thread_id, counting)
             return None if states is None else states["failed"], ""
         newest = self._checkpoint(namespace, namespace.newest or "")
-        failed = row.states.get("failed", 0)
-        failed -= checkpoint_tasks.failed_bodies(self._tasks, newest)
-        return failed, checkpoint_tasks.first_failure(self._tasks, newest)
+        failed = checkpoint_tasks.failed_tasks(self._tasks, newest)
+        return row.states.get("failed", 0) - failed.bodies, failed.first
 
     def beginning(self, thread_id: str) -> RunBeginning | None:
         """Return the beginning of a thread's last run, or None if it is unknown.

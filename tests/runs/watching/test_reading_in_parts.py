@@ -137,3 +137,22 @@ def test_each_record_is_decoded_once_for_its_state_and_once_for_its_row(
     assert 61 == len(rows)
     assert for_states >= 61
     assert 2 >= max(decoded.values())
+
+
+def test_many_failed_calls_are_counted_without_their_body(store: LMDBSaver) -> None:
+    """And the first of them is named, whatever the order of their records."""
+
+    @task(executor="inline")
+    def fail(number: int) -> None:
+        raise ValueError(f"no {number}")
+
+    @entrypoint(checkpointer=store)
+    def flow(count: int) -> None:
+        futures = [fail(number) for number in range(count)]
+        for future in reversed(futures):
+            future.result()
+
+    with pytest.raises(ValueError, match="no 399"):
+        flow.run(400, id="1")
+    with reading(store) as reader:
+        assert reader.failures("1") == (400, "fail(0): ValueError: no 0")
