@@ -295,9 +295,15 @@ class Superstep:
         for task in ending:
             body = task.attempt.body
             if task.id in waiting:
+                self._note_withdrawn(task)
                 self._settle(task, Withdrawn())
             elif body is None or body.outcome is None:
                 self._effects.append(effects.Cancel(task.id, kill, leave))
+
+    def _note_withdrawn(self, task: Task) -> None:
+        """Note that a waiting task, if it is a call that never started, has not run."""
+        if task.parent is not None and task.attempt.first_started is None:
+            self.run.replay.report.executed -= not task.node.hidden
 
     # ------------------------------------------------------------ events
 

@@ -25,8 +25,8 @@ from enum import Enum
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
+from flowpregel._annotations import hints_of, without
 from flowpregel._core.previews import named_fields
-from flowpregel.pregel.jsonschema import hints_of, without
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel

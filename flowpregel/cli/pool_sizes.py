@@ -60,8 +60,8 @@ def pool_command(
     if pools is None:
         console.print_result(record)
         console.print_note(
-            f"{thread}: no pool of worker processes has answered; it may have no call "
-            "now, or run elsewhere"
+            f"{thread}: no pool of worker processes has answered; the run may have "
+            "ended, have no call now, or run elsewhere"
         )
         return Code.FAILED
     console.print_result(record, f"{thread}: {pools_text(pools)}")
@@ -104,10 +104,10 @@ def _answer(
     deadline: float,
 ) -> Sequence[Mapping[str, Any]] | None:
     """Return the pools of a run once they have the requested size, or None if they do
-    not have it before *deadline*.
+    not have it before *deadline*, or before the run ends.
     """
     with closing(StoreReader(saver)) as reader:
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and saver.owner(thread) is not None:
             live = reader.live(thread)
             pools: Sequence[Mapping[str, Any]] = (live and live["pools"]) or ()
             if pools and all(_fits(pool, request) for pool in pools):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
+from flowpregel._annotations import hints_of
 from flowpregel._core.commands import (
     is_coroutine_function,
     is_generator_function,
@@ -33,7 +34,6 @@ from flowpregel.pregel.config import parse
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.hooks import EndHooks, Hook
 from flowpregel.pregel.invocation import check_choices
-from flowpregel.pregel.jsonschema import hints_of
 from flowpregel.pregel.node import Channel, PregelNode
 from flowpregel.pregel.schedule import CatchUp, Schedule
 

@@ -15,6 +15,7 @@ from functools import partial
 from types import GenericAlias, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
+from flowpregel._annotations import hints_of, without
 from flowpregel._code.values import target_of_partial
 from flowpregel._core.commands import Command, call_target_of, name_of
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
@@ -22,7 +23,6 @@ from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import ManagedValue, managed_value
 from flowpregel.pregel.definition import END, START
-from flowpregel.pregel.jsonschema import hints_of, without
 from flowpregel.pregel.node import PregelNode
 
 ROOT: Final = "__root__"

@@ -54,7 +54,9 @@ class GraphDrawing:
     def store_text(self) -> str:
         """Return a clause about the store of the graph's runs, or an empty text."""
         path = getattr(self.definition.checkpointer, "path", None)
-        return f", stored in {path!r}" if isinstance(path, str) else ""
+        if isinstance(path, str):
+            return f", stored in {path!r}"
+        return ""
 
     def _nested(self, xray: bool | int) -> dict[str, Graph]:
         """Return the drawings of nested graphs, by the names of their nodes."""
@@ -89,13 +91,15 @@ def graph_of(
         nested: The drawings of the nested graphs to show, by node name.
         actions: The functions, objects and graphs that the nodes call, by node name.
     """
+    sources = {edge.source for edge in edges}
+    targets = {edge.target for edge in edges}
     shapes: dict[str, NodeShape] = {}
-    if any(edge.source == START for edge in edges):
+    if START in sources:
         shapes[START] = NodeShape(START, "start")
     for name in nodes:
         action = actions.get(name)
         shapes[name] = NodeShape(name, "node", nested.get(name), action)
-    if any(edge.target == END for edge in edges):
+    if END in targets:
         shapes[END] = NodeShape(END, "end")
     return Graph(shapes, edges)
 
@@ -111,12 +115,15 @@ def _edges_of(definition: GraphDefinition) -> list[Edge]:
     for name, node in definition.nodes.items():
         for channel in dict.fromkeys(node.triggers):
             readers.setdefault(channel, []).append(name)
+    edges: list[Edge] = []
     inputs = names(definition.input_channels)
-    edges = list(_channel_edges(START, inputs, readers))
+    first_edges = _channel_edges(START, inputs, readers)
+    edges.extend(first_edges)
     for channel in names(definition.output_channels):
         readers.setdefault(channel, []).append(END)
     for name, node in definition.nodes.items():
-        edges.extend(_channel_edges(name, set(node.written), readers))
+        written = set(node.written)
+        edges.extend(_channel_edges(name, written, readers))
     return edges
 
 

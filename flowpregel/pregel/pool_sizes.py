@@ -6,8 +6,6 @@ import sys
 from typing import Any
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.storage.locks import LockHolder
 
 _POOLS = "flowpregel.executors.processes.coordinator.executor"
 """The module of the pools of this program, which is imported with the first pool."""
@@ -26,6 +24,10 @@ def pools_of_run(saver: BaseCheckpointSaver, thread_id: str) -> list[dict[str, A
     executors = sys.modules.get(_POOLS)
     if executors is None:
         return []
+    # A worker imports this module, but nothing that only uses a store.
+    from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
+    from flowpregel.storage.locks import LockHolder  # noqa: PLC0415
+
     pools = executors.pools_of(thread_id)
     request = None
     if isinstance(saver, DurableSaver):
@@ -33,6 +35,8 @@ def pools_of_run(saver: BaseCheckpointSaver, thread_id: str) -> list[dict[str, A
     if request is not None and request.owner == LockHolder.me():
         for pool in pools:
             pool.request_size(request.workers, request.nice)
-    return [
-        {"workers": pool.settings.size, "nice": pool.settings.nice} for pool in pools
-    ]
+    sizes: list[dict[str, Any]] = []
+    for pool in pools:
+        settings = pool.settings
+        sizes.append({"workers": settings.size, "nice": settings.nice})
+    return sizes

@@ -24,6 +24,8 @@ def test_a_press_on_a_term_adds_it_to_the_search(tab: Tab, tmp_path: Path) -> No
         open_run(tab, server, "divides")
         rows = "document.querySelectorAll('.rows .row').length"
         before = tab.until(rows)
+        # The card of errors moves what is below it.
+        tab.until("document.querySelector('.kinds li')")
         tab.hold(".terms summary")
         tab.hold(".terms dl > div:nth-child(3) button")
         tab.until(f"{rows} === 2")

@@ -182,7 +182,9 @@ def test_the_rest_of_a_text_and_of_a_deep_list_is_opened(
 def test_a_whole_value_is_copied(tab: Tab, server: Served) -> None:
     open_call(tab, server)
     tab.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
-    tab.hold(".panel .button.small")
+    buttons = f"[...{PANEL}.querySelectorAll('button')]"
+    tab.run(f"{buttons}.find(each => each.textContent === 'Copy').id = 'copy'")
+    tab.hold("#copy")
     tab.until("window.copied")
 
     assert 100_000 == tab.run("JSON.parse(window.copied).numbers.length")

@@ -340,8 +340,8 @@ def fill_beside_others(item: tuple[int, Path]) -> int:
 
 
 def meet(item: tuple[str, int]) -> int:
-    """Wait until that many calls run at the same time; return the nice value that this
-    one has then.
+    """Wait until that many calls run at the same time and the file ``go`` exists.
+    Return the nice value that this one has then.
     """
     name, count = item
     folder = Path(name)
@@ -354,4 +354,5 @@ def meet(item: tuple[str, int]) -> int:
     wait_until(is_met)
     # A worker may end after its call, so the others need not find it alive.
     (folder / "met").touch()
+    wait_until((folder / "go").exists)
     return os.getpriority(os.PRIO_PROCESS, 0)

@@ -32,7 +32,10 @@ def study(store: str, folder: Path, count: int) -> Iterator[object]:
 
         handle = flow.start(str(folder), id="study")
         wait_until(lambda: any(folder.iterdir()))
-        yield handle
+        try:
+            yield handle
+        finally:
+            (folder / "go").touch()
 
 
 @pytest.fixture
@@ -56,6 +59,7 @@ def test_a_run_under_way_gets_more_workers(store: str, folder: Path) -> None:
     with study(store, folder, 2) as handle:
         result = command(store, "pool", "study", "--workers", "2", "--nice", str(nice))
         shown = command(store, "show", "study")
+        (folder / "go").touch()
         values = handle.result()  # type: ignore[attr-defined]
 
     assert result.exit_code == Code.OK, result.output

@@ -394,3 +394,24 @@ def test_without_that_a_task_that_became_a_method_is_told_of(
         )
 
     assert [] == seen
+
+
+def test_a_call_that_is_refused_late_is_not_counted_as_executed(
+    saver: BaseCheckpointSaver,
+) -> None:
+    """The body fails while the call waits, so there is nothing to notice."""
+    seen: Seen = []
+    begun(saver, seen, [0, 1, 2])
+    work = as_method(seen, name="work")
+
+    def calls(numbers: list[int]) -> list[Any]:
+        try:
+            work(0).result()
+        finally:
+            work(1)
+        return []
+
+    with pytest.raises(UnmatchedCallsError):
+        flow_of(calls, saver).run([0, 1, 2], id="1", on_unmatched="error")
+
+    assert [] == seen

@@ -22,6 +22,13 @@ def client() -> Iterator[Any]:
         yield client
 
 
+def executor_on(client: Any) -> Any:
+    """Return our executor on the cluster of a client."""
+    from flowpregel.plugins.cluster.dask import DaskExecutor
+
+    return DaskExecutor(client)
+
+
 def wait_for(name: str) -> None:
     """Wait in a task of somebody else's until an event of the cluster is set."""
     from distributed import Event
@@ -133,11 +140,9 @@ def test_an_adaptive_cluster_without_workers_starts_as_many_as_tasks_need(
     tmp_path: Path,
 ) -> None:
     """The tasks need two threads at once, and there is no worker at first."""
-    from flowpregel.plugins.cluster.dask import DaskExecutor
-
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with local_cluster(workers=0) as client, DaskExecutor(client) as executor:
+    with local_cluster(workers=0) as client, executor_on(client) as executor:
         client.cluster.adapt(minimum=0, maximum=2, interval="200ms")
 
         @entrypoint(executor=executor)
