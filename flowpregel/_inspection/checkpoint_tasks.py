@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowpregel._core.ids import AttemptRecord, caller_of
@@ -40,23 +41,26 @@ def failed_tasks(records: TaskRecords, checkpoint: CheckpointView) -> FailedTask
         records: The reader of the tasks' records.
         checkpoint: The checkpoint from which the tasks started.
     """
-    calls: list[tuple[int, int]] = []
-    bodies: list[tuple[int, int]] = []
+    counts = Counter[bool]()
+    first: dict[bool, tuple[int, WritesRecord]] = {}
     tasks = checkpoint.tasks.tasks_in("failed", _MOST_FAILED)
-    for index, record in _records_of(records, tasks):
-        # A call is more precise than the body that made it and failed with it.
+    for record in _records_of(records, tasks):
         is_call = caller_of(record.path) != ""
-        same_kind = calls if is_call else bodies
+        counts[is_call] += 1
         began = _beginning_of(record)
-        same_kind.append((began, index))
-    failed = calls or bodies
-    if not failed:
+        if is_call not in first or began < first[is_call][0]:
+            first[is_call] = began, record
+    if not first:
         return FailedTasks()
-    _, first = min(failed)
+    # A call is more precise than the body that made it and failed with it.
+    has_calls = True in first
+    _, record = first[has_calls]
+    row = records.row(checkpoint.tasks.location, record)
     text = ""
-    for row in records.rows([tasks[first]]):
+    if row is not None:
         text = f"{row.text or row.name}: {row.error}"
-    return FailedTasks(len(bodies) if calls else 0, text)
+    bodies = counts[False] if has_calls else 0
+    return FailedTasks(bodies, text)
 
 
 def open_questions(
@@ -79,14 +83,13 @@ def open_questions(
 def _records_of(
     records: TaskRecords,
     tasks: Sequence[tuple[TaskLocation, bytes]],
-) -> Iterator[tuple[int, WritesRecord]]:
-    """Yield the index and the record of each of *tasks* that has a record."""
+) -> Iterator[WritesRecord]:
+    """Yield the records of *tasks*."""
     for start in range(0, len(tasks), _AT_ONCE):
         page = tasks[start : start + _AT_ONCE]
-        payloads = records.payloads([key for _, key in page])
-        for index, data in enumerate(payloads, start):
+        for data in records.payloads([key for _, key in page]):
             if data is not None:
-                yield index, records.record(data)
+                yield records.record(data)
 
 
 def _beginning_of(record: WritesRecord) -> int:
