@@ -274,3 +274,33 @@ def test_the_title_and_the_icon_show_the_state(
     link = "document.querySelector('link[rel=icon]')"
     assert icon == tab.run(f"{link}.getAttribute('href')")
     assert 200 == server.ask(f"/{icon}").status
+
+
+def test_a_late_answer_to_the_list_does_not_change_the_title_of_a_run(
+    tab: Tab, server: Served
+) -> None:
+    """The list asks again and again, also just before its view is left."""
+    tab.open(server.address)
+    tab.until("document.querySelector('tbody a')")
+    tab.run(
+        """{
+        const ask = window.fetch;
+        window.fetch = async (address, ...options) => {
+            const answer = await ask(address, ...options);
+            if (!String(address).includes("api/runs")) return answer;
+            await new Promise((done) => { window.release = done; });
+            const copy = answer.clone();
+            copy.text().then(() => { window.isRead = true; });
+            return answer;
+        };
+        }"""
+    )
+    tab.until("window.release")
+    tab.run("location.hash = '#/run/adds/calls'")
+    title = "✓ done · adds · flowpregel"
+    tab.until(f"document.title === {title!r}")
+    tab.run("window.release()")
+    tab.until("window.isRead")
+    tab.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+
+    assert title == tab.run("document.title")

@@ -64,6 +64,7 @@ function stripOf({ strip }) {
 }
 
 export function showRuns() {
+  let isClosed = false;
   let page = null;
   const label = "Search runs and flows";
   const change = (changes, options) => { note({ page: null, ...changes }, options); refresh(); };
@@ -193,14 +194,17 @@ export function showRuns() {
   let isAgain = false;
   function refresh() {
     isAgain = busy !== null;
-    busy ??= read().finally(() => { busy = null; if (isAgain) refresh(); });
+    busy ??= read().finally(() => { busy = null; if (isAgain && !isClosed) refresh(); });
     return busy;
   }
 
   async function read() {
     try {
       const before = page?.total;
-      page = await load("runs", queryOf(currentPlace()));
+      const answer = await load("runs", queryOf(currentPlace()));
+      // A late answer must not change the title of the view that is shown now.
+      if (isClosed) return;
+      page = answer;
       problem.hidden = true;
       whenReleased(draw);
       if (before && page.total > before) say(`${page.total - before} new runs`);
@@ -220,5 +224,5 @@ export function showRuns() {
   const stop = follow(null, refresh);
   // A process that is killed leaves no commit behind, and the times are relative.
   const timer = setInterval(() => !document.hidden && canRead() && refresh(), 3000);
-  return { element, go, close() { stop(); clearInterval(timer); } };
+  return { element, go, close() { isClosed = true; stop(); clearInterval(timer); } };
 }
