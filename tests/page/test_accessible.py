@@ -242,12 +242,14 @@ def test_a_superstep_is_in_the_address(tab: Tab, tmp_path: Path) -> None:
 
 
 def test_a_zoom_is_in_the_address(tab: Tab, server: Served) -> None:
+    label = "document.querySelector('canvas')?.getAttribute('aria-label')"
+    is_drawn = f"({label} ?? '').includes(' calls in ')"
     open_run(tab, server, "many", "timeline")
-    tab.until("document.querySelector('canvas').getAttribute('aria-label')")
+    tab.until(is_drawn)
     tab.hold("[aria-label='Zoom in']")
     tab.until("location.hash.includes('zoom=')")
     tab.run("location.reload()")
-    tab.until("document.querySelector('canvas')?.getAttribute('aria-label')")
+    tab.until(is_drawn)
 
     assert "zoom=" in tab.run("location.hash")
     tab.hold("[aria-label='Show the whole run']")
