@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from tests.page.serving import Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+NEEDS_CHROMIUM = pytest.mark.skipif(
+    CHROMIUM is None, reason="Chromium is not installed"
+)
 PICTURES = os.environ.get("FLOWPREGEL_PICTURES")
 """Where the pictures of the docs are written."""
 _FLAGS = (

@@ -15,7 +15,7 @@ import pytest
 
 from flowpregel import LMDBSaver
 from flowpregel.errors import UnansweredError
-from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.graph_flows import add_graph_runs
 from tests.page.question_flows import QUESTIONS, ask, book
 from tests.page.serving import Served, served
@@ -23,7 +23,7 @@ from tests.page.stores import long_store, plain_store, sums
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 LOOKS: dict[str, dict[str, Any]] = {

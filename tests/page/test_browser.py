@@ -18,14 +18,14 @@ import pytest
 from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.pages import notebook_report, run_report
-from tests.page.browser import CHROMIUM, PICTURES, Tab, keep_picture, open_run
+from tests.page.browser import NEEDS_CHROMIUM, PICTURES, Tab, keep_picture, open_run
 from tests.page.serving import Served, served
 from tests.page.stores import HOSTILE, census, hostile_store, long_store, plain_store
 from tests.runs import queue_flows
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 STDLIB = Path(sysconfig.get_paths()["stdlib"])

@@ -10,14 +10,14 @@ import pytest
 from flowpregel import LMDBSaver, entrypoint
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.pages import run_report
-from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.serving import Served, served, wait_for_commands
 from tests.page.stores import chatter
 from tests.runs.sweep_flow import sweep
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 KINDS = "[...document.querySelectorAll('.kinds li')].map(e => e.innerText)"

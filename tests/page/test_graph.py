@@ -12,13 +12,13 @@ import pytest
 from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.pages import run_report
-from tests.page.browser import CHROMIUM, Tab, keep_picture, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, keep_picture, open_run
 from tests.page.graph_flows import add_graph_runs, review_graph
 from tests.page.serving import Served, served
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 

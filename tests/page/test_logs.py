@@ -15,7 +15,7 @@ from flowpregel._inspection.inert import InertCodec
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.plugins.page.pages import run_report
 from flowpregel.watching import output_lines
-from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.serving import Served, served
 
 MARKUP = "<img src=x onerror='window.hit = 1'>"
@@ -100,7 +100,7 @@ def test_the_whole_output_is_a_text_file(server: Served) -> None:
 
 
 browser_test = [
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    NEEDS_CHROMIUM,
     pytest.mark.slow,
     pytest.mark.usefixtures("quiet"),
 ]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.page.browser import CHROMIUM, Tab
+from tests.page.browser import NEEDS_CHROMIUM, Tab
 from tests.page.serving import served
 from tests.page.stores import steady
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 

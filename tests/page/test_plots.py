@@ -15,13 +15,13 @@ from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.pages import Pages, json_text, run_report
 from tests.page.big import THREAD, big_store
-from tests.page.browser import CHROMIUM, Tab, keep_picture, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, keep_picture, open_run
 from tests.page.serving import Served, served
 from tests.page.sweep_flows import sweep_store
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 HEADS = "[...document.querySelectorAll('.heads > span')].map(e => e.textContent)"

@@ -14,12 +14,12 @@ from flowpregel import LMDBSaver, entrypoint, task
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.pages import run_report
 from flowpregel.runtime import Runtime
-from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.serving import Served, served
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 PNG = base64.b64decode(

@@ -10,13 +10,13 @@ import pytest
 
 from flowpregel import LMDBSaver
 from flowpregel.errors import UnansweredError
-from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.question_flows import QUESTIONS, ask, book
 from tests.page.serving import Served, result_of, served
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 STATUS = "document.querySelector('.head > .badge').textContent"

@@ -9,13 +9,13 @@ import pytest
 
 from flowpregel import LMDBSaver
 from flowpregel.graph import START, StateGraph
-from tests.page.browser import CHROMIUM, Tab
+from tests.page.browser import NEEDS_CHROMIUM, Tab
 from tests.page.serving import Served, served
 from tests.page.stores import plain_store, shares, sums
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from flowpregel import LMDBSaver
-from tests.page.browser import CHROMIUM, Tab
+from tests.page.browser import NEEDS_CHROMIUM, Tab
 from tests.page.serving import Served, result_of, served
 from tests.page.start_flows import Optimizer, Params, sweep
 from tests.page.stores import ROOT, running_python
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 

@@ -13,14 +13,14 @@ import pytest
 from flowpregel import LMDBSaver
 from flowpregel.errors import UnansweredError
 from flowpregel.runtime import pauses
-from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.serving import result_of, served
 from tests.page.status_flows import lenient, nap, strict, wait
 from tests.page.stores import plain_store, running_python, steady
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 BADGE = "document.querySelector('.head > .badge').textContent"

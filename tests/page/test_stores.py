@@ -14,14 +14,14 @@ from flowpregel import LMDBSaver
 from flowpregel.errors import FlowPregelError
 from flowpregel.plugins.page.stores import open_stores
 from flowpregel.plugins.sqlite import SQLiteSaver
-from tests.page.browser import CHROMIUM, Tab
+from tests.page.browser import NEEDS_CHROMIUM, Tab
 from tests.page.serving import Served, served_together
 from tests.page.stores import plain_store, sums
 
 NAMES = "[...document.querySelectorAll('tbody a')].map(link => link.text)"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.serving import Served, served
 from tests.page.stores import ROOT, plain_store
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 LINK = "document.querySelector('#link').textContent"

@@ -10,13 +10,13 @@ import pytest
 from flowpregel import LMDBSaver, entrypoint, task
 from flowpregel.errors import UnansweredError
 from flowpregel.runtime import Runtime
-from tests.page.browser import CHROMIUM, Tab
+from tests.page.browser import NEEDS_CHROMIUM, Tab
 from tests.page.serving import Served, served
 from tests.page.stores import allow
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 MOST_PRESSES = 2

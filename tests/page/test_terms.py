@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from flowpregel.watching import CallQuery
-from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.serving import served
 from tests.page.stores import plain_store
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    NEEDS_CHROMIUM,
     pytest.mark.usefixtures("quiet"),
 ]
 

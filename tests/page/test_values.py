@@ -14,7 +14,7 @@ from flowpregel import LMDBSaver, entrypoint, task
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.pages import run_report
 from flowpregel.watching import StoreReader
-from tests.page.browser import CHROMIUM, Tab, open_run
+from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.serving import Served, served
 
 TEXT = "".join(f"line {number}\n" for number in range(5_000))
@@ -120,7 +120,7 @@ def test_a_file_has_the_whole_value_and_is_never_shown_by_the_browser(
     assert "nosniff" == answer.headers["x-content-type-options"]
 
 
-browser_test = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+browser_test = NEEDS_CHROMIUM
 
 
 def open_call(tab: Tab, server: Served) -> None:

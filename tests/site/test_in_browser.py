@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.page.browser import CHROMIUM, Tab, browser
+from tests.page.browser import NEEDS_CHROMIUM, Tab, browser
 from tests.site.building import Site
 
 PICTURES = os.environ.get("FLOWPREGEL_SITE_PICTURES")
@@ -52,7 +52,7 @@ RESULTS = """[...document.querySelectorAll("div")].map(host => host.shadowRoot)
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    NEEDS_CHROMIUM,
 ]
 
 
