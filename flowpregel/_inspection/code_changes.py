@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flowpregel._code.parts import MOST_PARTS, CodePart, parts_in
 from flowpregel._code.sources import SOURCES, parts_key
@@ -22,6 +22,8 @@ from flowpregel._core.provenance import VERSION, first_difference
 if TYPE_CHECKING:
     from flowpregel.checkpoint.base import BaseCheckpointSaver
 
+PartGroups: TypeAlias = Mapping[tuple[str, str], Sequence[CodePart]]
+"""The parts of code by kind and name."""
 _MOST_CHANGES: Final = 3
 _CONSTANT_LINE: Final = re.compile(r"^[^\s:]+:\S+ = .*\n?", re.MULTILINE)
 """The line of a constant in a stored source."""
@@ -157,11 +159,13 @@ def parts_that_changed(
     after = parts_in(record)
     if not (before and after):
         return []
-    changed = [*_part_changes(before, after)]
+    old_groups = _grouped_parts(before)
+    new_groups = _grouped_parts(after)
+    changed = [*_part_changes(old_groups, new_groups)]
     if changed or MOST_PARTS in (len(before), len(after)):
         return changed
-    old_names = _grouped_parts(before).keys()
-    new_names = _grouped_parts(after).keys()
+    old_names = old_groups.keys()
+    new_names = new_groups.keys()
     for kind, name in sorted(new_names - old_names):
         changed.append(f"now uses {kind} {name}")
     for kind, name in sorted(old_names - new_names):
@@ -178,13 +182,12 @@ def _in_one_text(changes: Sequence[str]) -> str:
 
 
 def _part_changes(
-    before: Iterable[CodePart],
-    after: Iterable[CodePart],
+    before: PartGroups,
+    after: PartGroups,
 ) -> Iterator[str]:
     """Yield a text for each part that both records have, with other content."""
-    present = _grouped_parts(after)
-    for key, old_parts in _grouped_parts(before).items():
-        new_parts = present.get(key, old_parts)
+    for key, old_parts in before.items():
+        new_parts = after.get(key, old_parts)
         if new_parts == old_parts:
             continue
         old = old_parts[-1]
@@ -198,7 +201,7 @@ def _part_changes(
 
 def _grouped_parts(
     parts: Iterable[CodePart],
-) -> Mapping[tuple[str, str], Sequence[CodePart]]:
+) -> PartGroups:
     """Return the parts by kind and name. Modules may have parts of the same name.
 
     The name of a local definition does not contain the functions around it.

@@ -16,7 +16,7 @@ from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
 
 _PLACEHOLDERS: Final = 10
 """The number of placeholders for a waiting task. By default, Dask expects half a second
-of work from each, and starts a thread for every 5 s of work.
+of work from each, and starts a thread per 5 s of work.
 """
 _MOST_SHOWN: Final = 50
 """The number of waiting tasks that Dask is shown."""
