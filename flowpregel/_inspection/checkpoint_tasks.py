@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from flowpregel._core.ids import AttemptRecord, caller_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flowpregel._inspection.cursors import CheckpointView
+    from flowpregel._inspection.cursors import CheckpointView, TaskCursor
     from flowpregel._inspection.tasks import TaskLocation, TaskRecords
     from flowpregel.checkpoint.layout import WritesRecord
 
@@ -34,16 +35,44 @@ class FailedTasks(NamedTuple):
     """The call that failed first, with its error. Without a call it is a body."""
 
 
-def failed_tasks(records: TaskRecords, checkpoint: CheckpointView) -> FailedTasks:
-    """Return what is to be known about the failed tasks of a checkpoint.
+class FailedTaskReader:
+    """A reader of the failed tasks of checkpoints, which reads them again only if tasks
+    have changed.
 
     Args:
         records: The reader of the tasks' records.
-        checkpoint: The checkpoint from which the tasks started.
+    """
+
+    def __init__(self, records: TaskRecords) -> None:
+        self._records = records
+        self._known: WeakKeyDictionary[TaskCursor, tuple[int, FailedTasks]]
+        self._known = WeakKeyDictionary()
+        """The version of the tasks when they were read, and the result, by cursor."""
+
+    def read(self, checkpoint: CheckpointView) -> FailedTasks:
+        """Return the failed tasks of a checkpoint.
+
+        Args:
+            checkpoint: The checkpoint from which the tasks started.
+        """
+        cursor = checkpoint.tasks
+        known = self._known.get(cursor)
+        if known is None or known[0] != cursor.version:
+            known = cursor.version, _failed_tasks(self._records, cursor)
+            self._known[cursor] = known
+        return known[1]
+
+
+def _failed_tasks(records: TaskRecords, cursor: TaskCursor) -> FailedTasks:
+    """Return the failed tasks of a checkpoint.
+
+    Args:
+        records: The reader of the tasks' records.
+        cursor: The tasks that started from the checkpoint.
     """
     counts = Counter[bool]()
     first: dict[bool, tuple[int, WritesRecord]] = {}
-    tasks = checkpoint.tasks.tasks_in("failed", _MOST_FAILED)
+    tasks = cursor.tasks_in("failed", _MOST_FAILED)
     for record in _records_of(records, tasks):
         is_call = caller_of(record.path) != ""
         counts[is_call] += 1
@@ -55,7 +84,7 @@ def failed_tasks(records: TaskRecords, checkpoint: CheckpointView) -> FailedTask
     # A call is more precise than the body that made it and failed with it.
     has_calls = True in first
     _, record = first[has_calls]
-    row = records.row(checkpoint.tasks.location, record)
+    row = records.row(cursor.location, record)
     text = ""
     if row is not None:
         text = f"{row.text or row.name}: {row.error}"
@@ -69,7 +98,9 @@ def open_questions(
 ) -> list[dict[str, Any]]:
     """Return the open interrupts of a checkpoint, each once.
 
-    The arguments are those of `failed_tasks`.
+    Args:
+        records: The reader of the tasks' records.
+        checkpoint: The checkpoint from which the tasks started.
     """
     tasks = checkpoint.tasks.tasks_in("waiting", _MOST_ASKING)
     questions: dict[Any, dict[str, Any]] = {}

@@ -258,6 +258,8 @@ class TaskCursor:
         self.was_read = False
         """True if all tasks have been read once."""
         self.states: Counter[CallState] = Counter()
+        self.version: int = 0
+        """The number of reads that found changed tasks."""
         self.changes = bytearray()
         """The digests of changed tasks, until the reader of the run clears them."""
         self.is_taken_back = False
@@ -443,6 +445,8 @@ class TaskCursor:
 
     def _apply(self, changed: Sequence[_ChangedRecord]) -> None:
         """Update the known states from changed records, which are sorted by digest."""
+        if changed:
+            self.version += 1
         tasks: list[TaskEntry] = []
         for digest, checksum, payload in changed:
             record = self._tasks.record(payload)

@@ -2,64 +2,37 @@
 
 ::
 
-    thread ── checkpoint (input) ── checkpoint ── newest checkpoint
-                 │ complete            │ complete     │ read each time
-                 ▼                     ▼              ▼
-              its tasks ──────────────────────────► log of changed tasks
-                 │                                    │ after a mark
-                 └─── read again, where they lie ─────┴──────► rows, for the caller
-
-The reader's memory:
-
-* A `RunCursor` belongs to a thread's last run. Its log names each task that changed, by
-  checkpoint and digest. A mark is a position in the log.
-* A `TaskCursor` belongs to a checkpoint. It stores the state and the checksum of each
-  task, and finds the tasks that changed. When another checkpoint has followed, the
-  tasks do not change any more, so the cursor is discarded after it has read all of
-  them.
-* A row is created from the task's record when the caller requests it. No row is
-  remembered.
-
-If a known task was undone, or if a checkpoint does not continue the run, the log is no
-longer valid. The reader then starts a new `RunCursor`, whose marks differ from all
-earlier marks. Since the caller's old mark is not in the new log, the caller gets all
-rows again.
+    StoreReader ── RunTracker ────── which tasks changed (see `run_tracker`)
+        │    └──── RunStatusReader ─ the row and the status of a run
+        ├───────── StepReader ────── supersteps, and the values of channels
+        └───────── TaskRecords ───── calls: rows, arguments, results, output
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from flowpregel._core.records import LIMIT_REACHED, Address
-from flowpregel._inspection import checkpoint_tasks
+from flowpregel._core.records import Address
 from flowpregel._inspection.call_index import CallIndex
-from flowpregel._inspection.cursors import DIGEST, CheckpointView, TaskCursor
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.reader_cache import ReaderCache
-from flowpregel._inspection.run_cursor import RunCursor
-from flowpregel._inspection.situations import (
-    RunFacts,
-    StatusText,
-    describe_reading,
-    describe_status,
+from flowpregel._inspection.run_status import (
+    Counting,
+    RunStatusReader,
+    StatusSummary,
 )
+from flowpregel._inspection.run_tracker import RunTracker
+from flowpregel._inspection.situations import StatusText
 from flowpregel._inspection.steps import RunBeginning, StepReader, StepRow, StepValues
 from flowpregel._inspection.tasks import (
     CallChanges,
     CallPart,
-    CallState,
     RunRow,
     TaskLocation,
     TaskRecords,
 )
-from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.layout import NamespaceRecord
-from flowpregel.checkpoint.paused import PAUSED, PausedRuns
-from flowpregel.checkpoint.queue import QueuePosition
-from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.coordinator.crash_report import cpu_of, memory_of
 from flowpregel.storage.locks import LockHolder
 
@@ -68,12 +41,6 @@ if TYPE_CHECKING:
 
 _FEW = 100
 """The number of tasks that are read of each run after a run that is not read whole."""
-_MOST_RUNS = 16
-"""The number of runs whose changes are tracked. They are the last requested runs."""
-Counting: TypeAlias = Literal["no", "some", "all"]
-"""The calls that `StoreReader.status` counts: none; the calls that have been read, and
-some more; or all.
-"""
 
 
 class StoreReader:
@@ -129,21 +96,31 @@ class StoreReader:
         is_cached: bool = False,
     ) -> None:
         self._most = most
-        self._is_patient = is_patient
-        self.postponed: int = 0
-        """The number of rows that were returned before all tasks had been read."""
         codec = InertCodec()
         self._store, self._leases = saver.opened_to_look(codec)
         self._tasks = TaskRecords(self._store)
-        self._tables = self._tasks.tables
-        self._steps = StepReader(self._tables)
+        self._steps = StepReader(self._tasks.tables)
         self._cache: ReaderCache | None = None
         if is_cached:
             self._cache = ReaderCache.of_store(saver.path, self._tasks)
-        self._newest: dict[bytes, CheckpointView] = {}
-        """The newest checkpoint of each namespace, by the namespace's key prefix."""
-        self._runs: dict[str, RunCursor] = {}
-        """The tracked run of each thread, in the order of the last requests."""
+        self._tracker = RunTracker(
+            self._tasks,
+            owners=self._leases,
+            store_mark=self.mark,
+            most=most,
+            cache=self._cache,
+        )
+        self._statuses = RunStatusReader(
+            self._tasks,
+            self._leases,
+            self._tracker,
+            is_patient=is_patient,
+        )
+
+    @property
+    def postponed(self) -> int:
+        """The number of rows that were returned before all tasks had been read."""
+        return self._statuses.postponed
 
     def close(self) -> None:
         """Close the reader's view of the store."""
@@ -161,17 +138,14 @@ class StoreReader:
 
     def runs(self) -> list[RunRow]:
         """Return all runs. The run that changed last comes first."""
-        namespaces = list(self._tables.used(None))
-        # Threads that were deleted are forgotten.
-        prefixes = {namespace.prefix for namespace in namespaces}
-        for prefix in self._newest.keys() - prefixes:
-            del self._newest[prefix]
+        namespaces = list(self._tasks.tables.used(None))
+        self._tracker.forget_others(namespaces)
         rows: list[RunRow] = []
         most = self._most
         for namespace in namespaces:
             if namespace.namespace:
                 continue
-            row = self._run_row(namespace, most)
+            row = self._statuses.row(namespace, most)
             if row.is_behind:
                 # The answer is not delayed by further large runs, but small runs are
                 # still read whole.
@@ -189,10 +163,16 @@ class StoreReader:
         Args:
             thread_id: The id of the thread.
         """
-        namespace = self._namespaces(thread_id).get("")
+        run = self._run(thread_id)
+        return None if run is None else run[0]
+
+    def _run(self, thread_id: str) -> tuple[RunRow, NamespaceRecord] | None:
+        """Return a run, and the record of the outermost graph."""
+        namespace = self._tracker.namespaces(thread_id).get("")
         if namespace is None:
             return None
-        return self._run_row(namespace)
+        row = self._statuses.row(namespace, self._most)
+        return row, namespace
 
     def status(
         self,
@@ -212,70 +192,18 @@ class StoreReader:
                 again and must not wait; or ``"no"``. A sentence without counts does not
                 mention the failed calls of a run that is done.
         """
-        namespace = self._namespaces(thread_id).get("")
-        if namespace is None:
+        run = self._run(thread_id)
+        if run is None:
             return None
-        row = self._run_row(namespace)
-        if row.is_behind:
-            return describe_reading(sum(row.states.values()))
-        states = self._counted_states(thread_id, counting)
-        newest = self._checkpoint(namespace, namespace.newest or "")
-        owner = f"process {row.pid} on {row.host}" if row.pid else ""
-        if row.status == "stopped":
-            owner = str(self._leases.dead_owner(Address(thread_id)) or "")
-        facts = RunFacts(
-            thread_id=thread_id,
-            status=row.status,
-            names_flow=row.flow is not None,
-            finished=None if states is None else states["done"],
-            failed=0 if states is None else states["failed"],
-            unfinished=row.states.get("unfinished", 0),
-            failure=checkpoint_tasks.failed_tasks(self._tasks, newest).first
-            if row.status == "failed"
-            else "",
-            questions=checkpoint_tasks.open_questions(self._tasks, newest)
-            if row.status == "waiting"
-            else (),
-            reached_limit=newest.record.follows == LIMIT_REACHED,
-            owner=owner,
-            position=QueuePosition.of({QUEUE: newest.metadata(QUEUE)}),
-            paused=self._paused().reason(thread_id, {FLOW: row.flow}),
-            flow=row.flow or "",
-            activity=activity,
-        )
-        return describe_status(facts)
+        return self._statuses.text(*run, activity, counting)
 
-    def _paused(self) -> PausedRuns:
-        """Return the paused runs of the store."""
-        return PausedRuns.of(
-            self._tables.read(partial(self._tables.meta.get, key=PAUSED))
-        )
-
-    def _counted_states(
-        self,
-        thread_id: str,
-        counting: Counting,
-    ) -> Counter[CallState] | None:
-        """Return the number of a run's calls in each state.
-
-        None is returned if they have not all been read.
-        """
-        if counting == "no":
-            return None
-        run = self._updated_run(thread_id)
-        while run.behind and counting == "all":
-            run = self._updated_run(thread_id)
-        return None if run.behind else run.states
-
-    def failures(
+    def summary(
         self,
         thread_id: str,
         counting: Counting = "all",
-    ) -> tuple[int | None, str]:
-        """Return the number of failed calls, and the first of them with the error.
-
-        The number is None if the calls have not been counted. If the run is not done,
-        only the calls of the last superstep are considered.
+    ) -> StatusSummary | None:
+        """Return the status of a run, with the number of failed calls and the first of
+        them, or None if there is no such thread.
 
         Args:
             thread_id: The id of the thread.
@@ -291,23 +219,18 @@ class StoreReader:
             ...         return 2 * number
             ...     double.run(4, id="1")
             ...     reader = StoreReader(saver)
-            ...     print(reader.failures("1"), reader.beginning("1").input)
+            ...     summary = reader.summary("1")
+            ...     print(summary.text.short, summary.failed, repr(summary.error))
+            ...     print(reader.beginning("1").input)
             ...     reader.close()
             8
-            (0, '') 4
+            done 0 ''
+            4
         """
-        namespace = self._namespaces(thread_id).get("")
-        if namespace is None:
-            return None, ""
-        row = self._run_row(namespace)
-        if row.is_behind:
-            return None, ""
-        if row.status == "done":
-            states = self._counted_states(thread_id, counting)
-            return None if states is None else states["failed"], ""
-        newest = self._checkpoint(namespace, namespace.newest or "")
-        failed = checkpoint_tasks.failed_tasks(self._tasks, newest)
-        return row.states.get("failed", 0) - failed.bodies, failed.first
+        run = self._run(thread_id)
+        if run is None:
+            return None
+        return self._statuses.summary(*run, counting)
 
     def beginning(self, thread_id: str) -> RunBeginning | None:
         """Return the beginning of a thread's last run, or None if it is unknown.
@@ -324,95 +247,8 @@ class StoreReader:
             ...     reader.close()
             None
         """
-        namespace = self._namespaces(thread_id).get("")
+        namespace = self._tracker.namespaces(thread_id).get("")
         return None if namespace is None else self._steps.beginning(namespace)
-
-    def _namespaces(self, thread_id: str) -> dict[str, NamespaceRecord]:
-        """Return the records of a thread's namespaces, by name."""
-        records = self._tables.used(thread_id)
-        return {record.namespace: record for record in records}
-
-    def _run_row(
-        self,
-        namespace: NamespaceRecord,
-        most: int | None = None,
-    ) -> RunRow:
-        """Return the row of a run.
-
-        Args:
-            namespace: The record of the run's outermost graph.
-            most: The limit on the tasks that are read, or None for that of the reader.
-        """
-        self._restore(namespace.thread_id)
-        address = Address(namespace.thread_id)
-        owner = self._leases.owner(address)
-        newest = self._checkpoint(namespace, namespace.newest or "")
-        states = self._states(
-            newest,
-            namespace.thread_id,
-            self._most if most is None else most,
-            is_held=owner is not None,
-        )
-        is_behind = owner is None and not newest.tasks.was_read
-        status = status_from(
-            states,
-            newest.record.source,
-            newest.record.follows,
-            running=owner is not None,
-            is_enqueued=newest.metadata(QUEUE) is not None,
-        )
-        flow = newest.metadata(FLOW)
-        if not isinstance(flow, str):
-            flow = None
-        return RunRow(
-            thread_id=namespace.thread_id,
-            status=status,
-            flow=flow,
-            step=newest.record.step,
-            created=namespace.created,
-            updated=newest.record.at,
-            checkpoints=namespace.checkpoints,
-            states=states,
-            host="" if owner is None else owner.host,
-            pid=0 if owner is None else owner.pid,
-            is_behind=is_behind,
-        )
-
-    def _states(
-        self,
-        checkpoint: CheckpointView,
-        thread_id: str,
-        most: int,
-        *,
-        is_held: bool,
-    ) -> dict[CallState, int]:
-        """Return the number of a checkpoint's tasks in each state."""
-        tasks = checkpoint.tasks
-        mark = self.mark()
-        was_read = tasks.advance(most, is_held=is_held, store_mark=mark)
-        # The status of a run in progress is known without its tasks, so only some of
-        # them are read now. The tasks of other runs are read to the end, now or when
-        # the caller asks again.
-        while self._is_patient and was_read and tasks.is_behind and not is_held:
-            was_read = tasks.advance(most, is_held=is_held, store_mark=mark)
-        if tasks.is_behind and not is_held:
-            self.postponed += 1
-        if thread_id not in self._runs:
-            tasks.changes.clear()
-        return {state: count for state, count in tasks.states.items() if count}
-
-    def _checkpoint(
-        self,
-        namespace: NamespaceRecord,
-        id: str,
-    ) -> CheckpointView:
-        """Return a checkpoint, and remember it if it is the newest."""
-        checkpoint = self._newest.get(namespace.prefix)
-        if checkpoint is None or checkpoint.id != id:
-            checkpoint = CheckpointView(self._tasks, namespace, id)
-            if id == namespace.newest:
-                self._newest[namespace.prefix] = checkpoint
-        return checkpoint
 
     def steps(self, thread_id: str, most: int) -> list[StepRow]:
         """Return a thread's newest supersteps, the newest first.
@@ -421,7 +257,7 @@ class StoreReader:
             thread_id: The id of the thread.
             most: The greatest number of supersteps to return.
         """
-        namespace = self._namespaces(thread_id).get("")
+        namespace = self._tracker.namespaces(thread_id).get("")
         return [] if namespace is None else self._steps.rows(namespace, most)
 
     def values(self, thread_id: str, checkpoint_id: str) -> StepValues | None:
@@ -446,7 +282,7 @@ class StoreReader:
             thread_id: The id of the thread.
             since: The `CallChanges.mark` of the last answer, or 0 for all calls.
         """
-        run = self._updated_run(thread_id)
+        run = self._tracker.updated_run(thread_id)
         is_whole = not run.first <= since <= run.mark
         first = run.first if is_whole else since
         mark = min(first + self._most, run.mark)
@@ -497,41 +333,6 @@ class StoreReader:
             is_more = changes.is_more
             yield changes
 
-    def _updated_run(self, thread_id: str) -> RunCursor:
-        """Return the updated cursor of a thread's last run."""
-        self._restore(thread_id)
-        run = self._runs.pop(thread_id, None) or RunCursor()
-        if not self._update(run, thread_id):
-            # A result was undone, or another run has begun, so all that was read is
-            # forgotten, and read again.
-            namespaces = self._namespaces(thread_id)
-            for namespace in namespaces.values():
-                self._newest.pop(namespace.prefix, None)
-            run = RunCursor()
-            self._update(run, thread_id)
-        self._runs[thread_id] = run
-        while len(self._runs) > _MOST_RUNS:
-            del self._runs[next(iter(self._runs))]
-        return run
-
-    def _restore(self, thread_id: str) -> None:
-        """Begin from what an earlier reader has read of a thread."""
-        if self._cache is None:
-            return
-        run = self._cache.run(thread_id)
-        if run is None:
-            return
-        self._runs[thread_id] = run
-        namespaces = self._namespaces(thread_id)
-        for cursor in run.open_cursors.values():
-            address = cursor.location.address
-            namespace = namespaces.get(address.namespace)
-            if namespace is None:
-                continue
-            newest = self._checkpoint(namespace, namespace.newest or "")
-            if newest.tasks.location == cursor.location:
-                newest.tasks = cursor
-
     def index(self, thread_id: str) -> CallIndex:
         """Return an index for the calls of a thread's last run.
 
@@ -553,7 +354,7 @@ class StoreReader:
         """
         if self._cache is None:
             return CallIndex()
-        self._restore(thread_id)
+        self._tracker.restore(thread_id)
         return self._cache.index(thread_id)
 
     def keep(self, indexes: Mapping[str, CallIndex]) -> None:
@@ -578,134 +379,7 @@ class StoreReader:
             ...     reader.close()
         """
         if self._cache is not None:
-            self._cache.keep(self._runs, indexes)
-
-    def _update(self, run: RunCursor, thread_id: str) -> bool:
-        """Add changes of *run* to the log, or return False if the log is not valid."""
-        run.was_behind = bool(run.behind)
-        if not run.behind and not self._find_checkpoints(run, thread_id):
-            return False
-        remaining = self._most
-        while run.behind and remaining > 0:
-            index, is_last = run.behind[0]
-            tasks = self._cursor_at(run, index)
-            if not tasks.advance(
-                remaining,
-                is_held=run.is_held,
-                is_last=is_last,
-                store_mark=run.store_mark,
-            ):
-                # The tasks could not be read yet. The next update must read them even
-                # if nothing is committed in between.
-                run.store_mark = -1
-            if tasks.is_taken_back:
-                return False
-            digests = bytes(tasks.changes)
-            tasks.changes.clear()
-            remaining -= len(digests) // DIGEST
-            run.add_changes(index, digests)
-            if not tasks.is_behind:
-                run.finish_first(is_last=is_last)
-        return True
-
-    def _cursor_at(self, run: RunCursor, index: int) -> TaskCursor:
-        """Return the cursor over the tasks of a checkpoint of *run*."""
-        cursor = run.open_cursors.get(index)
-        if cursor is None:
-            location = run.locations[index]
-            cursor = self._newest_cursor(location)
-            if cursor is None:
-                cursor = TaskCursor(self._tasks, location)
-            # The tasks of the newest checkpoint may have been read for its status, but
-            # this run's log has none of them.
-            cursor.repeat_changes()
-            run.open_cursors[index] = cursor
-        return cursor
-
-    def _newest_cursor(self, location: TaskLocation) -> TaskCursor | None:
-        """Return the task cursor of a namespace's newest checkpoint.
-
-        None is returned if *location* is not that checkpoint.
-        """
-        newest = self._newest.get(location.key[:8])
-        if newest is None or newest.tasks.location != location:
-            return None
-        return newest.tasks
-
-    def _find_checkpoints(self, run: RunCursor, thread_id: str) -> bool:
-        """Queue the checkpoints of *run* that must be read.
-
-        Returns:
-            False if the thread's last run is not *run*.
-        """
-        store_mark = self.mark()
-        if store_mark == run.store_mark:
-            return True
-        owner = self._leases.owner(Address(thread_id))
-        run.is_held = owner is not None
-        namespaces = self._namespaces(thread_id)
-        for name in sorted(namespaces):
-            namespace = namespaces[name]
-            if not self._find_checkpoints_of(run, namespace):
-                return False
-        run.store_mark = store_mark
-        return True
-
-    def _find_checkpoints_of(
-        self,
-        run: RunCursor,
-        namespace: NamespaceRecord,
-    ) -> bool:
-        """Queue the checkpoints of a namespace that must be read.
-
-        Returns:
-            False if the namespace's last run is not *run*.
-        """
-        known_index = run.newest.get(namespace.namespace)
-        known_id: str | None = None
-        if known_index is not None:
-            known_id = run.locations[known_index].address.checkpoint_id
-        newest_index = len(run.locations)
-        oldest: CheckpointView | None = None
-        for checkpoint in self._checkpoints_since(run, namespace, known_id):
-            # The tasks of a checkpoint are complete if another checkpoint has
-            # followed.
-            is_last = checkpoint.id != namespace.newest
-            run.behind.append((len(run.locations), is_last))
-            run.locations.append(checkpoint.tasks.location)
-            oldest = checkpoint
-        if known_index is not None:
-            if oldest is not None and not oldest.continues(known_id):
-                return False
-            is_last = known_id != namespace.newest
-            run.behind.append((known_index, is_last))
-        if oldest is not None:
-            run.newest[namespace.namespace] = newest_index
-        return True
-
-    def _checkpoints_since(
-        self,
-        run: RunCursor,
-        namespace: NamespaceRecord,
-        known_id: str | None,
-    ) -> Iterator[CheckpointView]:
-        """Yield the checkpoints of a run after the known one, the newest first.
-
-        Of a nested graph, only the checkpoints are yielded that belong to a superstep
-        of the run's outermost graph.
-        """
-        root_ids = run.root_ids if namespace.namespace else set()
-        id = namespace.newest
-        while id is not None and id != known_id:
-            checkpoint = self._checkpoint(namespace, id)
-            if not checkpoint.exists:
-                return
-            if root_ids and checkpoint.root_id not in root_ids:
-                return
-            yield checkpoint
-            if checkpoint.record.source == "input":
-                return
-            id = checkpoint.record.parent_id
+            self._cache.keep(self._tracker.runs, indexes)
 
     def call(
         self,
@@ -829,7 +503,7 @@ class StoreReader:
         """Return the checkpoints of a thread's last run, or only the checkpoint
         *at*.
         """
-        locations = self._updated_run(thread_id).locations
+        locations = self._tracker.updated_run(thread_id).locations
         if at is None:
             return locations
         return [

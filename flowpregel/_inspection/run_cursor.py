@@ -1,6 +1,6 @@
 """The tracked changes of a run: its checkpoints, and a log of the tasks that changed.
 
-`flowpregel._inspection.reader` describes how a reader uses them.
+`flowpregel._inspection.run_tracker` describes how they are used.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from flowpregel.checkpoint.work import Status
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from flowpregel._inspection.reader import Counting, StoreReader
+    from flowpregel._inspection.reader import StoreReader
+    from flowpregel._inspection.run_status import Counting
     from flowpregel._inspection.tasks import RunRow
 
 RunOrder: TypeAlias = Literal["run", "status", "failed", "began", "took", "updated"]
@@ -539,19 +540,15 @@ class RunList:
             counting = "no"
         is_counted = counting != "no"
         thread_id = row.thread_id
-        text = self._reader.status(thread_id, counting=counting)
-        failed, error = self._reader.failures(thread_id, counting)
-        situation: Situation = "done"
-        short: str = row.status
-        if text is not None:
-            situation = text.situation
-            short = text.short
-        details = _RunDetails(
-            situation=situation,
-            short=short,
-            failed=failed,
-            error=error,
-        )
+        summary = self._reader.summary(thread_id, counting)
+        details = _RunDetails("done", row.status, None, "")
+        if summary is not None:
+            details = _RunDetails(
+                situation=summary.text.situation,
+                short=summary.text.short,
+                failed=summary.failed,
+                error=summary.error,
+            )
         self._details[row.thread_id] = state, details
         return details, is_counted
 

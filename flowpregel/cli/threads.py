@@ -38,7 +38,8 @@ from flowpregel.cli.wording import (
 from flowpregel.cli.worker_counts import pools_text
 
 if TYPE_CHECKING:
-    from flowpregel._inspection.reader import Counting, StoreReader
+    from flowpregel._inspection.reader import StoreReader
+    from flowpregel._inspection.run_status import Counting
     from flowpregel._inspection.situations import StatusText
     from flowpregel.checkpoint.durable import DurableSaver, ThreadInfo
 

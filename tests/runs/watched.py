@@ -10,7 +10,10 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from flowpregel._inspection.reader import StoreReader
+from flowpregel._inspection.tasks import TaskRecords
 from flowpregel.checkpoint.durable import DurableSaver
 
 Found = TypeVar("Found")
@@ -30,6 +33,21 @@ def until(look: Callable[[], Found | None]) -> Found:
 def reading(saver: DurableSaver, **options: int) -> AbstractContextManager[StoreReader]:
     """Read what the saver's store keeps."""
     return closing(StoreReader(saver, **options))
+
+
+@contextmanager
+def counted_records(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """Note each record that is decoded."""
+    decoded: list[bytes] = []
+    original = TaskRecords.record
+
+    def record(self: TaskRecords, data: bytes) -> object:
+        decoded.append(data)
+        return original(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskRecords, "record", record)
+        yield decoded
 
 
 JOB = """

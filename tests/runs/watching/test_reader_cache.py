@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
 from flowpregel import LMDBSaver, entrypoint, task
 from flowpregel._core.records import Address
-from flowpregel._inspection import reader_cache
+from flowpregel._inspection import reader_cache, run_cursor
 from flowpregel._inspection.cache_files import cache_root
 from flowpregel._inspection.call_graph import CallGraph, call_graph
 from flowpregel._inspection.call_index import CallIndex
@@ -20,8 +21,9 @@ from flowpregel._inspection.call_query import CallQuery
 from flowpregel._inspection.error_kinds import FailedCalls
 from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.situations import StatusText
-from flowpregel._inspection.tasks import CallRow, RunRow, TaskRecords
+from flowpregel._inspection.tasks import CallRow, RunRow
 from flowpregel.storage.options import StoreOptions
+from tests.runs.watched import counted_records
 
 CALLS = 40
 QUERIES = [
@@ -72,21 +74,6 @@ def run_to_an_error(saver: LMDBSaver, thread: str = "1", calls: int = CALLS) -> 
 
     with pytest.raises(ZeroDivisionError):
         flow.invoke(None if any(saver.threads()) else 1, thread_id=thread)
-
-
-@contextmanager
-def counted_records(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """Note each record that is decoded."""
-    decoded: list[bytes] = []
-    original = TaskRecords.record
-
-    def record(self: TaskRecords, data: bytes) -> object:
-        decoded.append(data)
-        return original(self, data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TaskRecords, "record", record)
-        yield decoded
 
 
 def look(saver: LMDBSaver, *, is_cached: bool = True) -> Seen:
@@ -328,6 +315,29 @@ def test_files_of_two_snapshots_do_not_mix(store: LMDBSaver) -> None:
     look(store)
     old = {path: path.read_bytes() for path in files()}
     run_to_an_error(store, calls=CALLS + 5)
+    fresh = look(store)
+    for path, data in old.items():
+        new = path.read_bytes()
+        path.write_bytes(data)
+
+        assert fresh == look(store)
+        path.write_bytes(new)
+
+
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_files_of_two_snapshots_with_equal_marks_do_not_mix(
+    store: LMDBSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the id of the snapshot differs, if two servers began in the same moment."""
+    clock = SimpleNamespace(time_ns=lambda: 10**18)
+    monkeypatch.setattr(run_cursor, "time", clock)
+    first = look(store)
+    old = {path: path.read_bytes() for path in files()}
+    for path in old:
+        path.unlink()
+    row = next(row for row in first.rows if row.text == "invert(3)")
+    store.redo(Address("1", "", row.checkpoint_id), [row.id])
+    run_to_an_error(store)
     fresh = look(store)
     for path, data in old.items():
         new = path.read_bytes()

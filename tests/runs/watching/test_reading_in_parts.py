@@ -13,7 +13,7 @@ from flowpregel._inspection.reader import StoreReader
 from flowpregel._inspection.run_list import RunList, RunQuery
 from flowpregel._inspection.tasks import TaskRecords
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from tests.runs.watched import reading, until
+from tests.runs.watched import counted_records, reading, until
 
 
 @task(executor="inline")
@@ -49,11 +49,11 @@ def test_a_large_run_is_read_in_parts_and_says_so(store: LMDBSaver) -> None:
     with impatient(store, 10) as reader:
         first = reader.run("1")
         text = reader.status("1", counting="some")
-        failures = reader.failures("1", "some")
+        summary = reader.summary("1", "some")
         was_postponed = reader.postponed
         read_on(reader)
         last, last_text = reader.run("1"), reader.status("1")
-        last_failures = reader.failures("1")
+        last_summary = reader.summary("1")
     with reading(store) as patient:
         whole, whole_text = patient.run("1"), patient.status("1")
 
@@ -63,11 +63,13 @@ def test_a_large_run_is_read_in_parts_and_says_so(store: LMDBSaver) -> None:
     assert text is not None
     assert ("reading", "reading") == (text.situation, text.short)
     assert "calls so far" in text.sentence
-    assert (None, "") == failures
+    assert summary is not None
+    assert (None, "") == (summary.failed, summary.error)
     assert was_postponed > 0
     assert (whole, whole_text) == (last, last_text)
     assert "failed" == whole.status if whole else False
-    assert 1 == last_failures[0]
+    assert last_summary is not None
+    assert 1 == last_summary.failed
 
 
 def test_a_small_run_does_not_wait_for_a_large_one(store: LMDBSaver) -> None:
@@ -155,4 +157,25 @@ def test_many_failed_calls_are_counted_without_their_body(store: LMDBSaver) -> N
     with pytest.raises(ValueError, match="no 399"):
         flow.run(400, id="1")
     with reading(store) as reader:
-        assert reader.failures("1") == (400, "fail(0): ValueError: no 0")
+        summary = reader.summary("1")
+
+    assert summary is not None
+    assert 400 == summary.failed
+    assert "fail(0): ValueError: no 0" == summary.error
+
+
+def test_the_failed_calls_are_read_once_for_the_list_and_the_head(
+    store: LMDBSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read again only after a task of the run has changed."""
+    failed_run(store, "1", 60)
+    with reading(store) as reader:
+        first = reader.summary("1", "no")
+        with counted_records(monkeypatch) as decoded:
+            second = reader.summary("1", "no")
+            text = reader.status("1", counting="no")
+
+    assert first == second
+    assert first is not None
+    assert first.text == text
+    assert [] == decoded
