@@ -6,18 +6,20 @@ before it begins it, because other processes take runs from the same store.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowpregel import _clock
-from flowpregel._core.records import Address
+from flowpregel._core.records import Address, Saved
+from flowpregel._inspection.situations import is_pause
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.queue import QueuePosition
-from flowpregel.checkpoint.work import is_paused
+from flowpregel.checkpoint.work import is_paused, work_of
 from flowpregel.cli import targets
-from flowpregel.cli.running import can_resume
+from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
@@ -59,7 +61,7 @@ class DueRuns:
     """
 
     reader: DurableSaver
-    flows: Collection[str]
+    flows: Collection[str] = ()
 
     def threads(self) -> list[ThreadInfo]:
         """Return the threads of these runs, those with the greatest priority first."""
@@ -91,7 +93,7 @@ class DueRuns:
                 return True
             case "waiting":
                 saved = self.reader.load(Address(thread.thread_id))
-                return saved is not None and can_resume(self.reader, saved)
+                return saved is not None and _can_resume(self.reader, saved)
             case _:
                 return False
 
@@ -145,3 +147,32 @@ class AbandonedRuns:
             return True
         saved = self.reader.load(Address(thread.thread_id))
         return saved is None or is_paused(saved)
+
+
+def _can_resume(saver: DurableSaver, saved: Saved) -> bool:
+    """Return whether a run waits for a time that has come or a signal that was sent."""
+    for call_id, interrupt in pauses_of(saved):
+        pause = interrupt.value
+        if SLEEPS_UNTIL in pause:
+            is_over = _has_come(str(pause[SLEEPS_UNTIL]))
+        else:
+            name = str(pause[AWAITS_SIGNAL])
+            is_over = saver.has_signal(saved.address.thread_id, name, call_id)
+        if is_over:
+            return True
+    return False
+
+
+def pauses_of(saved: Saved) -> Iterator[tuple[str, Any]]:
+    """Yield the waits of a run for a time or a signal, each after the id of the call
+    that waits.
+    """
+    for work in work_of(saved):
+        for interrupt in work.interrupts:
+            if is_pause(interrupt.value):
+                yield work.id, interrupt
+
+
+def _has_come(moment: str) -> bool:
+    """Return whether a moment in ISO format has come."""
+    return datetime.fromisoformat(moment).timestamp() <= _clock.wall()

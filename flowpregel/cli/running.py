@@ -6,20 +6,18 @@ These are: run, resume, answer, cancel, signal, wake.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowpregel import _clock, errors
+from flowpregel import errors
 from flowpregel._core.commands import Command
-from flowpregel._core.records import Address, Saved
+from flowpregel._core.records import Saved
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.preview import one_line
-from flowpregel._inspection.situations import is_pause
-from flowpregel.checkpoint.work import status_of, work_of
+from flowpregel.checkpoint.work import status_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, print_note
 from flowpregel.cli.options import (
@@ -28,10 +26,11 @@ from flowpregel.cli.options import (
     RUN_OPTIONS,
     parse_value,
 )
+from flowpregel.cli.run_choices import DueRuns, pauses_of
 from flowpregel.cli.run_requests import RunRequest, run_flow
 from flowpregel.cli.typed_arguments import load_flow_with_input
 from flowpregel.errors import ConfigurationError
-from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
+from flowpregel.runtime import SLEEPS_UNTIL, pauses
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
@@ -306,7 +305,12 @@ def wake_command(thread: str | None, **options: Any) -> Code:
     if thread is not None:
         return _wake_now(thread, options)
     with targets.open_to_read(options["store"]) as saver:
-        due = list(_due_runs(saver))
+        # This command begins no run: an enqueued one is for `flowpregel work`.
+        due = [
+            targets.newest_checkpoint(saver, thread.thread_id)
+            for thread in DueRuns(saver).threads()
+            if thread.status != "enqueued"
+        ]
     code = Code.OK
     for saved in due:
         code = max(code, _resume_recorded(saved, options))
@@ -323,7 +327,7 @@ def _wake_now(thread: str, options: dict[str, Any]) -> Code:
     with targets.open_to_read(options["store"]) as saver:
         saved = targets.newest_checkpoint(saver, thread)
         is_held = saver.owner(thread) is not None
-    waits = list(_pauses_of(saved))
+    waits = list(pauses_of(saved))
     sleeping: list[str] = []
     for _, interrupt in waits:
         if SLEEPS_UNTIL in interrupt.value:
@@ -335,54 +339,6 @@ def _wake_now(thread: str, options: dict[str, Any]) -> Code:
             "stopped"
         )
     return _resume_recorded(saved, options, sleeping)
-
-
-def _due_runs(saver: DurableSaver) -> Iterator[Saved]:
-    """Yield the newest checkpoint of each run that ``flowpregel wake`` resumes.
-
-    Such a run was stopped, or waits for a time that has come or for a signal, and is
-    not paused.
-    """
-    paused = saver.paused()
-    for thread in saver.threads():
-        if thread.status not in ("stopped", "waiting"):
-            continue
-        if paused.reason(thread.thread_id, thread.metadata):
-            continue
-        saved = saver.load(Address(thread.thread_id))
-        if saved is None:
-            continue
-        if thread.status == "stopped" or can_resume(saver, saved):
-            yield saved
-
-
-def can_resume(saver: DurableSaver, saved: Saved) -> bool:
-    """Return whether a run waits for a time that has come or a signal that was sent."""
-    for call_id, interrupt in _pauses_of(saved):
-        pause = interrupt.value
-        if SLEEPS_UNTIL in pause:
-            is_over = _has_come(str(pause[SLEEPS_UNTIL]))
-        else:
-            name = str(pause[AWAITS_SIGNAL])
-            is_over = saver.has_signal(saved.address.thread_id, name, call_id)
-        if is_over:
-            return True
-    return False
-
-
-def _pauses_of(saved: Saved) -> Iterator[tuple[str, Any]]:
-    """Yield the waits of a run for a time or a signal, each after the id of the call
-    that waits.
-    """
-    for work in work_of(saved):
-        for interrupt in work.interrupts:
-            if is_pause(interrupt.value):
-                yield work.id, interrupt
-
-
-def _has_come(moment: str) -> bool:
-    """Return whether a moment in ISO format has come."""
-    return datetime.fromisoformat(moment).timestamp() <= _clock.wall()
 
 
 def _resume_recorded(
