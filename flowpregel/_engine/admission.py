@@ -27,6 +27,7 @@ from flowpregel.executors.resources import (
     SharedLimits,
     callers_of,
     holders_above,
+    saver_of,
 )
 from flowpregel.executors.shared import CapturedArguments, Shared
 from flowpregel.policies import rate_of
@@ -428,7 +429,7 @@ def _rates_of(job: Job) -> TokenRates:
     """Return the rates for which a job counts: if the run has a store, those of all
     programs that use it, and otherwise those of this program.
     """
-    saver = getattr(getattr(job.run, "committer", None), "saver", None)
+    saver = saver_of(job.run)
     return rates_of(saver) if hasattr(saver, "change_rate") else LOCAL_RATES
 
 

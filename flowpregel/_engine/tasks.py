@@ -39,6 +39,7 @@ from flowpregel._core.effects import (
 )
 from flowpregel._core.records import Node, Raised, Task, Withdrawn
 from flowpregel._engine.admission import AdmissionQueue, ConcurrencyLimit, places_of
+from flowpregel._engine.commits import Committer
 from flowpregel._engine.inbox import refuse
 from flowpregel._engine.live_state import live_state
 from flowpregel._engine.nested import ActiveRun, GraphTask, NestedRuns
@@ -52,6 +53,7 @@ from flowpregel.executors.resources import (
     NO_LIMITS,
     SharedLimits,
     callers_of,
+    limits_folder_of,
     priority_of,
 )
 from flowpregel.policies import Resources
@@ -147,9 +149,10 @@ class TaskStarter:
         """Start *tasks*, which have the same node and the same caller."""
         node, caller, run_context = tasks[0].node, tasks[0].parent, run.run_context
         is_below = caller is not None and caller.node.role != "body"
+        times_out = any(map(_timeout_of, tasks))
         try:
             placement = self._placement_of(
-                node, run_context.executor, is_below, any(map(_timeout_of, tasks))
+                node, run_context.executor, run_context.committer, is_below, times_out
             )
         except Exception as error:  # noqa: BLE001 - the tasks fail with it
             run.post_all(tasks, Raised(error))
@@ -185,13 +188,19 @@ class TaskStarter:
         self._due += jobs
 
     def _place(
-        self, node: Node, default: Any, is_below: bool, times_out: bool
+        self,
+        node: Node,
+        default: Any,
+        committer: Committer | None,
+        is_below: bool,
+        times_out: bool,
     ) -> Placement:
         """Return the placement of tasks of *node*.
 
         Args:
             node: The node.
             default: The executor of the run.
+            committer: The committer of the run's store, if it has one.
             is_below: True if a task has called these tasks. They go to a pool at once,
                 since the caller may hold room in the pool.
             times_out: True if one of the tasks has a timeout.
@@ -207,7 +216,8 @@ class TaskStarter:
             _check(node, executor, times_out=times_out)
         if resources is not None:
             self._are_ranked |= resources.priority is not None
-            limits = _limits_here(node, resources, executor, default)
+            saver = None if committer is None else committer.saver
+            limits = _limits_here(node, executor, default, saver)
         if node.contexts:
             self._executors.note_contexts(executor)
         if node.role != "leaf":
@@ -448,23 +458,42 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
 
 
 def _limits_here(
-    node: Node, resources: Resources, executor: Executor, default: Any
+    node: Node, executor: Executor, default: Any, saver: Any
 ) -> SharedLimits | None:
-    """Return the limits for which tasks of *node* wait in the run, or None if they do
-    not wait in the run.
+    """Return the limits for which tasks of *node*, which has resources, wait in the
+    run, or None if they do not wait in the run.
 
     Args:
         node: The node of the tasks.
-        resources: The resources of the node.
         executor: The executor of the tasks. A pool counts limits itself.
         default: The executor of the run, whose limits count for nodes that name no
             executor with limits.
+        saver: The saver of the run, or None.
+
+    Raises:
+        ConfigurationError: All programs of the store must share the limits, but the
+            store has no lock files.
     """
-    if executor.capabilities.admits:
+    resources, capabilities = node.resources, executor.capabilities
+    assert resources is not None
+    limits = _limits_of(executor, node.executor, default)
+    folder = limits_folder_of(saver)
+    if resources.limit and limits.scope == "store" and folder == "":
+        raise ConfigurationError(
+            f"task {node.name!r} has limit=, and its executor has "
+            f"limits_scope='store', but {saver.path} has no lock files: use a store in "
+            "LMDB or SQLite, or limits_folder= for the programs of one machine"
+        )
+    if capabilities.admits:
         return None if resources.rate is None else NO_LIMITS
-    if not (resources.limit or resources.rate) or not executor.capabilities.runs_here:
+    if not (resources.limit or resources.rate) or not capabilities.runs_here:
         return None
-    for owner in (node.executor, default):
+    return limits.of_store(folder)
+
+
+def _limits_of(*owners: Any) -> SharedLimits:
+    """Return the limits of the first of *owners* that is an executor with limits."""
+    for owner in owners:
         if isinstance(owner, Executor) and owner.shared_limits is not None:
             return owner.shared_limits
     return NO_LIMITS

@@ -125,6 +125,8 @@ class DurableSaver(RecordSaver):
         """The name of the store in messages."""
         self.location: str = self.path
         """The path of a folder, or a URL, by which the store is opened."""
+        self.locks_folder: str = ""
+        """The folder of the store's lock files, or an empty text if it has none."""
         self.options = options
         """The options with which the store was opened."""
 

@@ -90,6 +90,7 @@ class LMDBSaver(DurableSaver):
         )
         leases = store.environment.shared.setdefault("leases", files_of)
         super().__init__(store, Tables(store), leases, opened_as, retention)
+        self.locks_folder: str = store.environment.path
 
     def opened_to_look(self, codec: Codec) -> tuple[OpenStore, LeaseFiles]:
         lock = os.access(self.path, os.W_OK)

@@ -17,13 +17,19 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 from weakref import WeakSet
 
 from flowpregel._core.records import Task
 from flowpregel.policies import rate_of
 
+LimitsScope: TypeAlias = Literal["pool", "store"]
+"""The calls that share the named limits of an executor: those of the executor, or those
+of all programs that use the same store.
+"""
+LIMITS: Final = "limits"
+"""The folder of the slots, in the folder of a store's lock files."""
 _LOOK_EVERY: Final = 0.9
 """Seconds after which the program tries again to lock slots that other programs hold,
 if it was not woken before. Not all slots of a large limit are watched.
@@ -182,6 +188,35 @@ class CrossProcessLimit(Limit):
         self._held.clear()
 
 
+def folder_of_limit(folder: str, name: str) -> Path:
+    """Return the folder of the slots of a limit.
+
+    Args:
+        folder: The folder of the limits.
+        name: The name of the limit.
+    """
+    return Path(folder) / quote(name, safe="")
+
+
+def saver_of(run: Any) -> Any:
+    """Return the saver of the run with this context, or None if it has none here."""
+    return getattr(getattr(run, "committer", None), "saver", None)
+
+
+def limits_folder_of(saver: Any) -> str | None:
+    """Return the folder of the limits that the programs of a store share.
+
+    Args:
+        saver: The saver of the store, or None.
+
+    Returns:
+        The folder. It is empty if the store has no lock files, as on a server, and None
+        if no other program uses the store.
+    """
+    locks_folder: str | None = getattr(saver, "locks_folder", None)
+    return os.path.join(locks_folder, LIMITS) if locks_folder else locks_folder
+
+
 def _open_slot(path: Path) -> int:
     """Return a descriptor of the file of a slot."""
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -280,6 +315,7 @@ class SharedLimits:
         folder: A folder. All programs that name the same folder share the limits. If it
             is empty, the limits are not shared.
         clock: A function that returns monotonic seconds.
+        scope: The calls that share the limits.
     """
 
     def __init__(
@@ -287,9 +323,11 @@ class SharedLimits:
         limits: Mapping[str, float] | None = None,
         folder: str = "",
         clock: Callable[[], float] = time.monotonic,
+        scope: LimitsScope = "pool",
     ) -> None:
         self.limits: dict[str, float] = dict(limits or {})
         self.clock = clock
+        self.scope = scope
         self._folder = folder
         self._lock = threading.Lock()
         self._holders: dict[str, set[str]] = {name: set() for name in self.limits}
@@ -300,7 +338,24 @@ class SharedLimits:
         """The waiting runs, in the order of their turns."""
         self._nested: dict[str, _NestedCall] = {}
         """The waiting calls of tasks that hold slots, by task id."""
+        self._of_stores: dict[str, SharedLimits] = {}
+        """The limits of the programs of each store, by their folder."""
         _all_limits.add(self)
+
+    def of_store(self, folder: str | None) -> SharedLimits:
+        """Return the limits of the runs of a store.
+
+        Args:
+            folder: The folder of the store's limits, or None for runs whose store is
+                not shared.
+        """
+        if self.scope == "pool" or not folder:
+            return self
+        with self._lock:
+            if folder not in self._of_stores:
+                limits = SharedLimits(self.limits, folder, self.clock)
+                self._of_stores[folder] = limits
+            return self._of_stores[folder]
 
     def try_start(
         self, task_id: str, demand: Demand, run: object, wake: Callable[[], None]
@@ -374,7 +429,7 @@ class SharedLimits:
         count = self.limits[name]
         limit = Limit(count)
         if self._folder:
-            folder = Path(self._folder) / quote(name, safe="")
+            folder = folder_of_limit(self._folder, name)
             limit = CrossProcessLimit(folder, int(count), partial(self._wake, name))
         self._slots[name] = limit
         return limit
@@ -488,6 +543,8 @@ class SharedLimits:
         for limit in self._slots.values():
             limit.close()
         self._slots.clear()
+        for limits in self._of_stores.values():
+            limits.close()
 
 
 def _call(functions: Sequence[Callable[[], None]]) -> None:

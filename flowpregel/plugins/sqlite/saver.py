@@ -67,6 +67,7 @@ class SQLiteSaver(DurableSaver):
         leases = _leases_of(store, opened_as)
         super().__init__(store, Tables(store), leases, opened_as, retention)
         self.location: str = files.url_of(store.path)
+        self.locks_folder: str = files.locks_of(store.path)
 
     def opened_to_look(self, codec: Codec) -> tuple[SQLiteDatabase, LeaseFiles]:
         store = SQLiteDatabase(

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from itertools import count, islice
-from typing import Any, ClassVar, Final, ParamSpec, TypeVar
+from typing import Any, ClassVar, Final, ParamSpec, TypeVar, get_args
 from weakref import WeakSet
 
 from flowpregel._core.commands import name_of
@@ -54,7 +54,7 @@ from flowpregel.executors.processes.wire import messages, serialization
 from flowpregel.executors.processes.wire.messages import PackedOutcome
 from flowpregel.executors.processes.wire.protocol import PoolSettings
 from flowpregel.executors.processes.wire.shared_memory import default_limit
-from flowpregel.executors.resources import SharedLimits
+from flowpregel.executors.resources import LimitsScope, SharedLimits
 from flowpregel.executors.shared import captured
 from flowpregel.executors.unread import LazyFuture, UnreadEvent
 
@@ -505,8 +505,11 @@ class ProcessExecutor(PoolExecutor):
         limits: The number of calls of tasks with ``limit="name"`` that may run at once,
             by name. ``"cpus"``, ``"memory"`` and ``"gpus"`` set the amounts for tasks
             with such options, if these differ from the machine's amounts.
-        limits_folder: A folder, such as the folder of a store. All programs that name
-            the same folder share the named limits.
+        limits_folder: A folder. All programs that name the same folder share the named
+            limits.
+        limits_scope: The calls that share the named limits: ``"pool"`` for the calls of
+            this pool, or ``"store"`` for the calls of all programs whose runs are in
+            the same store, LMDB or SQLite.
 
     Raises:
         ConfigurationError: An argument makes no sense.
@@ -543,8 +546,10 @@ class ProcessExecutor(PoolExecutor):
         shared_memory: int | None = None,
         limits: Mapping[str, float | str] | None = None,
         limits_folder: str | os.PathLike[str] | None = None,
+        limits_scope: LimitsScope = "pool",
     ) -> None:
         _check_pool_arguments(max_workers, worker_max_tasks, worker_max_rss, grace)
+        _check_limits_scope(limits_scope, limits_folder)
         cpus = _usable_cpus()
         size = max_workers or cpus
         own_variables = env or {}
@@ -561,14 +566,12 @@ class ProcessExecutor(PoolExecutor):
             amounts=amounts,
             gpus=gpus,
             limits_folder="" if limits_folder is None else os.fspath(limits_folder),
+            limits_scope=limits_scope,
             share=max(1, cpus // size),
             capped=tuple(caps),
         )
         super().__init__(self.pool_class(settings), _ROOM * size)
-        named_limits = _items_outside(OF_THE_MACHINE, amounts)
-        self.shared_limits: SharedLimits | None = SharedLimits(
-            named_limits, settings.limits_folder
-        )
+        self.shared_limits: SharedLimits | None = _limits_in_process(settings)
         _pools.add(self._pool)
 
 
@@ -592,6 +595,30 @@ def _check_pool_arguments(
             )
     if grace < 0:
         raise ConfigurationError(f"grace is {grace!r}; use seconds, 0 or more")
+
+
+def _check_limits_scope(scope: object, folder: object) -> None:
+    """Check the scope of the limits of a `ProcessExecutor`.
+
+    Raises:
+        ConfigurationError: There is no such scope, or a folder is named, too.
+    """
+    if scope not in get_args(LimitsScope):
+        raise ConfigurationError(
+            f"limits_scope is {scope!r}; use 'pool', or 'store' for limits that all "
+            "programs of a store share"
+        )
+    if scope == "store" and folder is not None:
+        raise ConfigurationError(
+            "limits_scope='store' and limits_folder= are both given; use one of them: "
+            "programs share limits through the store, or through a folder"
+        )
+
+
+def _limits_in_process(settings: PoolSettings) -> SharedLimits:
+    """Return the named limits for the tasks that run in this process."""
+    limits = _items_outside(OF_THE_MACHINE, settings.amounts)
+    return SharedLimits(limits, settings.limits_folder, scope=settings.limits_scope)
 
 
 def _usable_cpus() -> int:

@@ -13,7 +13,6 @@ from itertools import takewhile
 from math import inf
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 from flowpregel._core.records import Raised
 from flowpregel.errors import ConfigurationError, ResourcesError
@@ -32,7 +31,14 @@ from flowpregel.executors.processes.coordinator.crash_report import forget_peak,
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 from flowpregel.executors.processes.coordinator.memory_retries import MemoryRetries
 from flowpregel.executors.processes.wire.protocol import PoolSettings, WorkerKind
-from flowpregel.executors.resources import CrossProcessLimit, RateWindow, holders_above
+from flowpregel.executors.resources import (
+    CrossProcessLimit,
+    RateWindow,
+    folder_of_limit,
+    holders_above,
+    limits_folder_of,
+    saver_of,
+)
 from flowpregel.policies import Resources, bytes_of
 
 OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
@@ -138,14 +144,39 @@ class ResourceLedger:
         self.memory_retries: MemoryRetries = MemoryRetries(settings.amounts)
         self._rates: dict[str, RateWindow] = {}
         self._shared: dict[str, CrossProcessLimit] = {}
-        for name, count in settings.amounts.items() if settings.limits_folder else ():
+        self._limit_names: dict[str, str] = {}
+        """The names of the limits that all programs of a store share, by the names
+        under which their slots are counted here.
+        """
+        for name in settings.amounts if settings.limits_folder else ():
             if name not in OF_THE_MACHINE:
-                folder = Path(settings.limits_folder) / quote(name, safe="")
-                # After the call, at the end of the turn, tasks are assigned.
-                wake = partial(loop.call, lambda: None)
-                self._shared[name] = CrossProcessLimit(folder, int(count), wake)
+                self._shared[name] = self._open_limit(name, settings.limits_folder)
         self.count: int = 0
         """The number of tasks in the pool that have `Needs`."""
+
+    def _open_limit(self, name: str, folder: str) -> CrossProcessLimit:
+        """Return a limit that programs share through a folder."""
+        count = int(self._settings.amounts[name])
+        # After the call, at the end of the turn, tasks are assigned.
+        wake = partial(self._loop.call, lambda: None)
+        return CrossProcessLimit(folder_of_limit(folder, name), count, wake)
+
+    def _counted_as(self, name: str, folder: str | None) -> str:
+        """Return the name under which the slots of a limit are counted here: those of
+        all programs of a store are counted for each store.
+
+        Args:
+            name: The name of the limit.
+            folder: The folder of the store's limits, or None if its programs do not
+                share them.
+        """
+        if not folder:
+            return name
+        counted_as = f"{name} in {folder}"
+        if counted_as not in self._shared and name in self._settings.amounts:
+            self._shared[counted_as] = self._open_limit(name, folder)
+        self._limit_names[counted_as] = name
+        return counted_as
 
     def note(self, task: InFlight, tasks: Mapping[JobKey, InFlight]) -> None:
         """Note the needs of *task*, and refuse the task if they can never be met.
@@ -164,7 +195,10 @@ class ResourceLedger:
         if resources is None and not is_below and not is_retry:
             return
         self.count += 1
-        key = called.node.home or called.name, resources, is_below
+        folder = None
+        if resources and resources.limit and self._settings.limits_scope == "store":
+            folder = limits_folder_of(saver_of(task.job.run))
+        key = called.node.home or called.name, resources, is_below, folder
         needs = self._needs.get(key)
         if needs is None:
             needs = self._needs_of(*key)
@@ -180,11 +214,12 @@ class ResourceLedger:
     def _check(self, task: InFlight, needs: Needs, callers: Sequence[InFlight]) -> None:
         """Refuse *task* if it needs more resources than *callers* leave free."""
         for name, amount in needs.amounts.items():
-            total = self._settings.amounts.get(name, 0)
+            limit_name = self._limit_names.get(name, name)
+            total = self._settings.amounts.get(limit_name, 0)
             holders: list[str] = []
             held = 0.0
             if amount <= total:
-                holders, held = _held_by_callers(task, name, callers)
+                holders, held = _held_by_callers(task, limit_name, callers)
             is_guess = name == "memory" and needs.is_measured
             if amount + held > total and not is_guess:
                 self._refuse(task, name, holders)
@@ -194,12 +229,17 @@ class ResourceLedger:
 
     def _refuse(self, task: InFlight, name: str, by: Iterable[str]) -> None:
         amount = task.needs.amounts[name] if task.needs else 0
+        name = self._limit_names.get(name, name)
         total = self._settings.amounts.get(name, 0)
         error = ResourcesError(task.job.task.name, name, amount, total, sorted({*by}))
         self._loop.call(partial(self._finish, task, Raised(error)))
 
     def _needs_of(
-        self, home: str, resources: Resources | None, is_below: bool
+        self,
+        home: str,
+        resources: Resources | None,
+        is_below: bool,
+        folder: str | None,
     ) -> Needs:
         """Return the needs that all calls of a task share.
 
@@ -209,7 +249,8 @@ class ResourceLedger:
         amounts: dict[str, float] = {"cpus": resources.cpus or 1}
         amounts |= {"memory": bytes_of(resources.memory)} if resources.memory else {}
         amounts |= {"gpus": resources.gpus} if resources.gpus else {}
-        amounts |= dict.fromkeys(resources.limit, 1)
+        for name in resources.limit:
+            amounts[self._counted_as(name, folder)] = 1
         threads = None if resources.cpus is None else max(1, int(resources.cpus))
         if threads == self._settings.share:
             threads = None

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 # The coordinator sends these kinds of frames to the worker.
 TASKS: Final = 2
@@ -189,6 +189,10 @@ class PoolSettings:
     limits_folder: str = ""
     """The folder through which programs share the limits, or an empty text if no other
     program shares them.
+    """
+    limits_scope: Literal["pool", "store"] = "pool"
+    """The calls that share the limits: those of the ``"pool"``, or, for runs with a
+    ``"store"``, those of all programs that use it.
     """
     nice: int | None = None
     """The nice value of the workers, or None for that of the program."""
