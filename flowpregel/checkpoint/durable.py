@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
 from flowpregel._core.records import Address, Saved
-from flowpregel.checkpoint import arguments, maintenance, output, signals
+from flowpregel.checkpoint import arguments, maintenance, output, run_files, signals
 from flowpregel.checkpoint.base import Leases
 from flowpregel.checkpoint.layout import (
     NamespaceRecord,
@@ -43,8 +44,10 @@ from flowpregel.checkpoint.scheduled import (
 from flowpregel.checkpoint.work import status_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.storage.codec import Codec
+from flowpregel.storage.errors import translate_os_errors
 from flowpregel.storage.locks import LockHolder
 from flowpregel.storage.options import StoreOptions
+from flowpregel.storage.records import Seal
 from flowpregel.storage.renames import RENAMED, names_in, with_rename
 from flowpregel.storage.stores import DurableStore
 
@@ -602,6 +605,121 @@ class DurableSaver(RecordSaver):
             return result
 
         return self._write(work)
+
+    # -------------------------------------------------------- runs as files
+
+    def export_thread(
+        self,
+        thread_id: str,
+        path: str | os.PathLike[str],
+        *,
+        key: bytes | None = None,
+    ) -> None:
+        """Write a thread, with its history and nested runs, into the new file *path*.
+
+        The file has the thread at one moment, also if a run is under way. It appears
+        under its name only when it is complete and on disk, with mode 0600. If the
+        store is encrypted, the file is encrypted under the same key. Files on disk to
+        which the run refers, and results in a cache, are not in it.
+
+        Args:
+            thread_id: The id of the thread.
+            path: The path of the file.
+            key: The secret key that seals the file, or None for the key of the store.
+
+        Raises:
+            ConfigurationError: There is no such thread, or *key* is empty.
+            StoreError: There is a file at *path*, or it cannot be written.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel import entrypoint
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     @entrypoint(checkpointer=saver)
+            ...     def double(number: int) -> int:
+            ...         return 2 * number
+            ...     double.run(4, id="1")
+            ...     saver.export_thread("1", folder + "/1.run")
+            ...     saver.import_thread(folder + "/1.run", "2")
+            ...     double.run(4, id="2")  # returns the recorded result
+            8
+            '2'
+            8
+        """
+        name = thread_name(thread_id)
+        file_path = os.path.abspath(path)
+        self._output.flush()
+        with run_files.new_file(file_path) as draft:
+
+            def work(transaction: Any) -> None:
+                seal = self._file_seal(key, self.options.encryption_key)
+                with translate_os_errors(file_path), open(draft, "wb") as file:
+                    writer = run_files.RunFileWriter(file, seal)
+                    run_files.export_records(self._tables, transaction, name, writer)
+
+            self._read(work)
+
+    def import_thread(
+        self,
+        path: str | os.PathLike[str],
+        thread_id: str | None = None,
+        *,
+        trust: bool = False,
+        key: bytes | None = None,
+        encryption_key: bytes | None = None,
+    ) -> str:
+        """Store the thread from a file that `export_thread` wrote.
+
+        The file may come from another kind of store. The thread is stored whole or not
+        at all. No run of it is under way afterwards:
+        an unfinished run is stopped, and can be resumed. No value is decoded.
+
+        Args:
+            path: The path of the file.
+            thread_id: The id of the thread in this store, or None for its own id.
+            trust: True to accept a file that is sealed under another key. The values in
+                it can run code when they are read.
+            key: The secret key that sealed the file, or None for the key of the store.
+            encryption_key: The key with which the file is encrypted, or None for the
+                key of the store.
+
+        Returns:
+            The id of the thread.
+
+        Raises:
+            ConfigurationError: The thread has checkpoints in this store, there is no
+                file, or *key* is empty.
+            StoreCorruptError: The file is damaged.
+            StoreForeignError: The file is sealed or encrypted under another key.
+            StoreVersionError: A later release wrote the file.
+            ThreadBusyError: A run holds the thread in this store.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     saver.import_thread("missing.run")
+            Traceback (most recent call last):
+            flowpregel.errors.ConfigurationError: there is no file ...missing.run
+        """
+        # The store is read first, because a database is opened by its first use, and
+        # has no key until then.
+        self._read(partial(self._tables.meta.get, key=RENAMED))
+        seal = self._file_seal(key, encryption_key or self.options.encryption_key)
+        with run_files.RunFile.opened(os.path.abspath(path), seal, trust=trust) as file:
+            name = file.thread_id if thread_id is None else thread_name(thread_id)
+            with self.lease(name):
+                self._write(partial(file.put, self._tables, thread_id=name))
+        self._tables.codec.renames.forget()
+        return name
+
+    def _file_seal(self, key: bytes | None, encryption_key: bytes | None) -> Seal:
+        """Return the keys of a run file."""
+        store_seal = self._tables.meta.seal
+        if key is not None and not key.strip():
+            raise ConfigurationError("the key of the file is empty; give a secret key")
+        return Seal(key or store_seal.key, encryption_key)
 
     def delete_thread(self, thread_id: str) -> None:
         super().delete_thread(thread_id)

@@ -60,6 +60,7 @@ MEDIA = b"\0\6"
 """The kinds of records beside pending writes. Each kind is a prefix with which no
 checkpoint id in a key can begin.
 """
+_SIDECARS: Final = frozenset({ARGUMENTS, SIGNALS, OUTPUT, PIN, MEDIA})
 
 LONGEST_ID = 400
 NAMESPACE_LENGTH, VALUE_LENGTH = 32, 33
@@ -144,6 +145,11 @@ def sidecar_key(kind: bytes, pending: bytes) -> bytes:
     return pending[:8] + kind + pending[8:]
 
 
+def is_sidecar(key: bytes) -> bool:
+    """Return whether a key in ``writes`` begins with a prefix of `sidecar_key`."""
+    return key[8:10] in _SIDECARS
+
+
 def id_in(key: bytes) -> str:
     """Return the checkpoint id in the key of a checkpoint."""
     return (
@@ -176,6 +182,20 @@ def keyframe_key(prefix: bytes, name: bytes) -> bytes:
 def is_keyframe(key: bytes) -> bool:
     """Return whether a key in ``values`` is the key of a keyframe."""
     return key[8:9] == _KEYFRAME
+
+
+def source_key(code: str) -> bytes:
+    """Return the key of the source with this digest, in ``meta``.
+
+    Args:
+        code: The digest of the code, or the result of `parts_key` for it.
+    """
+    return _SOURCE + code.encode()
+
+
+def is_source(key: bytes) -> bool:
+    """Return whether a key in ``meta`` is one that `source_key` returns."""
+    return key.startswith(_SOURCE)
 
 
 def channel_in(key: bytes) -> bytes:
@@ -746,7 +766,7 @@ class Tables:
             code: The digest of the code.
             source: The source, compressed, which may be cut off at its end.
         """
-        self.meta.put(transaction, _SOURCE + code.encode(), source)
+        self.meta.put(transaction, source_key(code), source)
 
     def source(self, transaction: Any, code: str) -> str:
         """Return the source of the task whose code has this digest, or an empty text if
@@ -756,5 +776,5 @@ class Tables:
             transaction: The transaction.
             code: The digest of the code.
         """
-        data = self.meta.get(transaction, _SOURCE + code.encode()) or b""
+        data = self.meta.get(transaction, source_key(code)) or b""
         return zlib.decompressobj().decompress(data).decode("utf-8", "ignore")

@@ -149,7 +149,7 @@ class RecordSaver(BaseCheckpointSaver):
             return batch
         codec = self._tables.codec
         encoded = encode_batch(batch, codec.encode)
-        for code in _codes_in(batch):
+        for code in codes_in(batch):
             if code in SOURCES and code not in self._sources:
                 encoded.sources.update(_compressed_source(code))
         for task in encoded.writes:
@@ -465,7 +465,7 @@ def _compressed_source(code: str) -> dict[str, bytes]:
     return texts
 
 
-def _codes_in(batch: Batch) -> list[str]:
+def codes_in(batch: Batch) -> list[str]:
     """Return the digests of the code that made the calls and the results in *batch*."""
     codes: list[str] = []
     attempts: list[AttemptRecord] = []

@@ -157,7 +157,8 @@ class SealedRecords:
     ) -> None:
         self.name = name
         self._path = path
-        self._seal = seal
+        self.seal = seal
+        """The keys of the records."""
 
     def sealed(
         self,
@@ -173,13 +174,13 @@ class SealedRecords:
             payload: The payload.
         """
         position = self.name + key
-        cipher = self._seal.cipher
+        cipher = self.seal.cipher
         if cipher is not None:
             nonce = os.urandom(_NONCE)
             kind |= _ENCRYPTED
             payload = nonce + cipher.encrypt(nonce, payload, position)
         content = bytes((kind,)) + payload
-        return self._seal.of(position, content) + content
+        return self.seal.of(position, content) + content
 
     def opened(
         self,
@@ -193,7 +194,7 @@ class SealedRecords:
             StoreForeignError: The record is encrypted under another key.
         """
         position = self.name + key
-        checksum = self._seal.of(position, memoryview(record)[SIZE:])
+        checksum = self.seal.of(position, memoryview(record)[SIZE:])
         if len(record) < KIND_END or record[:SIZE] != checksum:
             raise self.corrupt(key, "is damaged, or was written elsewhere")
         kind = record[SIZE]
@@ -222,7 +223,7 @@ class SealedRecords:
         """
         if source is None:
             content = record[SIZE:]
-            return self._seal.of(self.name + key, content) + content
+            return self.seal.of(self.name + key, content) + content
         kind, payload = source.opened(key, record)
         return self.sealed(key, kind, payload)
 
@@ -231,7 +232,7 @@ class SealedRecords:
         key: bytes,
         payload: bytes,
     ) -> bytes:
-        if self._seal.cipher is None:
+        if self.seal.cipher is None:
             raise StoreForeignError(
                 f"{self._path} is encrypted; pass its key as "
                 "StoreOptions(encryption_key=...)"
@@ -239,7 +240,7 @@ class SealedRecords:
         nonce = payload[:_NONCE]
         ciphertext = payload[_NONCE:]
         try:
-            decrypted: bytes = self._seal.cipher.decrypt(
+            decrypted: bytes = self.seal.cipher.decrypt(
                 nonce, ciphertext, self.name + key
             )
         except Exception as error:

@@ -109,6 +109,25 @@ def with_rename(
     return json.dumps(changed, sort_keys=True).encode()
 
 
+def with_renames_of(
+    names: Mapping[str, str],
+    others: Mapping[str, str],
+) -> bytes:
+    """Return the record of a store that also gets the renames of another store. A name
+    that both stores have renamed keeps the new name of the first.
+
+    Example:
+        >>> names_in(with_renames_of({"b": "c"}, {"a": "b", "b": "x"}))
+        {'a': 'c', 'b': 'c'}
+    """
+    merged = dict(names)
+    for old, new in others.items():
+        present = _new_name(names, new) or new
+        merged.setdefault(old, present)
+    changed = {key: value for key, value in merged.items() if key != value}
+    return json.dumps(changed, sort_keys=True).encode()
+
+
 def importable(name: str) -> Any:
     """Return the object with the full *name*, or None if it cannot be imported."""
     try:
