@@ -16,6 +16,7 @@ from flowpregel.cli import (
     logs,
     looking,
     maintenance,
+    moving,
     pausing,
     pool_sizes,
     recovering,
@@ -49,6 +50,7 @@ _MODULES = (
     tables,
     looking,
     maintenance,
+    moving,
     docs,
 )
 """The modules with commands, in the order in which the help lists the commands."""

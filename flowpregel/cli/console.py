@@ -171,13 +171,18 @@ CommandMaker = Callable[[Callable[..., Any]], click.Command]
 """A decorator that turns a function into a command."""
 
 
-def store_command(name: str, *options: click.Option) -> CommandMaker:
+def store_command(
+    name: str,
+    *options: click.Option,
+    trust: click.Option = TRUST_OPTION,
+) -> CommandMaker:
     """Return a decorator for commands with ``--store``, ``--trust``, ``--json`` and
     *options*.
 
     Args:
         name: The name of the command.
         options: Further options of the command.
+        trust: The option ``--trust``, if it has another meaning.
 
     Example:
         >>> @store_command("size")
@@ -190,7 +195,7 @@ def store_command(name: str, *options: click.Option) -> CommandMaker:
     def make(function: Callable[..., Any]) -> click.Command:
         """Return the command that calls *function*."""
         command = click.command(name)(function)
-        command.params += [*options, _STORE, TRUST_OPTION, AS_JSON]
+        command.params += [*options, _STORE, trust, AS_JSON]
         return command
 
     return make

@@ -324,6 +324,21 @@ def read_key(file: str) -> bytes:
         ) from error
 
 
+def read_secret(file: str) -> bytes:
+    """Return the secret key for checksums that a file has, without blanks around it.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or has no key.
+    """
+    key = read_key(file).strip()
+    if not key:
+        raise ConfigurationError(
+            f"{file} contains no key; write a secret into it, such as the output of "
+            "`openssl rand -hex 32`"
+        )
+    return key
+
+
 def existing_store(path: str | None) -> str:
     """Return the full path or the URL of an existing store.
 
