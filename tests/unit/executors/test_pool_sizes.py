@@ -108,3 +108,51 @@ def test_an_equal_request_changes_nothing(pool_of: PoolMaker) -> None:
 
     assert settings is pool.pool.settings
     assert not worker.has_frame(protocol.STOP)
+
+
+def test_a_worker_with_another_nice_value_gets_no_calls_ahead_of_time(
+    pool_of: PoolMaker,
+) -> None:
+    """Calls that are known to be short go to the worker that replaces it."""
+    pool, events = pool_of(1), Events()
+    worker, order = busy_worker(pool, events)
+    worker.end_task(order)
+    events.next()
+    pool.start([job_of()], events)
+    order = worker.order()
+
+    pool.pool.request_size(None, os.getpriority(os.PRIO_PROCESS, 0) + 1)
+    pool.start([following := job_of()], events)
+    pool.settle()
+    assert not worker.has_order()
+
+    worker.end_task(order)
+    events.next()
+    worker.exit()
+    assert following.task.id == pool.worker().ready().order().task_id
+
+
+def test_a_pool_that_shrank_sends_no_calls_ahead_to_superfluous_workers(
+    pool_of: PoolMaker,
+) -> None:
+    """Otherwise two workers would share short calls for as long as there are any."""
+    pool, events = pool_of(2), Events()
+    first, order = busy_worker(pool, events)
+    first.end_task(order)
+    events.next()
+    pool.start([job_of(), job_of()], events)
+    second = pool.worker().ready()
+    running, other = first.order(), second.order()
+
+    pool.pool.request_size(1, None)
+    pool.start([job_of(), job_of()], events)
+    pool.settle()
+    assert not first.has_order()
+    assert not second.has_order()
+
+    first.end_task(running)
+    events.next()
+    first.exit()
+    second.end_task(other)
+    events.next()
+    second.order()

@@ -499,6 +499,9 @@ class RemainingResources:
         """
         if worker.state is not WorkerState.BUSY or worker.seconds > BATCH_SECONDS:
             return 0
+        if self.slots < 0:
+            # The pool was made smaller, and a worker stops only when it is idle.
+            return 0
         needs = worker.needs or ONE_CPU
         if not needs.is_below and not self.reserved.isdisjoint(needs.amounts):
             # An earlier task waits for resources that these tasks would take, so the

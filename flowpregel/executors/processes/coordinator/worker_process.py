@@ -236,7 +236,8 @@ class WorkerProcess:
         last = next(reversed(self.tasks.values()))
         seconds = inf
         is_slow = now - self.last_activity > _SLOW_AFTER
-        is_held_up = is_slow or self.is_spoiled or self.link.is_paused()
+        is_replaced = self.is_spoiled or self.is_outdated
+        is_held_up = is_slow or is_replaced or self.link.is_paused()
         if last.execution.stopping is None and not is_held_up:
             # At least 10 µs are assumed for each task, because the token pipe holds a
             # limited number of tokens.
