@@ -104,7 +104,9 @@ def _act(action: str, where: str) -> None:
         return
     import signal  # noqa: PLC0415 - as above
 
-    os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
+    # The signal goes to this OS thread, which otherwise might pass the point before
+    # another thread receives it.
+    signal.raise_signal(signal.SIGKILL if action == "kill" else signal.SIGSTOP)
 
 
 points: Points | None = None

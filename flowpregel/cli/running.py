@@ -29,15 +29,18 @@ from flowpregel.cli.options import (
 from flowpregel.cli.run_choices import DueRuns, pauses_of
 from flowpregel.cli.run_requests import RunRequest, run_flow
 from flowpregel.cli.typed_arguments import load_flow_with_input
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, StoreBusyError
 from flowpregel.runtime import SLEEPS_UNTIL, pauses
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.storage.locks import LockHolder
 
 _PERIOD = 0.05
 """The interval, in seconds, at which `cancel` checks whether a run has ended."""
+_LOCK_TIMEOUT = 2.0
+"""Seconds that `cancel` waits to write to the store, before it asks a run to stop
+without pausing it.
+"""
 _TEXT_HELP = "VALUE is text, even where it looks like JSON."
 
 
@@ -205,9 +208,8 @@ def cancel_command(thread: str, wait: float, store: str | None) -> Code:
     OS thread of the program ends first. `work` does not take the run again until
     `unpause` or `resume`.
     """
-    with targets.open_to_write(store, InertCodec()) as saver:
-        targets.newest_checkpoint(saver, thread)
-        owner = _cancel_run(saver, thread)
+    owner = _cancel_run(store, thread)
+    with targets.open_to_read(store) as saver:
         deadline = time.monotonic() + wait
         is_running = saver.owner(thread) == owner
         while is_running and time.monotonic() < deadline:
@@ -226,20 +228,33 @@ def cancel_command(thread: str, wait: float, store: str | None) -> Code:
     return Code.FAILED if wait else Code.OK
 
 
-def _cancel_run(saver: DurableSaver, thread: str) -> LockHolder:
+def _cancel_run(store: str | None, thread: str) -> LockHolder:
     """Ask the run of a thread to stop, pause it, and return its process.
 
     Raises:
         ConfigurationError: No run holds the thread.
     """
     error = ConfigurationError(f"nothing runs on thread {thread!r}")
-    if saver.owner(thread) is None:
-        raise error
-    # The pause comes first, because another process may take the run once it ends.
-    saver.pause([thread])
-    owner = saver.cancel(thread)
+    try:
+        with targets.open_to_write(
+            store, InertCodec(), lock_timeout=_LOCK_TIMEOUT
+        ) as saver:
+            targets.newest_checkpoint(saver, thread)
+            if saver.owner(thread) is None:
+                raise error
+            # The pause comes first, because another process may take the run once it
+            # ends.
+            saver.pause([thread])
+            owner = saver.cancel(thread)
+            if owner is None:
+                saver.unpause([thread])
+    except StoreBusyError as busy:
+        # The run itself may have been stopped while it wrote, and then it holds the
+        # store. The request needs no lock of the store.
+        with targets.open_to_read(store) as saver:
+            owner = saver.cancel(thread)
+        print_note(f"the run is not paused, so `work` may resume it: {busy}")
     if owner is None:
-        saver.unpause([thread])
         raise error
     return owner
 

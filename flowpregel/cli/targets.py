@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -259,14 +260,22 @@ def open_to_read(
 def open_to_write(
     path: str | None,
     codec: Codec | None = None,
+    *,
+    lock_timeout: float | None = None,
 ) -> DurableSaver:
     """Open an existing store for writing.
+
+    Args:
+        path: The store's folder, or the URL of a database.
+        codec: The encoder of values, or None for the default codec.
+        lock_timeout: Seconds to wait for another process that writes, or None for the
+            default of `StoreOptions`.
 
     Raises:
         ConfigurationError: *path* is None or empty.
         StoreError: There is no store, or it cannot be opened.
     """
-    return open_saver(existing_store(path), codec=codec)
+    return open_saver(existing_store(path), codec=codec, lock_timeout=lock_timeout)
 
 
 def open_saver(
@@ -274,6 +283,7 @@ def open_saver(
     *,
     readonly: bool = False,
     codec: Codec | None = None,
+    lock_timeout: float | None = None,
 ) -> DurableSaver:
     """Open a store, or create it.
 
@@ -283,6 +293,8 @@ def open_saver(
         path: The store's folder, or the URL of a database.
         readonly: True to open an existing store for reading only.
         codec: The encoder of values, or None for the default codec.
+        lock_timeout: Seconds to wait for another process that writes, or None for the
+            default of `StoreOptions`.
 
     Raises:
         ConfigurationError: No plug-in has the scheme of the URL, or the plug-in's saver
@@ -298,6 +310,8 @@ def open_saver(
         encryption_key=key,
         trust=has_flag("--trust") or None,
     )
+    if lock_timeout is not None:
+        options = replace(options, lock_timeout=lock_timeout)
     plugin = store_plugin_at(path)
     saver = plugin.open_saver(path, readonly=readonly, codec=codec, options=options)
     if not isinstance(saver, DurableSaver):

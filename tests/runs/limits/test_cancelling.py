@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.leases import LeaseWatch, LiveState
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.cli import running
 from flowpregel.cli.app import app as command
 from flowpregel.cli.console import Code
 from flowpregel.errors import TaskCancelled
@@ -139,6 +141,27 @@ def test_a_stopped_owner_is_asked_and_stops_when_it_goes_on(tmp_path: Path) -> N
     assert Code.FAILED == asked.exit_code, asked.output
     assert "asked" == json.loads(asked.stdout)["status"]
     assert f"process {process.pid} on" in json.loads(asked.stdout)["owner"]
+    assert Code.STOPPED == process.returncode
+
+
+@pytest.mark.slow
+def test_an_owner_that_was_stopped_in_a_commit_is_asked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the store, so the run cannot be paused, which the command says."""
+    monkeypatch.setattr(running, "_LOCK_TIMEOUT", 0.05)
+    line = ["cancel", "job", "--store", str(tmp_path / "store"), "--wait", "0"]
+    monkeypatch.setenv("FLOWPREGEL_FAULT", "store.commit.before:2:stop")
+
+    with half_way(tmp_path, "--quiet", told=()) as process:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        monkeypatch.delenv("FLOWPREGEL_FAULT")
+        asked = CliRunner().invoke(command, line)
+        process.send_signal(signal.SIGCONT)
+        process.communicate(timeout=60)
+
+    assert Code.OK == asked.exit_code, asked.output
+    assert "the run is not paused, so `work` may resume it" in asked.stderr
     assert Code.STOPPED == process.returncode
 
 
