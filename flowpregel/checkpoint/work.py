@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from flowpregel._core import records
-from flowpregel._core.ids import AttemptRecord, CallKey
+from flowpregel._core.files import FileContent
+from flowpregel._core.ids import AttemptRecord, CallKey, CallRecord
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.base import QUEUE
 from flowpregel.checkpoint.labels import INPUT
 
+_FILES: Final = CallRecord._fields.index("files")
 Status: TypeAlias = Literal[
     "done", "running", "failed", "stopped", "waiting", "enqueued"
 ]
@@ -92,7 +94,7 @@ def work_from(
     # may be a value of any type and size.
     call_key = None
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
-        call_key = CallKey(*called[:4])
+        call_key = CallKey(*called[:4])._replace(files=_files_in(called))
     text = ""
     if call_key is not None:
         text = call_key.text
@@ -108,6 +110,20 @@ def work_from(
         call_key=call_key,
         **_outcome(writes, ran),
     )
+
+
+def _files_in(called: tuple[Any, ...]) -> tuple[FileContent, ...]:
+    """Return the files in the record of a call, which may come from another program."""
+    files = called[_FILES] if len(called) > _FILES else ()
+    if not isinstance(files, tuple):
+        return ()
+    return tuple(file for file in files if _has_file_types(file))
+
+
+def _has_file_types(file: Any) -> bool:
+    """Return whether a value has the form of a `FileContent`."""
+    types = (str, str, int)
+    return isinstance(file, tuple) and tuple(map(type, file)) == types
 
 
 def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, Any]:

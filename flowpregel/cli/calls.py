@@ -223,10 +223,13 @@ def why_command(
     """Show how a call came to its result, and what the next run does.
 
     The next run takes the result from the record, or makes the call again. If code has
-    changed since, the changes are named. CALL is the id or the text of a call, such as
-    "parse('c.txt')", the name of a graph's node, or the beginning of any of these.
+    changed since, the changes are named. If the task shares its results in a cache, so
+    is the part of the key because of which a result was not found. CALL is the id or
+    the text of a call, such as "parse('c.txt')", the name of a graph's node, or the
+    beginning of any of these.
     """
     # The import is done here, so that ``--help`` stays fast.
+    from flowpregel.cli.cache_reasons import cache_text  # noqa: PLC0415
     from flowpregel.cli.reasons import next_run_text  # noqa: PLC0415
 
     recorded = _recorded_tasks(thread, store)
@@ -237,12 +240,15 @@ def why_command(
     loaded_flow = targets.flow_of_thread(thread, flow, store)
     with targets.open_to_read(store) as saver:
         next_run = next_run_text(work, loaded_flow, saver)
+        shared = cache_text(work, loaded_flow, saver)
     facts = {
         "call": work.name,
         "id": work.id,
         "made": _attempts_text(work),
         "next": next_run,
     }
+    if shared:
+        facts["cache"] = shared
     lines = [f"{name}: {text}" for name, text in facts.items()]
     console.print_result(facts, *lines)
 

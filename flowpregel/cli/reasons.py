@@ -31,7 +31,7 @@ def next_run_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
     if work.call_key is None:
         return _node_text(work, flow, saver)
     name = work.call_key.name.removesuffix(".map")
-    tasks = [task for task in _tasks_beside(flow) if task.name == name]
+    tasks = [task for task in tasks_beside(flow) if task.name == name]
     if not tasks:
         return (
             "the recorded result is used; its code cannot be compared, because the "
@@ -82,7 +82,7 @@ def _changed_text(
     )
 
 
-def _tasks_beside(flow: Pregel) -> Iterator[Any]:
+def tasks_beside(flow: Pregel) -> Iterator[Any]:
     """Yield the tasks among the globals of a flow's functions."""
     for node in flow.nodes.values():
         for step in node.steps:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from flowpregel._core.provenance import VERSION
 from flowpregel._inspection.code_changes import changes_text
 from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
 
+OTHER_CODE: Final = "the results in the cache were computed by other code"
 _MOST_LOOKUPS: Final = 100
 """The greatest number of a task's missing keys that are looked up with earlier code."""
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
@@ -43,10 +44,7 @@ def miss_notices(changes: Mapping[str, str]) -> Iterator[str]:
         changes: The changes that an `ExplainedCache` has found.
     """
     for name, change in changes.items():
-        yield (
-            f"{name}: the results in the cache were computed by other code, and are "
-            f"computed again: {change}"
-        )
+        yield f"{name}: {OTHER_CODE}, and are computed again: {change}"
 
 
 class ExplainedCache(BaseCache):
@@ -113,27 +111,65 @@ class ExplainedCache(BaseCache):
 
     def _explain(self, key: FullKey) -> None:
         """Note the changes in the code if an earlier code has a result for *key*."""
-        namespace, arguments = key
+        namespace, _ = key
         name = _name_of(namespace)
         lookups = self._lookups.get(namespace, 0)
         if name in self._changes or lookups >= _MOST_LOOKUPS:
             return
         self._lookups[namespace] = lookups + 1
-        task, code = _parted(namespace)
-        codes = self._cache.codes_of(task)
-        for earlier, parts in reversed(codes.items()):
-            if earlier in _OF_PROCESS:
-                continue
-            if not self._cache.get([(earlier, arguments)]):
-                continue
-            _, recorded = _parted(earlier)
-            change = changes_text(
-                recorded,
-                parts,
-                code,
-            )
-            self._changes[name] = change or "the changes are not known"
-            return
+        change = earlier_change(
+            self._cache,
+            key,
+            _OF_PROCESS,
+        )
+        if change:
+            self._changes[name] = change
+
+
+def earlier_change(
+    cache: BaseCache,
+    key: FullKey,
+    excluded: Collection[Namespace],
+) -> str:
+    """Return the changes since the newest result of other code with the same arguments.
+
+    Args:
+        cache: The cache of the results.
+        key: The key of a result of the present code.
+        excluded: The namespaces of results that are left out.
+
+    Returns:
+        The changes as text, or an empty text if the cache has no such result.
+    """
+    namespace, arguments = key
+    task, code = _parted(namespace)
+    codes = cache.codes_of(task)
+    for earlier, parts in reversed(codes.items()):
+        if earlier in excluded:
+            continue
+        earlier_key = earlier, arguments
+        if not cache.get([earlier_key]):
+            continue
+        _, recorded = _parted(earlier)
+        change = changes_text(
+            recorded,
+            parts,
+            code,
+        )
+        return change or "the changes are not known"
+    return ""
+
+
+def noted_namespaces(cache: BaseCache, namespace: Namespace) -> list[Namespace]:
+    """Return the namespaces that a cache has noted for a task, oldest code first.
+
+    Args:
+        cache: The cache.
+        namespace: The namespace of any code of the task.
+    """
+    task, _ = _parted(namespace)
+    codes = cache.codes_of(task)
+    return list(codes)
 
 
 def _note_namespace(namespace: Namespace) -> None:
