@@ -185,6 +185,29 @@ class CallIndex:
         self.body_counts = body_counts
         self._changed_at = array("q", bytes(8 * len(table)))
 
+    def restore_order(self, numbers: array[int]) -> None:
+        """Store the numbers of all calls in the usual order, which `select` returned
+        for the calls of `restore`.
+
+        Args:
+            numbers: The numbers.
+
+        Example:
+            >>> from array import array
+            >>> from flowpregel.watching import CallIndex, CallQuery
+            >>> index = CallIndex()
+            >>> index.restore_order(array("q"))
+            >>> index.select(CallQuery())
+            []
+        """
+        query = CallQuery(states=frozenset())
+        order = CallOrder(self.table, query.order)
+        selection = _Selection(order)
+        selection.numbers = numbers
+        selection.version = self.version
+        selection.field_count = len(self.table.fields)
+        self._selections[query] = selection
+
     @property
     def version(self) -> int:
         """The number of changes so far."""
@@ -269,7 +292,11 @@ class CallIndex:
         self._count(number)
         return number
 
-    def _set_state(self, number: int, state: str) -> None:
+    def _set_state(
+        self,
+        number: int,
+        state: str,
+    ) -> None:
         self._uncount(number)
         self.table.set_state(number, state)
         self._count(number)
@@ -283,7 +310,11 @@ class CallIndex:
     def _uncount(self, number: int) -> None:
         self._add_to_counts(number, -1)
 
-    def _add_to_counts(self, number: int, count: int) -> None:
+    def _add_to_counts(
+        self,
+        number: int,
+        count: int,
+    ) -> None:
         state = self.table.state(number)
         if state == GONE:
             return
@@ -300,6 +331,27 @@ class CallIndex:
             state = self._running.get(number, row.state)
             if state != GONE:
                 yield _with_state(row, state)
+
+    def failed_numbers(self) -> list[int]:
+        """Return the numbers of the calls whose last recorded attempt failed.
+
+        Example:
+            >>> from flowpregel.watching import CallIndex
+            >>> CallIndex().failed_numbers()
+            []
+        """
+        # The states are searched as bytes, because a run may have a million calls.
+        states = self.table.urgency.tobytes()
+        code = STATES.index("failed")
+        numbers: list[int] = []
+        number = states.find(code)
+        while number >= 0:
+            numbers.append(number)
+            number = states.find(code, number + 1)
+        for number, state in self._running.items():
+            if state == "failed":
+                numbers.append(number)
+        return numbers
 
     def page(
         self,
@@ -332,7 +384,11 @@ class CallIndex:
             is_behind=self.is_behind,
         )
 
-    def position(self, query: CallQuery, call_id: str) -> int | None:
+    def position(
+        self,
+        query: CallQuery,
+        call_id: str,
+    ) -> int | None:
         """Return the position of a call among the calls that match a query.
 
         Args:
@@ -380,7 +436,11 @@ class CallIndex:
             self._update_selection(selection, key)
         return selection
 
-    def _update_selection(self, selection: _Selection, query: CallQuery) -> None:
+    def _update_selection(
+        self,
+        selection: _Selection,
+        query: CallQuery,
+    ) -> None:
         """Update a selection by the calls that changed since its version."""
         unchanged: list[int] = []
         changed: Collection[int] = range(len(self.table))
@@ -411,7 +471,8 @@ class CallIndex:
         for state in states:
             code = STATES.index(state)
             codes.add(code)
-        conditions: list[Selector] = [lambda number: urgency[number] in codes]
+        conditions: list[Selector] = []
+        conditions.append(lambda number: urgency[number] in codes)
         if query.task:
             task_term = Term(
                 value=query.task.lower(),

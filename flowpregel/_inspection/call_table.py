@@ -15,6 +15,7 @@ from flowpregel._inspection.call_query import (
     FieldValue,
     recorded_fields,
 )
+from flowpregel._inspection.columns import PackedCells, PackedTexts
 from flowpregel._inspection.tasks import CallRow
 
 GONE: Final = "gone"
@@ -65,37 +66,104 @@ def _source_names(row: CallRow) -> str:
     return sys.intern(text)
 
 
+def _no_value(_: int) -> FieldValue:
+    return None
+
+
+class _Columns(dict[str, Any]):
+    """The columns of a table by name. Packed texts are unpacked when the column is used
+    for the first time.
+
+    Args:
+        cells: The columns, each an array, a list or packed texts.
+    """
+
+    def __init__(self, cells: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.cells: dict[str, Any] = dict(cells)
+        """All columns in order, packed or not. Single values can be read from each."""
+        for name, column in cells.items():
+            if not isinstance(column, PackedTexts):
+                self[name] = column
+
+    def __missing__(self, name: str) -> Any:
+        """Unpack a column, and return it."""
+        packed: PackedTexts = self.cells[name]
+        column = packed.unpacked()
+        self.cells[name] = column
+        self[name] = column
+        return column
+
+
 class CallTable:
-    """Rows of calls. A row keeps its number."""
+    """Rows of calls. A row keeps its number.
+
+    The columns of a table that was stored are packed, and each is unpacked when it is
+    used as a whole.
+    """
 
     def __init__(self) -> None:
-        self.columns: Mapping[str, Any] = {
-            name: _new_column(name) for name in CallRow._fields
-        }
-        """The values of each field of `CallRow`, by the numbers of the rows."""
-        self.fields: dict[str, dict[int, FieldValue]] = {}
+        columns = {name: _new_column(name) for name in CallRow._fields}
+        self._columns = _Columns(columns)
+        self._sources: list[str] | PackedTexts = []
+        self._numbers: dict[str, int] | None = {}
+        """The number of each row, by the id of the call, or None before it is needed.
+        """
+        self.fields: dict[str, Mapping[int, FieldValue]] = {}
         """The values of the fields that the user's code named, by name and by row."""
         self.urgency: array[int] = array("b")
         """The position of each call's state in `STATES`, or -1 if the call is gone."""
-        self.sources: list[str] = []
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        """The values of each field of `CallRow`, by the numbers of the rows."""
+        return self._columns
+
+    @property
+    def cells(self) -> Mapping[str, Any]:
+        """The columns, of which those that were not used as a whole are packed."""
+        return self._columns.cells
+
+    @property
+    def packed_sources(self) -> Sequence[str] | PackedTexts:
+        """The `sources`, which may be packed."""
+        return self._sources
+
+    @property
+    def sources(self) -> list[str]:
         """The names of the tasks from whose results each call's arguments come, a name
         on each line.
         """
-        self._numbers: dict[str, int] = {}
+        if isinstance(self._sources, PackedTexts):
+            self._sources = self._sources.unpacked()
+        return self._sources
+
+    @property
+    def numbers(self) -> dict[str, int]:
         """The number of each row, by the id of the call."""
+        if self._numbers is None:
+            ids = self.columns["id"]
+            numbers = range(len(ids))
+            pairs = zip(
+                ids,
+                numbers,
+                strict=True,
+            )
+            self._numbers = dict(pairs)
+        return self._numbers
 
     @classmethod
     def of(
         cls,
         columns: Mapping[str, Any],
-        fields: dict[str, dict[int, FieldValue]],
+        fields: Mapping[str, PackedCells],
         urgency: array[int],
-        sources: list[str],
+        sources: PackedTexts,
     ) -> CallTable:
         """Return a table of rows that another table had.
 
         Args:
-            columns: The columns of the other table.
+            columns: The columns of the other table, as arrays and packed texts.
             fields: The own fields of the other table.
             urgency: The urgencies of the other table.
             sources: The sources of the other table.
@@ -108,44 +176,43 @@ class CallTable:
             if len(column) != count:
                 raise ValueError("the columns of a table have different lengths")
         table = cls()
-        table.columns = columns
-        table.fields = fields
+        table._columns = _Columns(columns)
+        table._sources = sources
+        table._numbers = None
+        table.fields = dict(fields)
         table.urgency = urgency
-        table.sources = sources
-        ids = columns["id"]
-        numbers = range(count)
-        table._numbers = dict(zip(ids, numbers, strict=True))
         return table
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(self._numbers)
+        return len(self.urgency)
 
     def number_of(self, call_id: str) -> int | None:
         """Return the number of a call's row, or None if there is none."""
-        return self._numbers.get(call_id)
+        return self.numbers.get(call_id)
 
     def row(self, number: int) -> CallRow:
         """Return the row with this number."""
-        columns = self.columns.values()
+        columns = self._columns.cells.values()
         return CallRow._make(column[number] for column in columns)
 
     def row_of(self, call_id: str) -> CallRow:
         """Return the row of a call, which must be in the table."""
-        number = self._numbers[call_id]
+        number = self.numbers[call_id]
         return self.row(number)
 
     def put(self, row: CallRow) -> int:
         """Store a row in place of the call's former row, and return its number."""
-        number = self._numbers.setdefault(row.id, len(self._numbers))
-        is_new = number == len(self.columns["id"])
+        count = len(self.urgency)
+        number = self.numbers.setdefault(row.id, count)
+        is_new = number == count
         if is_new:
             self.urgency.append(-1)
             self.sources.append("")
         for name, value in zip(CallRow._fields, row, strict=True):
             if name in _REPEATED:
                 value = sys.intern(str(value))
-            column = self.columns[name]
+            column = self._columns[name]
             if is_new:
                 column.append(value)
             else:
@@ -153,14 +220,22 @@ class CallTable:
         self.sources[number] = _source_names(row)
         fields = recorded_fields(row)
         for name, field_value in fields.items():
-            values = self.fields.setdefault(name, {})
-            values[number] = field_value
+            self._field(name)[number] = field_value
         self.set_state(number, row.state)
         return number
 
+    def _field(self, name: str) -> dict[int, FieldValue]:
+        """Return the values of a field that the user's code named, by row."""
+        values = self.fields.get(name, {})
+        if isinstance(values, PackedCells):
+            values = values.unpacked()
+        assert isinstance(values, dict)
+        self.fields[name] = values
+        return values
+
     def state(self, number: int) -> str:
         """Return the state of a call."""
-        state: str = self.columns["state"][number]
+        state: str = self.cells["state"][number]
         return state
 
     def set_state(self, number: int, state: str) -> None:
@@ -173,8 +248,8 @@ class CallTable:
 
     def label(self, number: int) -> str:
         """Return the text of a call, or the name of a task that no call started."""
-        text: str = self.columns["text"][number]
-        name: str = self.columns["name"][number]
+        text: str = self.cells["text"][number]
+        name: str = self.cells["name"][number]
         return text or name
 
     def took(self, number: int) -> float:
@@ -198,7 +273,9 @@ class CallTable:
         if field in FIELDS:
             column: Sequence[FieldValue] = self.columns[FIELDS[field]]
             return column.__getitem__
-        return self.fields.get(field, {}).get
+        if field in self.fields:
+            return self._field(field).get
+        return _no_value
 
     def _searched_text(self, number: int) -> str:
         """Return the call and its error."""

@@ -106,7 +106,9 @@ def open_questions(
     questions: dict[Any, dict[str, Any]] = {}
     for number, question in enumerate(records.questions(tasks)):
         # An interrupt of LangGraph's class may have no readable id.
-        key = json.dumps(question["id"]) if question["id"] else number
+        key: Any = number
+        if question["id"]:
+            key = json.dumps(question["id"])
         questions.setdefault(key, question)
     return list(questions.values())
 
@@ -118,7 +120,8 @@ def _records_of(
     """Yield the records of *tasks*."""
     for start in range(0, len(tasks), _AT_ONCE):
         page = tasks[start : start + _AT_ONCE]
-        for data in records.payloads([key for _, key in page]):
+        keys = [key for _, key in page]
+        for data in records.payloads(keys):
             if data is not None:
                 yield records.record(data)
 

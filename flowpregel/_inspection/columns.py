@@ -5,23 +5,30 @@
     size of the head (8) | head: JSON | blob | blob | ...
 
 The head has the version of the format, small values, and the size of each blob. A blob
-is a column in the form that is read fastest: an array as it lies in memory, texts with
-a separator, or the positions of repeated texts in a list.
+is a column in a form from which single values are read without reading the others: an
+array as it lies in memory, texts with their ends, or the positions of repeated texts in
+a list. So a column costs almost nothing until it is needed whole.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
+
+Blob: TypeAlias = bytes | memoryview
+"""A column as bytes."""
 
 _HEAD_SIZE: Final = 8
-_SEPARATOR: Final = "\0"
 _REPEATED: Final = b"r"
-_SEPARATED: Final = b"s"
+_JOINED: Final = b"t"
 _JSON: Final = b"j"
 _NUMBER_TYPES: Final[Mapping[type, str]] = {float: "d", int: "q"}
 _FEWEST_REPEATS: Final = 4
@@ -35,7 +42,7 @@ class Columns(NamedTuple):
 
     head: Mapping[str, Any]
     """Values that JSON supports."""
-    blobs: Mapping[str, bytes]
+    blobs: Mapping[str, Blob]
 
     def to_bytes(
         self,
@@ -50,7 +57,7 @@ class Columns(NamedTuple):
         for name, blob in self.blobs.items():
             sizes[name] = len(blob)
         full_version = _full_version(version)
-        parts = [_sized_json([full_version, self.head, sizes])]
+        parts: list[Blob] = [_sized_json([full_version, self.head, sizes])]
         parts += self.blobs.values()
         return b"".join(parts)
 
@@ -66,13 +73,14 @@ class Columns(NamedTuple):
             ValueError: The data have another form or version.
         """
         content, begin = _read_sized_json(data)
+        view = memoryview(data)
         data_version, head, sizes = content
         if data_version != _full_version(version):
             raise ValueError(f"the columns have the version {data_version}")
-        blobs: dict[str, bytes] = {}
+        blobs: dict[str, Blob] = {}
         for name, size in sizes.items():
             end = begin + size
-            blobs[name] = data[begin:end]
+            blobs[name] = view[begin:end]
             begin = end
         if begin != len(data):
             raise ValueError("the columns have another size")
@@ -93,11 +101,11 @@ def _sized_json(value: Any) -> bytes:
     return size.to_bytes(_HEAD_SIZE, "big") + data
 
 
-def _read_sized_json(data: bytes) -> tuple[Any, int]:
+def _read_sized_json(data: Blob) -> tuple[Any, int]:
     """Return the value with which *data* begins, and the position after it."""
     size = int.from_bytes(data[:_HEAD_SIZE], "big")
     end = _HEAD_SIZE + size
-    text = data[_HEAD_SIZE:end]
+    text = bytes(data[_HEAD_SIZE:end])
     return json.loads(text), end
 
 
@@ -117,7 +125,7 @@ def pack_array(
 
 def unpack_array(
     type_code: str,
-    blob: bytes,
+    blob: Blob,
 ) -> array[Any]:
     """Return the array that `pack_array` returned as bytes."""
     values = array(type_code)
@@ -125,46 +133,145 @@ def unpack_array(
     return values
 
 
-def pack_texts(texts: Sequence[str]) -> bytes:
+class PackedTexts(ABC):
+    """Texts as bytes, from which each is read when it is needed.
+
+    Args:
+        blob: The bytes that `pack_texts` returned.
+    """
+
+    def __init__(self, blob: Blob) -> None:
+        self.blob: Blob = blob
+        """The bytes."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of texts."""
+
+    @abstractmethod
+    def __getitem__(self, number: int) -> str:
+        """Return a text."""
+
+    @abstractmethod
+    def unpacked(self) -> list[str]:
+        """Return all texts. Repeated texts are the same object."""
+
+
+class _RepeatedTexts(PackedTexts):
+    """Texts that are stored once, and the position of each text among them."""
+
+    def __init__(self, blob: Blob) -> None:
+        super().__init__(blob)
+        names, end = _read_sized_json(blob[1:])
+        begin = 1 + end
+        # A table stores each repeated text once in the whole process.
+        self._names: list[str] = list(map(sys.intern, names))
+        self._positions = unpack_array("I", blob[begin:])
+
+    def __len__(self) -> int:
+        """Return the number of texts."""
+        return len(self._positions)
+
+    def __getitem__(self, number: int) -> str:
+        """Return a text."""
+        position: int = self._positions[number]
+        return self._names[position]
+
+    def unpacked(self) -> list[str]:
+        """Return all texts."""
+        texts = map(self._names.__getitem__, self._positions)
+        return list(texts)
+
+
+class _JoinedTexts(PackedTexts):
+    """Texts in one string of bytes, and the end of each of them."""
+
+    def __init__(self, blob: Blob) -> None:
+        super().__init__(blob)
+        ends_size, end = _read_sized_json(blob[1:])
+        begin = 1 + end
+        text_begin = begin + ends_size
+        self._ends = unpack_array("I", blob[begin:text_begin])
+        """The end of each text, after a zero."""
+        self._data = blob[text_begin:]
+
+    def __len__(self) -> int:
+        """Return the number of texts."""
+        return len(self._ends) - 1
+
+    def __getitem__(self, number: int) -> str:
+        """Return a text."""
+        begin = self._ends[number]
+        end = self._ends[number + 1]
+        return _from_utf8(self._data[begin:end])
+
+    def unpacked(self) -> list[str]:
+        """Return all texts."""
+        text = _from_utf8(self._data)
+        if len(text) == len(self._data):
+            bounds = pairwise(self._ends)
+            return [text[begin:end] for begin, end in bounds]
+        numbers = range(len(self))
+        return list(map(self.__getitem__, numbers))
+
+
+def _to_utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _from_utf8(data: Blob) -> str:
+    return str(data, "utf-8", "surrogatepass")
+
+
+def pack_texts(texts: Sequence[str] | PackedTexts) -> Blob:
     """Return texts as bytes.
 
     Example:
-        >>> unpack_texts(pack_texts(["a", "b", "a"]))
-        ['a', 'b', 'a']
+        >>> texts = unpack_texts(pack_texts(["a", "ä", ""]))
+        >>> texts[1], len(texts), texts.unpacked()
+        ('ä', 3, ['a', 'ä', ''])
     """
-    count = len(texts)
+    if isinstance(texts, PackedTexts):
+        return texts.blob
     positions: dict[str, int] = {}
     for text in texts:
         positions.setdefault(text, len(positions))
-    if len(positions) * _FEWEST_REPEATS <= count:
+    if len(positions) * _FEWEST_REPEATS <= len(texts):
         codes = map(positions.__getitem__, texts)
         names = list(positions)
-        return _REPEATED + _sized_json(names) + pack_array("I", codes)
-    joined = _SEPARATOR.join(texts)
-    separators = joined.count(_SEPARATOR)
-    if separators == count - 1:
-        return _SEPARATED + joined.encode("utf-8", "surrogatepass")
-    return _json_blob(texts)
+        return b"".join(
+            [
+                _REPEATED,
+                _sized_json(names),
+                pack_array("I", codes),
+            ]
+        )
+    joined = "".join(texts)
+    parts: Sequence[str | bytes] = texts
+    if not joined.isascii():
+        parts = list(map(_to_utf8, texts))
+    ends = accumulate(
+        map(len, parts),
+        initial=0,
+    )
+    packed_ends = pack_array("I", ends)
+    ends_size = len(packed_ends)
+    return b"".join(
+        [
+            _JOINED,
+            _sized_json(ends_size),
+            packed_ends,
+            _to_utf8(joined),
+        ]
+    )
 
 
-def unpack_texts(blob: bytes) -> list[str]:
-    """Return the texts that `pack_texts` returned as bytes.
-
-    Repeated texts are the same object.
-    """
-    kind = blob[:1]
-    content = blob[1:]
-    if kind == _SEPARATED:
-        joined = content.decode("utf-8", "surrogatepass")
-        return joined.split(_SEPARATOR)
-    if kind == _JSON:
-        texts: list[str] = json.loads(content)
-        return texts
-    names, end = _read_sized_json(content)
-    # A table stores each repeated text once in the whole process.
-    names = list(map(sys.intern, names))
-    codes = unpack_array("I", content[end:])
-    return list(map(names.__getitem__, codes))
+def unpack_texts(blob: Blob) -> PackedTexts:
+    """Return the texts that `pack_texts` returned as bytes."""
+    kind = bytes(blob[:1])
+    if kind == _REPEATED:
+        return _RepeatedTexts(blob)
+    return _JoinedTexts(blob)
 
 
 def _json_blob(values: Sequence[Any]) -> bytes:
@@ -173,14 +280,16 @@ def _json_blob(values: Sequence[Any]) -> bytes:
     return _JSON + text.encode()
 
 
-def pack_values(values: Sequence[Any]) -> bytes:
+def pack_values(values: Sequence[Any]) -> Blob:
     """Return values that JSON supports as bytes.
 
     Example:
-        >>> unpack_values(pack_values([0.5, None, "a"]))
+        >>> list(unpack_values(pack_values([0.5, None, "a"])))
         [0.5, None, 'a']
     """
     types = set(map(type, values))
+    if types == {str}:
+        return pack_texts(values)
     for number_type, code in _NUMBER_TYPES.items():
         if types != {number_type}:
             continue
@@ -189,13 +298,79 @@ def pack_values(values: Sequence[Any]) -> bytes:
     return _json_blob(values)
 
 
-def unpack_values(blob: bytes) -> Sequence[Any]:
+def unpack_values(blob: Blob) -> Sequence[Any] | PackedTexts:
     """Return the values that `pack_values` returned as bytes."""
-    kind = blob[:1]
+    kind = bytes(blob[:1])
     content = blob[1:]
+    if kind in (_REPEATED, _JOINED):
+        return unpack_texts(blob)
     if kind == _JSON:
-        values: list[Any] = json.loads(content)
+        values: list[Any] = json.loads(bytes(content))
         return values
     type_code = kind.decode()
-    numbers = unpack_array(type_code, content)
-    return numbers.tolist()
+    return unpack_array(type_code, content)
+
+
+class PackedCells(Mapping[int, Any]):
+    """The values of some rows as bytes, from which each is read when it is needed.
+
+    Args:
+        rows: The numbers of the rows in ascending order, from `pack_array`.
+        values: The values of these rows, from `pack_values`.
+
+    Example:
+        >>> rows = pack_array("I", [2, 5])
+        >>> cells = PackedCells(rows, pack_values([0.5, 0.25]))
+        >>> cells[5], cells.get(3), list(cells)
+        (0.25, None, [2, 5])
+    """
+
+    def __init__(self, rows: Blob, values: Blob) -> None:
+        self.blobs: tuple[Blob, Blob] = (rows, values)
+        """The rows and the values as bytes."""
+        self._rows = unpack_array("I", rows)
+
+    def __len__(self) -> int:
+        """Return the number of rows that have a value."""
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[int]:
+        """Return an iterator over the numbers of the rows."""
+        return iter(self._rows)
+
+    def __getitem__(self, number: int) -> Any:
+        """Return the value of a row."""
+        index = bisect_left(self._rows, number)
+        row = -1
+        if index < len(self._rows):
+            row = self._rows[index]
+        if row != number:
+            raise KeyError(number)
+        return self._values[index]
+
+    def unpacked(self) -> dict[int, Any]:
+        """Return all values by the numbers of their rows."""
+        values = self._values
+        if isinstance(values, PackedTexts):
+            values = values.unpacked()
+        cells = zip(
+            self._rows,
+            values,
+            strict=True,
+        )
+        return dict(cells)
+
+    @cached_property
+    def _values(self) -> Sequence[Any] | PackedTexts:
+        """The values, of which texts and numbers are read when they are needed."""
+        return unpack_values(self.blobs[1])
+
+
+def pack_cells(cells: Mapping[int, Any]) -> tuple[Blob, Blob]:
+    """Return the values of rows as the two arguments of `PackedCells`."""
+    if isinstance(cells, PackedCells):
+        return cells.blobs
+    numbers = sorted(cells)
+    values = [cells[number] for number in numbers]
+    packed_numbers = pack_array("I", numbers)
+    return packed_numbers, pack_values(values)

@@ -26,7 +26,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flowpregel._inspection.call_previews import read_preview
-from flowpregel._inspection.call_query import FieldValue
+from flowpregel._inspection.call_query import STATES, FieldValue
 from flowpregel._inspection.preview import ReprText
 from flowpregel._inspection.tasks import CallChanges, CallRow
 from flowpregel._text import in_one_line
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 Fields = Mapping[str, FieldValue]
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-_SAMPLE: Final = 2_000
+_DONE: Final = STATES.index("done")
+_SAMPLE: Final = 500
 """The number of calls of a task, or of a kind, that are compared."""
 _FEW: Final = 0.1
 """The greatest share of the other calls that may have the shared values too."""
@@ -264,6 +265,8 @@ class FailedCalls:
 
     def _clear(self) -> None:
         """Forget all calls."""
+        self._unread: CallIndex | None = None
+        """A restored index whose calls have not been read yet."""
         self._failed: dict[str, CallRow] = {}
         self._others: defaultdict[str, _Sample] = defaultdict(_Sample)
         self._callers: set[tuple[str, str]] = set()
@@ -277,6 +280,8 @@ class FailedCalls:
         """
         if changes.is_whole:
             self._clear()
+        if changes.rows:
+            self._read_index()
         for row in changes.rows:
             self._failed.pop(row.id, None)
             if row.caller:
@@ -291,6 +296,9 @@ class FailedCalls:
     def restore(self, index: CallIndex) -> None:
         """Add the calls of an index that is not updated from its beginning.
 
+        The calls are read when they are needed. So later changes must be added here
+        before they are added to the index.
+
         Args:
             index: The calls. Its `mark` is that of the last changes.
 
@@ -303,7 +311,18 @@ class FailedCalls:
         """
         self._clear()
         self.mark = index.mark
+        self._unread = index
+
+    def _read_index(self) -> None:
+        """Read the calls of a restored index, which takes long if there are many."""
+        if self._unread is None:
+            return
+        index = self._unread
+        self._unread = None
         table = index.table
+        for number in index.failed_numbers():
+            row = table.row(number)
+            self._failed[row.id] = row._replace(state="failed")
         columns = table.columns
         callers = zip(
             columns["namespace"],
@@ -311,26 +330,22 @@ class FailedCalls:
             strict=True,
         )
         self._callers.update(callers)
-        done: defaultdict[str, list[str]] = defaultdict(list)
-        calls = zip(
-            columns["state"],
-            columns["name"],
-            columns["id"],
-            strict=True,
-        )
-        for state, name, call_id in calls:
-            if state == "failed":
-                self._failed[call_id] = table.row_of(call_id)
-            elif state == "done":
-                done[name].append(call_id)
-        for name, call_ids in done.items():
+        done: defaultdict[str, list[int]] = defaultdict(list)
+        for number, name in enumerate(columns["name"]):
+            if table.urgency[number] == _DONE:
+                done[name].append(number)
+        id_of = columns["id"].__getitem__
+        for name, numbers in done.items():
             sample = self._others[name]
-            for call_id in nsmallest(_SAMPLE, call_ids):
-                row = table.row_of(call_id)
+            for number in nsmallest(_SAMPLE, numbers, key=id_of):
+                row = table.row(number)
                 sample.add(row)
 
     def kinds(self) -> list[ErrorKind]:
         """Return the kinds of errors, the most frequent first."""
+        if self._unread is not None and not self._unread.failed_numbers():
+            return []
+        self._read_index()
         if self._kinds_mark != self.mark:
             # The calls are compared again only if some have changed.
             self._kinds = self._grouped()

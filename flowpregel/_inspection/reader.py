@@ -357,6 +357,29 @@ class StoreReader:
         self._tracker.restore(thread_id)
         return self._cache.index(thread_id)
 
+    def keep_in_steps(self, thread_id: str, index: CallIndex) -> Iterator[None]:
+        """Store what this reader remembers of a run, as `keep` does, and yield after
+        each part of the work.
+
+        Nothing is stored if the index changes in between.
+
+        Args:
+            thread_id: The id of the thread.
+            index: The calls of the run.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     reader = StoreReader(saver, is_cached=True)
+            ...     print(list(reader.keep_in_steps("1", reader.index("1"))))
+            ...     reader.close()
+            []
+        """
+        run = self._tracker.runs.get(thread_id)
+        if self._cache is not None and run is not None:
+            yield from self._cache.keep_in_steps(thread_id, run, index)
+
     def keep(self, indexes: Mapping[str, CallIndex]) -> None:
         """Store what this reader remembers of large runs for the next reader, in
         private files in the user's cache directory.

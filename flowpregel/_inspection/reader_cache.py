@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -102,20 +102,28 @@ class ReaderCache:
         for thread_id, index in indexes.items():
             run = runs.get(thread_id)
             if run is not None:
-                self._store(thread_id, run, index)
+                for _ in self.keep_in_steps(thread_id, run, index):
+                    pass
+        self._remove_others()
+
+    def _remove_others(self) -> None:
+        """Remove the files of threads that the store no longer has."""
         names: set[str] = set()
         for namespace in self._tasks.tables.used(None):
             names.add(f"tasks {namespace.thread_id}")
             names.add(f"calls {namespace.thread_id}")
         self._files.remove_others(names)
 
-    def _store(
+    def keep_in_steps(
         self,
         thread_id: str,
         run: RunCursor,
         index: CallIndex,
-    ) -> None:
-        """Store what a reader remembers of a thread, if it is worth it and complete.
+    ) -> Iterator[None]:
+        """Store what a reader remembers of a thread, if it is worth it and complete,
+        and yield after each part of the work.
+
+        Nothing is stored if the index changes before all its columns are packed.
 
         Args:
             thread_id: The id of the thread.
@@ -134,10 +142,19 @@ class ReaderCache:
         if tasks is None:
             return
         snapshot = secrets.token_hex(16)
-        calls = index_columns(index)
+        version = (index.epoch, index.version)
+        calls: Columns | None = None
+        for part in index_columns(index):
+            calls = part
+            yield
+            if (index.epoch, index.version) != version:
+                return
+        assert calls is not None
         if self._save(f"calls {thread_id}", calls, snapshot):
+            yield
             self._save(f"tasks {thread_id}", tasks, snapshot)
             self._marks[thread_id] = marks
+            self._remove_others()
 
     def _load(self, name: str) -> Columns | None:
         data = self._files.load(name)

@@ -82,7 +82,11 @@ class RunStatusReader:
         self.postponed: int = 0
         """The number of rows that were returned before all tasks had been read."""
 
-    def row(self, namespace: NamespaceRecord, most: int) -> RunRow:
+    def row(
+        self,
+        namespace: NamespaceRecord,
+        most: int,
+    ) -> RunRow:
         """Return the row of a run.
 
         Args:
@@ -142,7 +146,9 @@ class RunStatusReader:
             return StatusSummary(text)
         if row.status == "done":
             states = self._counted_states(row.thread_id, counting)
-            return StatusSummary(text, None if states is None else states["failed"])
+            if states is None:
+                return StatusSummary(text)
+            return StatusSummary(text, states["failed"])
         newest = self._tracker.newest(namespace)
         failed = self._failed.read(newest)
         calls = row.states.get("failed", 0) - failed.bodies
@@ -167,16 +173,14 @@ class RunStatusReader:
             return describe_reading(sum(row.states.values()))
         states = self._counted_states(row.thread_id, counting)
         newest = self._tracker.newest(namespace)
-        owner = f"process {row.pid} on {row.host}" if row.pid else ""
-        if row.status == "stopped":
-            address = Address(row.thread_id)
-            owner = str(self._leases.dead_owner(address) or "")
         failure = ""
         if row.status == "failed":
             failure = self._failed.read(newest).first
         questions: list[dict[str, Any]] = []
         if row.status == "waiting":
             questions = open_questions(self._tasks, newest)
+        queued = {QUEUE: newest.metadata(QUEUE)}
+        paused = self._paused()
         facts = RunFacts(
             thread_id=row.thread_id,
             status=row.status,
@@ -187,13 +191,23 @@ class RunStatusReader:
             failure=failure,
             questions=questions,
             reached_limit=newest.record.follows == LIMIT_REACHED,
-            owner=owner,
-            position=QueuePosition.of({QUEUE: newest.metadata(QUEUE)}),
-            paused=self._paused().reason(row.thread_id, {FLOW: row.flow}),
+            owner=self._owner(row),
+            position=QueuePosition.of(queued),
+            paused=paused.reason(row.thread_id, {FLOW: row.flow}),
             flow=row.flow or "",
             activity=activity,
         )
         return describe_status(facts)
+
+    def _owner(self, row: RunRow) -> str:
+        """Return the process that runs a run, or that died, or an empty text."""
+        if row.status == "stopped":
+            address = Address(row.thread_id)
+            dead_owner = self._leases.dead_owner(address)
+            return str(dead_owner or "")
+        if row.pid:
+            return f"process {row.pid} on {row.host}"
+        return ""
 
     def _states(
         self,
@@ -216,7 +230,8 @@ class RunStatusReader:
             self.postponed += 1
         if thread_id not in self._tracker.runs:
             tasks.changes.clear()
-        return {state: count for state, count in tasks.states.items() if count}
+        present = +tasks.states
+        return dict(present)
 
     def _counted_states(
         self,
@@ -237,5 +252,6 @@ class RunStatusReader:
     def _paused(self) -> PausedRuns:
         """Return the paused runs of the store."""
         tables = self._tasks.tables
-        record = tables.read(partial(tables.meta.get, key=PAUSED))
+        get_paused = partial(tables.meta.get, key=PAUSED)
+        record = tables.read(get_paused)
         return PausedRuns.of(record)

@@ -124,7 +124,9 @@ class RunTracker:
             self._update(run, thread_id)
         self.runs[thread_id] = run
         while len(self.runs) > _MOST_RUNS:
-            del self.runs[next(iter(self.runs))]
+            threads = iter(self.runs)
+            oldest = next(threads)
+            del self.runs[oldest]
         return run
 
     def restore(self, thread_id: str) -> None:
@@ -145,7 +147,11 @@ class RunTracker:
             if newest.tasks.location == cursor.location:
                 newest.tasks = cursor
 
-    def _update(self, run: RunCursor, thread_id: str) -> bool:
+    def _update(
+        self,
+        run: RunCursor,
+        thread_id: str,
+    ) -> bool:
         """Add changes of *run* to the log, or return False if the log is not valid."""
         run.was_behind = bool(run.behind)
         if not run.behind and not self._find_checkpoints(run, thread_id):
@@ -173,7 +179,11 @@ class RunTracker:
                 run.finish_first(is_last=is_last)
         return True
 
-    def _cursor_at(self, run: RunCursor, index: int) -> TaskCursor:
+    def _cursor_at(
+        self,
+        run: RunCursor,
+        index: int,
+    ) -> TaskCursor:
         """Return the cursor over the tasks of a checkpoint of *run*."""
         cursor = run.open_cursors.get(index)
         if cursor is None:
@@ -192,12 +202,17 @@ class RunTracker:
 
         None is returned if *location* is not that checkpoint.
         """
-        newest = self._newest.get(location.key[:8])
+        prefix = location.key[:8]
+        newest = self._newest.get(prefix)
         if newest is None or newest.tasks.location != location:
             return None
         return newest.tasks
 
-    def _find_checkpoints(self, run: RunCursor, thread_id: str) -> bool:
+    def _find_checkpoints(
+        self,
+        run: RunCursor,
+        thread_id: str,
+    ) -> bool:
         """Queue the checkpoints of *run* that must be read.
 
         Returns:

@@ -14,26 +14,28 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Final
 
 from flowpregel._core.records import Address
 from flowpregel._inspection.call_index import CallIndex
-from flowpregel._inspection.call_query import FieldValue
+from flowpregel._inspection.call_query import CallQuery
 from flowpregel._inspection.call_table import NUMBERS, CallTable
 from flowpregel._inspection.columns import (
+    Blob,
     Columns,
+    PackedCells,
     pack_array,
+    pack_cells,
     pack_texts,
-    pack_values,
     unpack_array,
     unpack_texts,
-    unpack_values,
 )
 from flowpregel._inspection.cursors import TaskCursor
 from flowpregel._inspection.run_cursor import RunCursor
 from flowpregel._inspection.tasks import CallRow, TaskLocation, TaskRecords
 
-VERSION: Final = f"1 {' '.join(CallRow._fields)}"
+VERSION: Final = f"2 {' '.join(CallRow._fields)}"
 """The version of the columns. A row with other fields has another version."""
 
 
@@ -57,7 +59,7 @@ def run_columns(run: RunCursor) -> Columns | None:
             location.key.hex(),
         ]
         locations.append(fields)
-    blobs = {"log": bytes(run.log)}
+    blobs: dict[str, Blob] = {"log": bytes(run.log)}
     open_cursors: list[Any] = []
     for index, cursor in cursors.items():
         data, mark = cursor.to_bytes()
@@ -93,7 +95,7 @@ def restored_run(columns: Columns, tasks: TaskRecords) -> RunCursor:
         location = locations[index]
         cursor = TaskCursor(tasks, location)
         cursor.restore(
-            columns.blobs[f"tasks {index}"],
+            bytes(columns.blobs[f"tasks {index}"]),
             mark,
             Counter(states),
         )
@@ -109,32 +111,38 @@ def restored_run(columns: Columns, tasks: TaskRecords) -> RunCursor:
     )
 
 
-def index_columns(index: CallIndex) -> Columns:
-    """Return the calls of a run as columns.
+def index_columns(index: CallIndex) -> Iterator[Columns | None]:
+    """Yield the calls of a run as columns, after a None for each part of the work.
 
     Args:
-        index: The calls, none of which is running.
+        index: The calls, none of which is running. They must not change in between.
     """
     table = index.table
-    blobs: dict[str, bytes] = {}
-    for name, column in table.columns.items():
+    blobs: dict[str, Blob] = {}
+    for name, column in table.cells.items():
         if name in NUMBERS:
             blobs[name] = column.tobytes()
         else:
             blobs[name] = pack_texts(column)
+        yield None
     blobs["urgency"] = table.urgency.tobytes()
-    blobs["sources"] = pack_texts(table.sources)
+    blobs["sources"] = pack_texts(table.packed_sources)
+    yield None
     for name, cells in table.fields.items():
-        values = list(cells.values())
-        blobs[f"rows of {name}"] = pack_array("I", cells)
-        blobs[f"values of {name}"] = pack_values(values)
+        rows, values = pack_cells(cells)
+        blobs[f"rows of {name}"] = rows
+        blobs[f"values of {name}"] = values
+        yield None
+    # The page asks for the calls in the usual order first.
+    numbers = index.select(CallQuery())
+    blobs["order"] = pack_array("q", numbers)
     head = {
         "mark": index.mark,
         "counts": index.counts,
         "body_counts": index.body_counts,
         "fields": list(table.fields),
     }
-    return Columns(head, blobs)
+    yield Columns(head, blobs)
 
 
 def restored_index(columns: Columns) -> CallIndex:
@@ -151,11 +159,10 @@ def restored_index(columns: Columns) -> CallIndex:
             table_columns[name] = unpack_texts(blob)
         else:
             table_columns[name] = unpack_array(code, blob)
-    fields: dict[str, dict[int, FieldValue]] = {}
+    fields: dict[str, PackedCells] = {}
     for name in columns.head["fields"]:
-        rows = unpack_array("I", blobs[f"rows of {name}"])
-        values = unpack_values(blobs[f"values of {name}"])
-        fields[name] = dict(zip(rows, values, strict=True))
+        rows = blobs[f"rows of {name}"]
+        fields[name] = PackedCells(rows, blobs[f"values of {name}"])
     urgency: array[int] = unpack_array("b", blobs["urgency"])
     table = CallTable.of(
         table_columns,
@@ -172,4 +179,6 @@ def restored_index(columns: Columns) -> CallIndex:
         mark=head["mark"],
         epoch=time.time_ns() // 1_000,
     )
+    numbers: array[int] = unpack_array("q", blobs["order"])
+    index.restore_order(numbers)
     return index

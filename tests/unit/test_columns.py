@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowpregel._inspection.columns import (
+    Blob,
     Columns,
+    PackedCells,
+    pack_cells,
     pack_texts,
     pack_values,
     unpack_texts,
@@ -19,21 +22,30 @@ from flowpregel._inspection.columns import (
 )
 
 TEXTS = st.text(st.characters(codec=None), max_size=5)
-"""Texts with separators and halves of surrogate pairs, too."""
+"""Texts with zeros and halves of surrogate pairs, too."""
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXTS
 )
 
 
+def read_all(blob: Blob) -> list[Any]:
+    values = unpack_values(blob)
+    return [values[number] for number in range(len(values))]
+
+
 @given(st.lists(TEXTS) | st.lists(st.sampled_from(["", "a", "\0", "\ud800"])))
 def test_texts_come_back_as_they_were(texts: list[str]) -> None:
-    assert texts == unpack_texts(pack_texts(texts))
+    packed = unpack_texts(pack_texts(texts))
+
+    assert texts == packed.unpacked() == [packed[n] for n in range(len(packed))]
+    assert len(texts) == len(packed)
+    assert pack_texts(packed) == pack_texts(texts)
 
 
 def test_repeated_texts_are_stored_and_made_once() -> None:
     texts = [f"task {number % 3}" for number in range(1_000)]
     blob = pack_texts(texts)
-    read = unpack_texts(blob)
+    read = unpack_texts(blob).unpacked()
 
     assert texts == read
     assert len(blob) < 5 * len(texts)
@@ -49,14 +61,26 @@ def test_repeated_texts_are_stored_and_made_once() -> None:
     )
 )
 def test_values_come_back_as_they_were(values: list[Any]) -> None:
-    read = list(unpack_values(pack_values(values)))
+    read = read_all(pack_values(values))
 
     assert values == read
     assert [type(value) for value in values] == [type(value) for value in read]
 
 
+@given(st.dictionaries(st.integers(0, 20), VALUES))
+def test_cells_are_read_one_by_one(cells: dict[int, Any]) -> None:
+    """A row without a value has none, wherever it lies."""
+    packed = PackedCells(*pack_cells(cells))
+
+    assert cells == dict(packed) == packed.unpacked()
+    assert [cells.get(row) for row in range(22)] == [
+        packed.get(row) for row in range(22)
+    ]
+    assert pack_cells(packed) == pack_cells(cells)
+
+
 def test_a_number_that_is_none_comes_back() -> None:
-    (read,) = unpack_values(pack_values([math.nan]))
+    (read,) = read_all(pack_values([math.nan]))
 
     assert math.isnan(read)
 

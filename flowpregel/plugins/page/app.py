@@ -381,6 +381,7 @@ def _current_news(
         for thread in threads:
             commands = [] if actions is None else actions.commands(thread)
             runs[thread] = {"live": pages.reader.live(thread), "commands": commands}
+        pages.call_pages.keep_some()
     except (FlowPregelError, OSError) as error:
         return {"gone": f"The store cannot be read: {error}."}
     return {"mark": mark, "threads": runs}

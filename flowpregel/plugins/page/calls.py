@@ -14,7 +14,7 @@ call in all answers with the same epoch E.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ _MOST_INDEXES: Final = 4
 """The number of runs that have an index. They are the last requested runs."""
 _COLUMNS: Final = (*CallRow._fields[:-1], "fields")
 """The names of a row's cells. The last field of a `CallRow` is the preview."""
+_NOTHING: Final = object()
 _WIDEST: Final = 4_000
 """The greatest width of a timeline in columns."""
 
@@ -45,6 +46,8 @@ class _WatchedRun:
 
     index: CallIndex
     failed: FailedCalls = field(default_factory=FailedCalls)
+    kept_version: tuple[int, int] | None = None
+    """The epoch and the version of the index that was stored, or was not worth it."""
     running_at: int = 0
     """Wall-clock nanoseconds at which its running calls were running, or 0 if the run
     is not.
@@ -72,6 +75,8 @@ class CallPages:
         self._reader = reader
         self._watched: dict[str, _WatchedRun] = {}
         """The runs that have an index, in the order of the last requests."""
+        self._keeping: Iterator[None] = iter(())
+        """The rest of the work of storing a run."""
 
     def index(self, thread: str) -> CallIndex:
         """Return the index of a run's calls, updated by some of the calls that changed.
@@ -92,6 +97,23 @@ class CallPages:
         indexes = {thread: run.index for thread, run in self._watched.items()}
         self._reader.keep(indexes)
 
+    def keep_some(self) -> bool:
+        """Do a small part of the work of `keep`, or return False if nothing is left.
+
+        A server that is killed does not call `keep`, so it calls this method while it
+        serves. A run is stored once it has been read to its end and does not run.
+        """
+        if next(self._keeping, _NOTHING) is not _NOTHING:
+            return True
+        for thread, run in self._watched.items():
+            version = (run.index.epoch, run.index.version)
+            if run.index.is_behind or run.kept_version == version:
+                continue
+            run.kept_version = version
+            self._keeping = self._reader.keep_in_steps(thread, run.index)
+            return True
+        return False
+
     def _opened(self, thread: str) -> _WatchedRun:
         """Return a run with the calls that an earlier server has read."""
         run = _WatchedRun(self._reader.index(thread))
@@ -107,8 +129,8 @@ class CallPages:
             oldest = next(iter(self._watched))
             del self._watched[oldest]
         changes = self._reader.calls(thread, run.index.mark)
-        run.index.update(changes)
         run.failed.update(changes)
+        run.index.update(changes)
         activity = self._reader.live(thread)
         if activity is None:
             run.running_at = 0

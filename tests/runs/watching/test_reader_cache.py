@@ -84,8 +84,8 @@ def look(saver: LMDBSaver, *, is_cached: bool = True) -> Seen:
         failed = FailedCalls()
         failed.restore(index)
         for changes in reader.changes("1", index.mark):
-            index.update(changes)
             failed.update(changes)
+            index.update(changes)
         reader.keep({"1": index})
         status = reader.status("1")
     pages = [list(index.page(query).rows.values()) for query in QUERIES]

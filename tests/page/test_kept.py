@@ -1,0 +1,138 @@
+"""What a server has read is stored while it serves, for a server after a kill."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from flowpregel import LMDBSaver, entrypoint, task
+from flowpregel._inspection import reader_cache
+from flowpregel._inspection.cache_files import cache_root
+from flowpregel.checkpoint.durable import DurableSaver
+from flowpregel.plugins.page.pages import Pages
+from flowpregel.plugins.sqlite import SQLiteSaver
+from tests.page.serving import served
+from tests.runs.watched import counted_records, until
+
+CALLS = 40
+
+
+@task(executor="inline")
+def invert(n: int) -> float:
+    return 1 / n
+
+
+def run_to_an_error(saver: DurableSaver, calls: int = CALLS) -> None:
+    """Run or resume a flow whose last call fails."""
+
+    @entrypoint(checkpointer=saver)
+    def flow(count: int) -> float:
+        return sum(invert(n).result() for n in [*range(1, calls), 0])
+
+    with pytest.raises(ZeroDivisionError):
+        flow.invoke(None if any(saver.threads()) else 1, thread_id="1")
+
+
+@pytest.fixture(autouse=True)
+def small_runs_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(reader_cache, "LEAST_CALLS", 1)
+
+
+@pytest.fixture(params=["lmdb", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DurableSaver]:
+    path = tmp_path / "store"
+    saver: DurableSaver
+    if request.param == "lmdb":
+        saver = LMDBSaver(path)
+    else:
+        saver = SQLiteSaver(f"sqlite:///{path}.db")
+    with saver:
+        run_to_an_error(saver)
+        yield saver
+
+
+def files() -> list[Path]:
+    return list(cache_root().glob("*/*"))
+
+
+def read_to_the_end(pages: Pages) -> dict[str, int]:
+    """Read a run as a page does, and return the number of calls in each state."""
+    while (answer := pages.calls("1"))["is_behind"]:
+        pass
+    counts: dict[str, int] = answer["counts"]
+    return counts
+
+
+def keep_all(pages: Pages) -> None:
+    while pages.call_pages.keep_some():
+        pass
+
+
+def test_a_run_is_stored_while_the_server_serves(
+    store: DurableSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first server does not end before the second begins, as if it were killed."""
+    with closing(Pages(store)) as first, closing(Pages(store)) as second:
+        counts = read_to_the_end(first)
+        keep_all(first)
+        with counted_records(monkeypatch) as decoded:
+            restored = read_to_the_end(second)
+            kinds = second.diagnosis.errors("1")["kinds"]
+
+    assert {"done": CALLS - 1, "failed": 2} == counts == restored
+    assert [1] == [kind["count"] for kind in kinds]
+    assert [] == decoded
+
+
+def test_a_run_is_stored_once_until_it_changes(store: DurableSaver) -> None:
+    with closing(Pages(store)) as pages:
+        read_to_the_end(pages)
+        keep_all(pages)
+        stored = {path: path.stat().st_mtime_ns for path in files()}
+        read_to_the_end(pages)
+        has_more = pages.call_pages.keep_some()
+        stored_again = {path: path.stat().st_mtime_ns for path in files()}
+
+    assert 2 == len(stored)
+    assert not has_more
+    assert stored == stored_again
+
+
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_a_run_that_changes_meanwhile_is_stored_as_it_is_then(
+    store: DurableSaver,
+) -> None:
+    """The columns that were packed before and after the change do not fit."""
+    with closing(Pages(store)) as pages:
+        read_to_the_end(pages)
+        for _ in range(5):
+            pages.call_pages.keep_some()
+        run_to_an_error(store, CALLS + 5)
+        later = read_to_the_end(pages)
+        keep_all(pages)
+        with closing(Pages(store)) as next_pages:
+            restored = read_to_the_end(next_pages)
+
+    assert {"done": CALLS + 4, "failed": 2} == later == restored
+
+
+def test_the_news_of_an_open_page_store_what_was_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "runs")
+    with LMDBSaver(path) as saver:
+        run_to_an_error(saver)
+    with served(path) as server:
+        server.ask("/api/calls?thread=1")
+        before = files()
+        address = ("127.0.0.1", server.port)
+        with closing(socket.create_connection(address)) as link:
+            head = f"GET /api/news HTTP/1.1\r\nhost: 127.0.0.1:{server.port}\r\n"
+            link.sendall(f"{head}cookie: {server.cookie}\r\n\r\n".encode())
+            after = until(lambda: files() if len(files()) == 2 else None)
+
+    assert [] == before
+    assert 2 == len(after)
