@@ -17,6 +17,10 @@ goes through the queue in order:
   of waiting tasks.
 * A busy worker that will soon be idle gets its next tasks ahead of time, so that it
   need not wait for a round trip.
+* Of the tasks of a run that have the same needs and depth, long ones come first.
+  Otherwise a long task at the end of the queue would run alone, while all other workers
+  are idle. Only such tasks change places with each other, so what a task can take
+  before another one is decided as if all came in order of arrival.
 * A task that waits for its calls lends its worker and its CPUs, and holds its other
   resources. A task must never wait for resources that its own caller holds. So
   reservations of other tasks do not apply to the calls of such a holder. If no task
@@ -31,7 +35,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heapreplace, merge
 from itertools import chain, islice
 from math import inf
 from operator import attrgetter
@@ -57,7 +61,16 @@ LARGEST_BATCH: Final = 1024
 OLDEST_EVERY: Final = 4
 """The number of turns after which one turn goes to the task that has waited longest, if
 the tasks have different priorities.
+
+Likewise, it is the number of turns of a run after which one turn is in order of
+arrival.
 """
+_MOST_NAMES: Final = 32
+"""The number of lines in which a run has tasks by name. It bounds the cost of a
+decision if each task has a name of its own.
+"""
+_OTHERS: Final = ""
+"""The name of the lines of tasks with further names."""
 _ROUNDING: Final = 1e-6
 StopReason: TypeAlias = TimeLimit | Literal["cancel"]
 """The limit that a task has reached, or ``"cancel"`` if its run cancels it."""
@@ -187,9 +200,27 @@ class InFlight:
         return Raised(limit.error(self.job.task.name, elapsed))
 
 
-_Lines: TypeAlias = dict[tuple[Needs | None, int], list[InFlight]]
-"""The waiting tasks of one run, by needs and depth; each line is sorted by id."""
+_Lines: TypeAlias = dict[tuple[Needs | None, int, str], list[InFlight]]
+"""The waiting tasks of one run, by needs, depth and name; each list is sorted by id."""
+_Turn: TypeAlias = tuple[int, InFlight]
+"""A turn of a line: the id of a task of the line, and the task whose turn it is."""
+_Head: TypeAlias = tuple[int, int, Needs | None, InFlight, Iterator[_Turn]]
+"""The next turn of tasks with the same needs and depth: the negative depth, the number
+of the turn, the needs, the task, and the further turns. No two heads of a run have the
+same number, so the needs and tasks are never compared.
+"""
 _id_of: Final = attrgetter("id")
+
+
+@dataclass(slots=True, eq=False)
+class _RunTasks:
+    """The waiting tasks of one run."""
+
+    lines: _Lines = field(default_factory=dict)
+    turns: int = 1
+    """The number of the run's next turn."""
+    changed: int = 0
+    """The turn of the queue in which tasks of the run left the queue last."""
 
 
 class TaskQueue:
@@ -205,13 +236,16 @@ class TaskQueue:
     its turn eventually.
 
     Tasks of a run with the same needs and depth wait in one line. If the first task of
-    a line cannot start, the whole line is skipped at once.
+    a line cannot start, the whole line is skipped at once. Within a line, the task
+    whose earlier calls took longest comes first, see `_longest_first`. Every
+    `OLDEST_EVERY`-th turn of a run is in order of arrival, so that a short task has its
+    turn eventually.
     """
 
     def __init__(self) -> None:
-        self._levels: dict[int, dict[object, _Lines]] = {}
-        """The lines of waiting tasks, by priority and run. The run that has waited
-        longest for its turn comes first.
+        self._levels: dict[int, dict[object, _RunTasks]] = {}
+        """The waiting tasks, by priority and run. The run that has waited longest for
+        its turn comes first.
         """
         self._turns = 1
         self.count: int = 0
@@ -243,19 +277,26 @@ class TaskQueue:
     def only_task(self) -> InFlight:
         """Return the task of a queue that contains exactly one task."""
         (runs,) = self._levels.values()
-        (lines,) = runs.values()
-        ((task,),) = lines.values()
+        (run,) = runs.values()
+        ((task,),) = run.lines.values()
         return task
 
     def add(self, task: InFlight) -> None:
         """Add *task* to the queue."""
+        planned = task.job.task
         self.count += 1
         self.counts[task.needs] = self.counts.get(task.needs, 0) + 1
         runs = self._levels.setdefault(task.priority, {})
-        lines = runs.setdefault(task.job.run.run_id, {})
-        insort(
-            lines.setdefault((task.needs, task.job.task.depth), []), task, key=_id_of
-        )
+        run_id = task.job.run.run_id
+        run = runs.get(run_id)
+        if run is None:
+            run = _RunTasks()
+            runs[run_id] = run
+        key = (task.needs, planned.depth, planned.node.name)
+        if key not in run.lines and len(run.lines) >= _MOST_NAMES:
+            key = (task.needs, planned.depth, _OTHERS)
+        line = run.lines.setdefault(key, [])
+        insort(line, task, key=_id_of)
 
     def remove(self, tasks: Iterable[InFlight]) -> None:
         """Remove *tasks* from the queue, if they are in it, and move their runs behind
@@ -263,26 +304,39 @@ class TaskQueue:
         """
         self._turns += 1
         for task in tasks:
-            run_id, kind = task.job.run.run_id, (task.needs, task.job.task.depth)
+            run_id = task.job.run.run_id
             level = self._levels.get(task.priority, {})
-            lines = level.pop(run_id, {})
-            line = lines.get(kind, [])
-            position = bisect_left(line, task.id, key=_id_of)
-            if line[position : position + 1] == [task]:
-                del line[position]
-                self._uncount(task.needs)
-                if not line:
-                    del lines[kind]
-            if lines:
-                level[run_id] = lines
+            run = level.pop(run_id, None)
+            if run is None:
+                continue
+            self._discard(task, run.lines)
+            if run.changed != self._turns:
+                run.changed = self._turns
+                run.turns += 1
+            if run.lines:
+                level[run_id] = run
             elif not level:
-                self._levels.pop(task.priority, None)
+                del self._levels[task.priority]
 
-    def _uncount(self, needs: Needs | None) -> None:
-        self.count -= 1
-        self.counts[needs] -= 1
-        if not self.counts[needs]:
-            del self.counts[needs]
+    def _discard(self, task: InFlight, lines: _Lines) -> None:
+        """Remove *task* from *lines*, if it is there."""
+        needs = task.needs
+        planned = task.job.task
+        for name in (planned.node.name, _OTHERS):
+            key = (needs, planned.depth, name)
+            line = lines.get(key, [])
+            position = bisect_left(line, task.id, key=_id_of)
+            if line[position : position + 1] != [task]:
+                continue
+            del line[position]
+            if not line:
+                del lines[key]
+            task.code.has_begun = True
+            self.count -= 1
+            self.counts[needs] -= 1
+            if not self.counts[needs]:
+                del self.counts[needs]
+            break
 
     def take(self, count: int) -> list[InFlight]:
         """Remove the first *count* tasks, and return them."""
@@ -291,22 +345,22 @@ class TaskQueue:
         return tasks
 
 
-def _oldest_of(levels: Iterable[Mapping[object, _Lines]]) -> InFlight:
+def _oldest_of(levels: Iterable[Mapping[object, _RunTasks]]) -> InFlight:
     """Return the task that has waited longest."""
     heads: list[InFlight] = []
     for runs in levels:
-        for lines in runs.values():
-            heads += [line[0] for line in lines.values()]
+        for run in runs.values():
+            heads += [line[0] for line in run.lines.values()]
     return min(heads, key=_id_of)
 
 
 def _in_turns(
-    level: Mapping[object, _Lines], blocked: Collection[Needs | None]
+    level: Mapping[object, _RunTasks], blocked: Collection[Needs | None]
 ) -> Iterator[InFlight]:
     """Yield the first task of each run, then the second task of each run, and so on."""
     runs = deque[Iterator[InFlight]]()
-    for lines in level.values():
-        run = _in_order(lines, blocked)
+    for run_tasks in level.values():
+        run = _in_order(run_tasks, blocked)
         for task in islice(run, 1):
             yield task
             runs.append(run)
@@ -317,25 +371,91 @@ def _in_turns(
             runs.append(run)
 
 
-def _in_order(lines: _Lines, blocked: Collection[Needs | None]) -> Iterator[InFlight]:
-    """Yield the tasks of a run. The most deeply nested tasks come first, and tasks of
-    the same depth come in order of arrival.
+def _in_order(run: _RunTasks, blocked: Collection[Needs | None]) -> Iterator[InFlight]:
+    """Yield the tasks of a run. The most deeply nested tasks come first. Tasks of the
+    same depth and with different needs take turns in order of arrival.
     """
-    heads = [
-        (-depth, line[0].id, 0, needs, line) for (needs, depth), line in lines.items()
-    ]
+    heads = _heads_of(run)
     heapify(heads)
     while heads:
-        depth, _, position, needs, line = heads[0]
+        negative_depth, _, needs, task, turns = heads[0]
         if needs in blocked:
             heappop(heads)
             continue
-        yield line[position]
-        position += 1
-        if position < len(line):
-            heapreplace(heads, (depth, line[position].id, position, needs, line))
-        else:
+        yield task
+        turn = next(turns, None)
+        if turn is None:
             heappop(heads)
+            continue
+        number, task = turn
+        heapreplace(heads, (negative_depth, number, needs, task, turns))
+
+
+def _heads_of(run: _RunTasks) -> list[_Head]:
+    """Return the next turn for each kind of needs and depth of the tasks of a run."""
+    is_by_arrival = run.turns % OLDEST_EVERY == 0
+    kinds: dict[tuple[Needs | None, int], list[list[InFlight]]] = {}
+    for (needs, depth, _), line in run.lines.items():
+        kinds.setdefault((needs, depth), []).append(line)
+    heads: list[_Head] = []
+    for (needs, depth), lines in kinds.items():
+        if is_by_arrival or len(lines) == 1:
+            turns = _by_arrival(lines)
+        else:
+            turns = _longest_first(lines)
+        number, task = next(turns)
+        heads.append((-depth, number, needs, task, turns))
+    return heads
+
+
+def _by_arrival(lines: Collection[Iterable[InFlight]]) -> Iterator[_Turn]:
+    """Return the turns of the tasks of lines, in order of arrival."""
+    tasks = merge(*lines, key=_id_of)
+    return ((task.id, task) for task in tasks)
+
+
+def _longest_first(lines: Collection[list[InFlight]]) -> Iterator[_Turn]:
+    """Return the turns of tasks with the same needs and depth, in which long tasks come
+    first.
+
+    * Tasks of which no call has ended keep their turns. Only the very first call of
+      such a task comes before all others, so that its duration becomes known.
+    * The other turns go to the tasks whose calls take longest. Calls of the same task
+      keep their order.
+    * Tasks that take less than `BATCH_SECONDS` are the last, in order of arrival. They
+      would gain nothing from another order, and they are sent in batches.
+
+    Args:
+        lines: The lines with these needs and this depth.
+    """
+    first_calls: list[InFlight] = []
+    long: list[list[InFlight]] = []
+    short: list[list[InFlight]] = []
+    unknown: list[Iterator[InFlight]] = []
+    for line in lines:
+        code = line[0].code
+        if code.seconds <= BATCH_SECONDS:
+            short.append(line)
+        elif code.seconds < inf:
+            long.append(line)
+        elif code.has_begun:
+            unknown.append(iter(line))
+        else:
+            first_calls.append(line[0])
+            unknown.append(islice(line, 1, None))
+    if not (long or first_calls):
+        return _by_arrival(lines)
+    first_calls.sort(key=_id_of)
+    long.sort(key=_seconds_of_first, reverse=True)
+    movable = chain(first_calls, *long, merge(*short, key=_id_of))
+    numbers = map(_id_of, merge(first_calls, *long, *short, key=_id_of))
+    turns = zip(numbers, movable, strict=True)
+    return merge(_by_arrival(unknown), turns)
+
+
+def _seconds_of_first(line: Sequence[InFlight]) -> float:
+    """Return the expected duration of the first task of *line*."""
+    return line[0].code.seconds
 
 
 # ------------------------------------------------ workers

@@ -140,6 +140,7 @@ class PackedCodes:
             code = NodeCode(digest, data)
             if packing is not None:
                 code.seconds = packing.code.seconds
+                code.has_begun = packing.code.has_begun
             self._by_digest[digest] = code
         self._packings.put(key, Packing(node, code, references), len(data))
         if len(data) > _LARGE and node.name not in self._named:

@@ -165,6 +165,8 @@ class NodeCode:
     """The duration of tasks with this code in seconds, or infinity if it is unknown or
     if the tasks wait for calls.
     """
+    has_begun: bool = False
+    """True once a task with this code has left the queue of the pool."""
 
     def measured(self, seconds: float) -> None:
         """Add the duration of a task to the moving average, in which outliers have
