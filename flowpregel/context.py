@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, nan
 from random import Random
 from typing import Any, Final, cast
 
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Notice, Report, StepContext, labels_of
 from flowpregel._core.ids import Preview, text_digest
+from flowpregel._core.metric_series import MetricSeries
 from flowpregel._core.prepared_writes import prepared_writes
 from flowpregel._core.previews import (
     LONGEST_NAME,
@@ -308,7 +309,7 @@ class Scope:
             self.preview = PreviewDraft()
         return self.preview
 
-    def metric(self, name: str, value: float) -> None:
+    def metric(self, name: str, value: float, step: float | None = None) -> None:
         """Record a number with the running task, as `Runtime.metric` does."""
         if not 0 < len(name) <= LONGEST_NAME:
             raise ConfigurationError(
@@ -316,9 +317,11 @@ class Scope:
             )
         try:
             number = float(value)
+            position = nan if step is None else float(step)
         except (TypeError, ValueError) as error:
+            step_text = "" if step is None else f", step={step!r}"
             raise ConfigurationError(
-                f"metric({name!r}, {value!r}): use a number"
+                f"metric({name!r}, {value!r}{step_text}): use a number"
             ) from error
         draft = self.preview_draft()
         if draft is None:
@@ -329,6 +332,10 @@ class Scope:
                 f"metric({name!r}, ...): a task can record {MOST_FIELDS} metrics"
             )
         metrics[name] = field_value(value if type(value) is int else number)
+        if draft.series is None:
+            draft.series = {}
+        series = draft.series.setdefault(name, MetricSeries())
+        series.add(time.monotonic(), number, position)
 
     def spent(self, tokens: float) -> None:
         """Correct the cost of the running task, as `Runtime.spent` does."""

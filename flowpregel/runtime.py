@@ -258,11 +258,14 @@ class Runtime(Generic[ContextT]):
     """Report the progress of the task: ``progress(done, total, message)``, like
     `report_progress`.
     """
-    metric: Callable[[str, float], None] = nothing
-    """Record a number with the task: ``metric("loss", 0.25)``.
+    metric: Callable[..., None] = nothing
+    """Record a number with the task: ``metric("loss", 0.25)``, or
+    ``metric("loss", 0.25, step=epoch)``.
 
     The last value of each name is recorded when the task ends, also if it fails.
-    `flowpregel show` and the page show it beside the task.
+    `flowpregel show` and the page show it beside the task. If a task records several
+    values under a name, up to 200 of them are recorded with their times and steps,
+    spread evenly over the call. The page draws these as a line.
     """
     spent: Callable[[float], None] = nothing
     """Correct the cost of this call for its ``rate=``: ``spent(1_850)``, the cost in

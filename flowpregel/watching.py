@@ -11,6 +11,13 @@ from flowpregel._inspection.call_points import (
     plot_fields,
 )
 from flowpregel._inspection.call_query import CallQuery
+from flowpregel._inspection.call_series import (
+    SERIES_AXES,
+    CallSeries,
+    SeriesPlot,
+    SeriesQuery,
+    series_plot,
+)
 from flowpregel._inspection.call_timeline import CallTimeline
 from flowpregel._inspection.error_kinds import (
     ErrorKind,
@@ -75,6 +82,7 @@ from flowpregel._text import printable
 
 __all__ = [
     "FULL",
+    "SERIES_AXES",
     "CallChanges",
     "CallComparison",
     "CallGraph",
@@ -85,6 +93,7 @@ __all__ = [
     "CallPoint",
     "CallQuery",
     "CallRow",
+    "CallSeries",
     "CallTimeline",
     "ClippedText",
     "ComparedCall",
@@ -109,6 +118,8 @@ __all__ = [
     "RunRow",
     "RunSummary",
     "RunTotals",
+    "SeriesPlot",
+    "SeriesQuery",
     "SharedFields",
     "ShortenedText",
     "StatusText",
@@ -131,6 +142,7 @@ __all__ = [
     "output_page",
     "plot_fields",
     "printable",
+    "series_plot",
     "time_use",
     "to_json",
     "user_traceback",

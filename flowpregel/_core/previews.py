@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import ref
 
 from flowpregel._core.ids import Preview, Sources
+from flowpregel._core.metric_series import MetricSeries
 from flowpregel._text import outlined
 from flowpregel.errors import TaskCancelled
 
@@ -75,6 +76,8 @@ class PreviewDraft:
     parts: dict[str, Any] = field(default_factory=dict)
     """The fields of the arguments and of the metrics, by their keys in the JSON."""
     media: list[Media] = field(default_factory=list)
+    series: dict[str, MetricSeries] | None = None
+    """The series of the metrics, once there is one."""
 
 
 NO_PREVIEW: Final = Preview()

@@ -131,7 +131,7 @@ def call_plot(index: CallIndex, calls: CallQuery, plot: PlotQuery) -> CallPlot:
         >>> call_plot(CallIndex(), CallQuery(), plot).total
         0
     """
-    numbers = _calls_in_order(index, calls)
+    numbers = calls_in_order(index, calls)
     points = _plotted_points(index.table, numbers, plot)
     total = len(points)
     most = max(plot.most, _FEWEST_POINTS)
@@ -150,7 +150,7 @@ def _by_x(point: CallPoint) -> float:
     return point.x
 
 
-def _calls_in_order(index: CallIndex, query: CallQuery) -> list[int]:
+def calls_in_order(index: CallIndex, query: CallQuery) -> list[int]:
     """Return the calls that match a query in the order of their positions, or the
     nodes if no call made them.
     """

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpregel._core.ids import AttemptRecord
+from flowpregel._core.metric_series import SERIES, unpack_series
 from flowpregel._core.previews import unpack_media
 from flowpregel._inspection.preview import ReprText
 from flowpregel._text import in_one_line
@@ -150,17 +152,24 @@ def _result(result: Any) -> Any:
     return _value(result)
 
 
-def media_to_json(packed: bytes) -> list[dict[str, Any]]:
+def media_to_json(packed: bytes, began: int = 0) -> list[dict[str, Any]]:
     """Return the media of a call's preview: pictures as data URLs, tables as columns
-    and rows, and texts.
+    and rows, texts, and the series of metrics.
 
     Args:
         packed: The recorded media, or nothing.
+        began: Wall-clock nanoseconds at which the call began. The times of a series are
+            seconds since then.
     """
     media: list[dict[str, Any]] = []
     try:
         for title, kind, data in unpack_media(packed):
             content = _medium_of(kind, data)
+            if kind == SERIES:
+                content = {
+                    "kind": kind,
+                    "series": _series_columns(data, began),
+                }
             if content:
                 media.append({"title": title, **content})
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -184,6 +193,54 @@ def _medium_of(kind: str, data: bytes) -> dict[str, Any]:
         text = data.decode(errors="replace")
         return {"kind": kind, "text": text}
     return {}
+
+
+def series_in(packed: bytes, began: int) -> dict[str, Any]:
+    """Return the series among the media of a call's preview, by the names of the
+    metrics.
+
+    Args:
+        packed: The recorded media.
+        began: Wall-clock nanoseconds at which the call began.
+    """
+    series: dict[str, Any] = {}
+    for medium in media_to_json(packed, began):
+        if medium["kind"] == SERIES:
+            name = medium["title"]
+            series[name] = medium["series"]
+    return series
+
+
+def _series_columns(data: bytes, began: int) -> dict[str, Any]:
+    """Return the points of a series as columns, in which None stands for a value that
+    is not finite. Without steps, the column of the steps is empty.
+    """
+    points = unpack_series(data)
+    # The clock of the call's process may have been set since the call began.
+    begin = min(began / 1e9, points[0].at)
+    steps: list[float | None] = []
+    if any(not math.isnan(point.step) for point in points):
+        steps = [_finite(point.step) for point in points]
+    seconds: list[float] = []
+    values: list[float | None] = []
+    for point in points:
+        # A time in seconds since the epoch has no more digits than these.
+        offset = round(point.at - begin, 6)
+        value = _finite(point.value)
+        seconds.append(offset)
+        values.append(value)
+    return {
+        "seconds": seconds,
+        "step": steps,
+        "values": values,
+    }
+
+
+def _finite(number: float) -> float | None:
+    """Return *number*, or None if it is infinite or NaN, which JSON has not."""
+    if math.isfinite(number):
+        return number
+    return None
 
 
 def _checked_table(table: Any) -> dict[str, Any]:

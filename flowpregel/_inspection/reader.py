@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
 from flowpregel._inspection.call_index import CallIndex
+from flowpregel._inspection.call_series import CallSeries
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.reader_cache import ReaderCache
 from flowpregel._inspection.run_status import (
@@ -100,6 +101,8 @@ class StoreReader:
         self._store, self._leases = saver.opened_to_look(codec)
         self._tasks = TaskRecords(self._store)
         self._steps = StepReader(self._tasks.tables)
+        self.series: CallSeries = CallSeries(self._tasks)
+        """The values that calls have recorded over time."""
         self._cache: ReaderCache | None = None
         if is_cached:
             self._cache = ReaderCache.of_store(saver.path, self._tasks)

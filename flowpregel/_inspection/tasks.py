@@ -324,7 +324,7 @@ class TaskRecords:
         return {
             "row": row,
             "preview": read_preview(row.preview).to_json(),
-            "media": media_to_json(self._media(location, record)),
+            "media": media_to_json(self._media(location, record), row.began),
             "arguments": to_json(self._arguments(location, record.task_id)),
             "result": to_json(result),
             "error": to_json(work.error),

@@ -21,6 +21,7 @@ from flowpregel._core import records
 from flowpregel._core.chunks import ItemsFailed
 from flowpregel._core.commands import CallTarget, Injection
 from flowpregel._core.ids import Preview, Span
+from flowpregel._core.metric_series import pack_series
 from flowpregel._core.previews import (
     LARGEST_INT,
     MOST_BYTES,
@@ -135,6 +136,10 @@ def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
         elif result is not None:
             parts["r"] = result_fields(result)
             media = [*media_of(result, "result"), *media]
+    if draft.series is not None:
+        # The series are small, so they come first in the room for media.
+        clock_offset = time.time() - time.monotonic()
+        media = [*pack_series(draft.series, clock_offset), *media]
     fields = encode_json(parts).encode(errors="replace") if parts else b""
     if len(fields) > MOST_BYTES:
         fields = first_fields(parts)

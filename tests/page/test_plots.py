@@ -269,6 +269,61 @@ def test_a_plot_of_100_000_calls_has_few_points(
         assert int(tab.run(DRAWN)) <= 4_000
 
 
+# ------------------------------------------------ metrics over time
+
+LINES = "document.querySelector('.plot').dataset.lines"
+SERIES = "document.querySelector('.panel [data-metric=rmse]')"
+
+
+def check_series(tab: Tab) -> None:
+    """Open a call with a metric over time, and compare it with other calls."""
+    tab.until(f"{ROWS} > 5")
+    tab.run(
+        "[...document.querySelectorAll('.row:has(.badge.done) a')]"
+        ".find(a => a.title.startsWith('train')).click()"
+    )
+    tab.until(f"{SERIES}.querySelector('path').getAttribute('d').split('L').length > 4")
+    assert "rmse: 5 values from" in tab.run(
+        f"{SERIES}.querySelector('svg').getAttribute('aria-label')"
+    )
+    tab.hold(".panel [data-metric=rmse] summary")
+    steps = (
+        f"[...{SERIES}.querySelectorAll('tbody tr')].map(row => row.cells[0].innerText)"
+    )
+    tab.until(f"{steps}.join() === '0,10,20,30,40'")
+    tab.hold(".panel [data-metric=rmse] a")
+    tab.until(f"{LINES} === '12' && {DRAWN} === '60'")
+    legend = "[...document.querySelectorAll('.legend li')].map(e => e.innerText)"
+    names = tab.run(legend)
+    assert 8 == len(names)
+    assert all("lr=0." in name and "depth=" in name for name in names[:7])
+    values = "[...document.querySelectorAll('.bar select')].map(field => field.value)"
+    assert ["series", "step", "rmse", ""] == tab.run(values)
+
+
+def test_a_metric_over_time_is_drawn_for_one_call_and_for_all(
+    tab: Tab, server: Served
+) -> None:
+    open_run(tab, server, "base")
+
+    check_series(tab)
+
+    choose(tab, "Colour", "depth")
+    tab.until(
+        "[...document.querySelectorAll('.legend li')].map(e => e.innerText).join()"
+        " === '4,8,12,16'"
+    )
+    choose(tab, "Horizontal axis", "seconds")
+    tab.until("document.querySelector('.plot').ariaLabel.includes('call began')")
+    tab.hold(".bar input[type=search]")
+    tab.type("depth:8")
+    tab.until(f"{LINES} === '3'")
+    told = "document.querySelector('[role=status].quiet').innerText"
+    assert "rmse of 3 calls." in tab.run(told)
+    tab.hold("a.point")
+    tab.until("document.querySelector('.panel h2')")
+
+
 # ------------------------------------------------ comparisons
 
 
@@ -359,9 +414,17 @@ def test_a_report_plots_and_compares_its_calls(tab: Tab, report: str) -> None:
     tab.until(f"{ROWS} > 5")
 
 
+def test_a_report_draws_metrics_over_time(tab: Tab, report: str) -> None:
+    tab.open(f"{report}#/run/base")
+
+    check_series(tab)
+
+
 @pytest.mark.parametrize(
     "query",
     [
+        {"kind": "series", "y": "rmse", "q": "depth:8"},
+        {"kind": "series", "x": "seconds", "colour": "lr"},
         {"x": "depth", "y": "loss", "colour": "kind"},
         {"x": "order", "y": "epochs", "q": "lr:0.01"},
         {"x": "began", "y": "took", "state": "done"},
@@ -377,11 +440,13 @@ def test_a_report_has_the_same_points_as_the_server(
     ):
         report = pages.call_pages.report("base", 100)
         expected = pages.sweeps.plot("base", **query)
+        answers = {
+            f"call:{row[1]}": pages.call("base", row[1]) for row in report["rows"]
+        }
     tab.open(server.address)
-    given = json_text(report)
+    given = f"{json_text(report)}, {json.dumps(query)}, {json_text(answers)}"
     plot = tab.run(
-        "import('./static/points.js')"
-        f".then(points => points.queryPlot({given}, {json.dumps(query)}))"
+        f"import('./static/points.js').then(points => points.queryPlot({given}))"
     )
 
     assert expected["points"]

@@ -57,6 +57,7 @@ MODULES = (
     "markdown",
     "questions",
     "media",
+    "series",
     "call",
     "terms",
     "calls",
@@ -136,7 +137,11 @@ class Pages:
         )
         self._list = RunList(self.reader)
         self.call_pages: CallPages = CallPages(self.reader)
-        self.sweeps: SweepPages = SweepPages(saver, self.call_pages)
+        self.sweeps: SweepPages = SweepPages(
+            saver,
+            self.reader,
+            self.call_pages,
+        )
         self.values: ValuePages = ValuePages(self.reader)
         self.output: LogPages = LogPages(saver, self.reader)
         self.diagnosis: DiagnosisPages = DiagnosisPages(self.call_pages)

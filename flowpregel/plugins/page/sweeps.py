@@ -4,6 +4,7 @@
 
     GET api/calls/file?thread=a&q=lr:0.1&columns=lr,loss      the lines of a CSV file
     GET api/plot?thread=a&q=lr:0.1&x=lr&y=loss&colour=depth   the points of a plot
+    GET api/plot?thread=a&kind=series&y=loss                  a metric over time
     GET api/compare?a=one&b=two&change=different              two runs
     GET api/compare?a=one&b=one&call_a=7f3&call_b=81c         two calls
 """
@@ -11,22 +12,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
 from flowpregel.checkpoint.durable import DurableSaver
 from flowpregel.plugins.page.calls import CallPages, query_of
 from flowpregel.watching import (
+    SERIES_AXES,
     CallIndex,
+    CallPoint,
     CallQuery,
     PlotQuery,
     RunComparison,
+    SeriesQuery,
+    StoreReader,
     call_plot,
     compare_calls,
     compare_runs,
     csv_of_calls,
     plot_fields,
+    series_plot,
 )
 
 _LINES: Final = 500
@@ -40,11 +47,18 @@ class SweepPages:
 
     Args:
         saver: The saver of the open store.
+        reader: The reader of the store.
         calls: The calls of the runs.
     """
 
-    def __init__(self, saver: DurableSaver, calls: CallPages) -> None:
+    def __init__(
+        self,
+        saver: DurableSaver,
+        reader: StoreReader,
+        calls: CallPages,
+    ) -> None:
         self._saver = saver
+        self._reader = reader
         self._calls = calls
 
     def csv(
@@ -103,11 +117,20 @@ class SweepPages:
                 of the calls.
             y: The field of the vertical axis, or an empty text for the last number.
             colour: The field by which the points are coloured.
-            kind: ``"scatter"`` or ``"line"``.
+            kind: ``"scatter"``, ``"line"``, or ``"series"`` for the values of a metric
+                over time, a line for each call. Then x is ``"seconds"`` or ``"step"``,
+                and y is a metric.
             parameters: ``q``, ``state`` and ``task``, as for `CallPages.calls`.
         """
         query = query_of(parameters)
         index = self._calls.index(thread)
+        if kind == "series":
+            lines = SeriesQuery(
+                metric=y,
+                axis=x,
+                colour=colour,
+            )
+            return self._series(thread, index, query, lines)
         fields = plot_fields(index)
         numbers = (*fields.chosen, *fields.common)
         plot = PlotQuery(
@@ -120,19 +143,43 @@ class SweepPages:
             # The page asks again, so these calls need not be plotted.
             index = CallIndex()
         drawn = call_plot(index, query, plot)
-        ids = index.table.columns["id"]
-        points: list[Any] = []
-        for point in drawn.points:
-            call_id = ids[point.number]
-            label = index.table.label(point.number)
-            points.append((point.x, point.y, point.colour, call_id, label))
         return {
             "x": plot.x,
             "y": plot.y,
             "numbers": numbers,
             "groups": fields.groups,
             "total": drawn.total,
-            "points": points,
+            "points": _points_to_json(index, drawn.points),
+            "is_behind": index.is_behind,
+        }
+
+    def _series(
+        self,
+        thread: str,
+        index: CallIndex,
+        query: CallQuery,
+        lines: SeriesQuery,
+    ) -> dict[str, Any]:
+        """Return the lines of a metric, in the form of `plot`."""
+        groups = plot_fields(index).groups
+        if index.is_behind:
+            # The page asks again, so these calls need not be plotted.
+            index = CallIndex()
+        drawn = series_plot(
+            index,
+            query,
+            lines,
+            partial(self._reader.series.read, thread),
+        )
+        return {
+            "x": drawn.axis,
+            "y": drawn.metric,
+            "axes": SERIES_AXES,
+            "numbers": drawn.metrics,
+            "groups": groups,
+            "lines": drawn.lines,
+            "total": drawn.total,
+            "points": _points_to_json(index, drawn.points),
             "is_behind": index.is_behind,
         }
 
@@ -165,6 +212,19 @@ class SweepPages:
         answer = comparison.to_json()
         answer["calls"] = _listed_calls(comparison, **page)
         return answer
+
+
+def _points_to_json(
+    index: CallIndex,
+    points: Sequence[CallPoint],
+) -> list[Any]:
+    """Return the points of a plot, each with the id and the text of the call."""
+    ids = index.table.columns["id"]
+    answer: list[Any] = []
+    for point in points:
+        label = index.table.label(point.number)
+        answer.append((point.x, point.y, point.colour, ids[point.number], label))
+    return answer
 
 
 def _listed_calls(

@@ -284,6 +284,63 @@ def test_a_metric_is_a_number_with_a_name(name: str, value: Any) -> None:
         entrypoint(checkpointer=InMemorySaver())(body).run(0, id="x")
 
 
+@task
+def descend(epochs: int, *, runtime: Runtime) -> None:
+    for epoch in range(epochs):
+        runtime.metric("loss", 1 / (1 + epoch), step=10 * epoch)
+    runtime.metric("epochs", epochs)
+    runtime.metric("rate", 0.5)
+    runtime.metric("rate", float("nan"))
+    if epochs == 4:
+        raise FloatingPointError("loss is nan")
+
+
+@pytest.mark.parametrize("executor", ["processes", "threads", "inline"])
+def test_the_values_of_a_metric_are_recorded_as_a_series(
+    saver: LMDBSaver, executor: str
+) -> None:
+    run_body(saver, lambda _: descend(3).result(), executor)
+
+    details = details_of(saver, "descend")
+    loss, rate = details["media"]
+    assert ["loss", "rate"] == [loss["title"], rate["title"]]
+    assert [1.0, 1 / 2, 1 / 3] == loss["series"]["values"]
+    assert [0.0, 10.0, 20.0] == loss["series"]["step"]
+    times = [0.0, *loss["series"]["seconds"], details["row"].seconds + 0.1]
+    assert sorted(times) == times
+    assert ([0.5, None], []) == (rate["series"]["values"], rate["series"]["step"])
+    expected = {"loss": 1 / 3, "epochs": 3, "rate": ["nan"]}
+    assert expected == previews_of(saver)["descend"]["m"]
+
+
+def test_a_failed_call_keeps_its_series(saver: LMDBSaver) -> None:
+    with pytest.raises(FloatingPointError):
+        run_body(saver, lambda _: descend(4).result(), "inline")
+
+    assert 4 == len(details_of(saver, "descend")["media"][0]["series"]["values"])
+
+
+def test_a_series_of_many_values_takes_few_bytes(saver: LMDBSaver) -> None:
+    run_body(saver, lambda _: descend(5_000).result(), "inline")
+
+    loss, _ = details_of(saver, "descend")["media"]
+    assert [1.0, 1 / 5_000] == [
+        loss["series"]["values"][0],
+        loss["series"]["values"][-1],
+    ]
+    assert 100 <= len(loss["series"]["values"]) <= 200
+    assert saver.stats().bytes_of_writes < 8_000
+
+
+@pytest.mark.parametrize("step", ["first", object()])
+def test_the_step_of_a_metric_is_a_number(step: Any) -> None:
+    def body(_: int, *, runtime: Runtime) -> None:
+        runtime.metric("loss", 0.5, step=step)
+
+    with pytest.raises(ConfigurationError, match="step="):
+        entrypoint(checkpointer=InMemorySaver())(body).run(0, id="x")
+
+
 def test_the_number_of_metrics_is_bounded() -> None:
     def body(_: int, *, runtime: Runtime) -> None:
         for number in range(25):

@@ -3,6 +3,7 @@
 import { actionButton, badge, fact, h, patch, whenReleased } from "./dom.js";
 import { bytes, moment, seconds } from "./format.js";
 import { mediaOf } from "./media.js";
+import { seriesOf } from "./series.js";
 import { load } from "./source.js";
 import { nameOf } from "./model.js";
 import { compareHash } from "./compare.js";
@@ -43,6 +44,7 @@ export function callPanel({ run, start, isPending, linkBack, redraw }, id) {
     const { row, arguments: given, result, error, attempts, preview, media } = details;
     const asked = given ?? preview.arguments;
     const { metrics } = preview;
+    const pictures = media.filter((medium) => !medium.series);
     const live = run.running.get(id);
     const state = run.stateOf(row);
     const redo = row.text && state === "done" && run.row.status !== "running";
@@ -66,9 +68,9 @@ export function callPanel({ run, start, isPending, linkBack, redraw }, id) {
         h("h3", null, many ? `Failed attempts: ${attempts.length}` : "Failed attempt"), attempts.map(attemptOf).reverse()),
       given === null && asked.items.length > 0 && section("Arguments", itemsOf(asked)),
       given !== null && valueSection("Arguments", "arguments", given, itemsOf),
-      metrics.items.length > 0 && section("Metrics", itemsOf(metrics)),
+      metrics.items.length > 0 && section("Metrics", itemsOf(metrics), seriesOf(media.filter((medium) => medium.series))),
       state === "done" && valueSection(row.text ? "Result" : "Wrote", "result", result, tree),
-      media.length > 0 && section("Preview", mediaOf(media)));
+      pictures.length > 0 && section("Preview", mediaOf(pictures)));
   }
 
   // The first press chooses a call; from the next opened call, a link leads to both side by side.

@@ -15,6 +15,7 @@ const MOST_COLOURS = 8;
 const MOST_LISTED = 200;
 const REACH = 24; // pixels from the pointer to the point that it means
 const PLOT_HEIGHT = 380;
+const HOW_TO_ZOOM = " Drag over a part to enlarge it, double-click to go back.";
 const PLOT_COLOURS = ["--running", "--failed", "--done", "--waiting", "--unfinished", "--plot-6", "--plot-7", "--quiet"];
 
 let library = null;
@@ -29,6 +30,7 @@ function loadLibrary() {
   return library;
 }
 
+const AXES = { seconds: "Since the call began (s)", step: "Step" }; // of a metric over time
 const titleOf = (name) => ({ order: "Order of the calls", began: "Began (s after the first)", took: "Took (s)", cpu: "CPU (s)", memory: "Memory (bytes)" })[name] ?? columnTitle(name);
 const shortNumber = (value) => String(Number(value.toPrecision(5)));
 
@@ -131,18 +133,35 @@ export function plotView({ run, linkOf, reload }) {
   }
 
   async function draw() {
-    options(kind, ["scatter", "line"], asked().get("kind") || "scatter", (name) => ({ scatter: "points", line: "a line" })[name]);
-    options(x, answer.numbers, answer.x, titleOf);
+    const isSeries = "axes" in answer;
+    options(kind, ["scatter", "line", "series"], asked().get("kind") || "scatter", (name) => ({ scatter: "points", line: "a line", series: "a metric over time" })[name]);
+    options(x, answer.axes ?? answer.numbers, answer.x, xTitleOf);
     options(y, answer.numbers, answer.y, titleOf);
-    options(colour, ["", ...answer.groups], asked().get("colour") ?? "", (name) => (name ? columnTitle(name) : "one colour"));
+    options(colour, ["", ...answer.groups], asked().get("colour") ?? "", (name) => (name ? columnTitle(name) : isSeries ? "the call" : "one colour"));
     const { total, points } = answer;
-    patch(told, !total ? "No call has both numbers." : points.length < total
-      ? `${count(points.length)} points, which stand for ${count(total)} calls. Drag over a part to enlarge it, double-click to go back.`
-      : `${count(total)} calls. Drag over a part to enlarge it, double-click to go back.`);
-    figure.setAttribute("aria-label", `Plot of ${titleOf(answer.y)} against ${titleOf(answer.x)}. The arrow keys go from call to call.`);
+    patch(told, isSeries ? seriesWords() : !total ? "No call has both numbers." : points.length < total
+      ? `${count(points.length)} points, which stand for ${count(total)} calls.${HOW_TO_ZOOM}`
+      : `${count(total)} calls.${HOW_TO_ZOOM}`);
+    figure.setAttribute("aria-label", `Plot of ${titleOf(answer.y)} against ${xTitleOf(answer.x)}. The arrow keys go from call to call.`);
     at = Math.min(at, Math.max(0, points.length - 1));
     await drawChart();
     drawTable();
+  }
+
+  const xTitleOf = (name) => (answer.axes ? AXES[name] : titleOf(name));
+
+  function seriesWords() {
+    const { lines, total, y: metric } = answer;
+    if (!lines) return "No call has recorded several values of a metric.";
+    return `${metric} of ${count(lines)} ${lines === 1 ? "call" : "calls"}${lines < total ? `, of ${count(total)} that match` : ""}.${HOW_TO_ZOOM}`;
+  }
+
+  // The lines of the chart: one for each call, or one for each colour.
+  function linesOf(points, groups) {
+    const keys = points.map((point, at) => (answer.axes ? point[3] : groups.of[at]));
+    const lines = new Map();
+    keys.forEach((key, at) => { if (!lines.has(key)) lines.set(key, { key, colour: groups.of[at] }); });
+    return { keys, lines: [...lines.values()].sort((a, b) => a.colour - b.colour) };
   }
 
   function options(select, names, chosen, textOf) {
@@ -157,32 +176,33 @@ export function plotView({ run, linkOf, reload }) {
     const colourOf = (name) => style.getPropertyValue(name).trim();
     const { points } = answer;
     const groups = colourGroups(points);
-    const isLine = asked().get("kind") === "line";
-    const axis = (name) => ({ label: titleOf(name), stroke: colourOf("--ink"), grid: { stroke: colourOf("--line"), width: 1 }, ticks: { stroke: colourOf("--line"), width: 1 } });
-    const series = groups.labels.map((label, number) => {
+    const { keys, lines } = linesOf(points, groups);
+    const isLine = ["line", "series"].includes(asked().get("kind"));
+    const axis = (label) => ({ label, stroke: colourOf("--ink"), grid: { stroke: colourOf("--line"), width: 1 }, ticks: { stroke: colourOf("--line"), width: 1 } });
+    const series = lines.map(({ colour: number }) => {
       const stroke = colourOf(PLOT_COLOURS[number % PLOT_COLOURS.length]);
-      return { label, stroke, width: 1.5, spanGaps: true, paths: isLine ? undefined : () => null,
+      return { label: groups.labels[number], stroke, width: 1.5, spanGaps: true, paths: isLine ? undefined : () => null,
         points: { show: !isLine || points.length <= 500, size: 7, fill: stroke } };
     });
     const data = [points.map((point) => point[0]),
-      ...groups.labels.map((_, number) => points.map((point, each) => (groups.of[each] === number ? point[1] : null)))];
+      ...lines.map(({ key }) => points.map((point, each) => (keys[each] === key ? point[1] : null)))];
     chart?.destroy();
     chart = new Chart({
       width: Math.max(200, paper.clientWidth), height: PLOT_HEIGHT, legend: { show: false }, series: [{}, ...series],
       cursor: { x: false, y: false, points: { show: false }, drag: { x: true, y: true, uni: 20 } },
       scales: { x: { time: false, range: paddedRange }, y: { range: paddedRange } },
-      axes: [axis(answer.x), { ...axis(answer.y), size: 70 }],
-      hooks: { draw: [() => { figure.dataset.drawn = points.length; place(); }] },
+      axes: [axis(xTitleOf(answer.x)), { ...axis(titleOf(answer.y)), size: 70 }],
+      hooks: { draw: [() => { figure.dataset.drawn = points.length; figure.dataset.lines = lines.length; place(); }] },
     }, data, paper);
-    legend.hidden = !asked().get("colour");
+    legend.hidden = !asked().get("colour") && !answer.axes;
     patch(legend, groups.labels.map((label, number) => h("li", { key: label },
       h("span", { class: "swatch", "aria-hidden": "true", style: { background: colourOf(PLOT_COLOURS[number % PLOT_COLOURS.length]) } }), label)));
   }
 
   // ---------------------------------------------------------------- points
 
-  const textOf = ([a, b, value, , label]) => `${label}: ${titleOf(answer.x)} ${fieldText(a)}, ${titleOf(answer.y)} ${fieldText(b)}`
-    + (asked().get("colour") ? `, ${columnTitle(asked().get("colour"))} ${fieldText(value) || "none"}` : "");
+  const textOf = ([a, b, value, , label]) => `${label}: ${xTitleOf(answer.x)} ${fieldText(a)}, ${titleOf(answer.y)} ${fieldText(b)}`
+    + (answer.axes && !asked().get("colour") ? `, ${value}` : "") + (asked().get("colour") ? `, ${columnTitle(asked().get("colour"))} ${fieldText(value) || "none"}` : "");
 
   const positionOf = ([a, b]) => [chart.over.offsetLeft + chart.valToPos(a, "x"), chart.over.offsetTop + chart.valToPos(b, "y")];
 
@@ -260,8 +280,8 @@ export function plotView({ run, linkOf, reload }) {
     const name = asked().get("colour");
     const more = answer.points.length - shownRows;
     patch(numbers.lastElementChild, h("table", { class: "list figures" },
-      h("thead", null, h("tr", null, ["Call", titleOf(answer.x), titleOf(answer.y), name && columnTitle(name)].filter(Boolean).map((text) => h("th", { scope: "col" }, text)))),
-      h("tbody", null, answer.points.slice(0, shownRows).map(([a, b, value, id, label]) => h("tr", { key: id },
+      h("thead", null, h("tr", null, ["Call", xTitleOf(answer.x), titleOf(answer.y), name && columnTitle(name)].filter(Boolean).map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", null, answer.points.slice(0, shownRows).map(([a, b, value, id, label]) => h("tr", { key: answer.axes ? `${id} ${a}` : id },
         h("th", { scope: "row", class: "mono" }, h("a", { href: linkOf(id) }, label)),
         [a, b, ...(name ? [value] : [])].map((cell) => h("td", { class: "number" }, fieldText(cell))))))),
     more > 0 && h("button", { type: "button", class: "button", onclick: () => { shownRows += MOST_LISTED; drawTable(); } }, `${count(more)} more`));

@@ -26,7 +26,7 @@ async function read(address, tries = 3) {
 export async function load(path, query = {}) {
   if (isReport) {
     const local = { calls: queryCalls, timeline: queryTimeline, plot: queryPlot, compare: compareInReport }[path];
-    if (local) return local(reportCalls, query);
+    if (local) return local(reportCalls, query, answers);
     const answer = answers[`${path}:${query.call ?? query.checkpoint ?? ""}`];
     if (answer === undefined) throw new Error("this report does not hold that");
     return answer;

@@ -1,0 +1,119 @@
+"""The series of a metric: its values over time, of which a bounded number is kept.
+
+::
+
+    runtime.metric("loss", 0.5)  ──► `MetricSeries.add` ──► at most 200 points
+    the attempt ends             ──► `pack_series` ──► a medium of the call's preview
+    a reader                     ──► `unpack_series` ──► times, values, steps
+
+Every *n*-th value is kept, and the last one. When the points are too many, every second
+of them is dropped, and *n* doubles. So the kept points are spread evenly over the call,
+however many values it records, and recording a value takes the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import nan
+from struct import Struct
+from typing import Final, NamedTuple
+
+MOST_POINTS: Final = 200
+"""The limit on the points of one series."""
+SERIES: Final = "series"
+"""The kind of the medium that has a series. Its title is the name of the metric."""
+_POINT: Final = Struct("<ddd")
+
+
+class MetricPoint(NamedTuple):
+    """A value of a metric."""
+
+    at: float
+    """The time in seconds. In a running task, it is that of the monotonic clock; in a
+    record, it is in seconds since the epoch.
+    """
+    value: float
+    step: float
+    """The step that the task has named, or NaN."""
+
+
+class MetricSeries:
+    """The values of one metric of a running call."""
+
+    __slots__ = ("_count", "_last", "_points", "_stride")
+
+    def __init__(self) -> None:
+        self._points: list[MetricPoint] = []
+        self._stride = 1
+        """The number of values of which one is kept."""
+        self._count = 0
+        """The number of values so far."""
+        self._last: MetricPoint | None = None
+
+    def add(self, at: float, value: float, step: float = nan) -> None:
+        """Add a value.
+
+        Args:
+            at: The time in seconds. It is not less than that of the value before.
+            value: The value.
+            step: The step, or NaN.
+        """
+        self._last = MetricPoint(at, value, step)
+        if self._count % self._stride == 0:
+            self._points.append(self._last)
+            if len(self._points) == MOST_POINTS:
+                self._points = self._points[::2]
+                self._stride *= 2
+        self._count += 1
+
+    def points(self) -> list[MetricPoint]:
+        """Return the kept values, the last of which is the last that was added."""
+        if self._last is None or self._last is self._points[-1]:
+            return list(self._points)
+        return [*self._points, self._last]
+
+
+def pack_series(
+    series: Mapping[str, MetricSeries],
+    clock_offset: float,
+) -> list[tuple[str, str, bytes]]:
+    """Return a medium for each series that has more than one point.
+
+    Args:
+        series: The series by the names of the metrics.
+        clock_offset: The seconds to add to the times of the points.
+
+    Example:
+        >>> loss = MetricSeries()
+        >>> loss.add(0.0, 0.5)
+        >>> loss.add(1.0, 0.25, step=10)
+        >>> [(name, kind, data)] = pack_series({"loss": loss}, clock_offset=100.0)
+        >>> name, kind, unpack_series(data)[1]
+        ('loss', 'series', MetricPoint(at=101.0, value=0.25, step=10.0))
+    """
+    media: list[tuple[str, str, bytes]] = []
+    for name, metric in series.items():
+        points = metric.points()
+        if len(points) > 1:
+            data = _point_bytes(points, clock_offset)
+            media.append((name, SERIES, data))
+    return media
+
+
+def _point_bytes(points: Sequence[MetricPoint], clock_offset: float) -> bytes:
+    records: list[bytes] = []
+    for at, value, step in points:
+        record = _POINT.pack(at + clock_offset, value, step)
+        records.append(record)
+    return b"".join(records)
+
+
+def unpack_series(data: bytes) -> list[MetricPoint]:
+    """Return the points of a recorded series.
+
+    Raises:
+        ValueError: The data is not that of a series.
+    """
+    if not data or len(data) % _POINT.size:
+        raise ValueError(f"a series cannot have {len(data)} bytes")
+    return [MetricPoint(*fields) for fields in _POINT.iter_unpack(data)]
