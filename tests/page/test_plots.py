@@ -10,9 +10,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
+from flowpregel.cli.app import app
 from flowpregel.plugins.page.pages import Pages, json_text, run_report
 from tests.page.big import THREAD, big_store
 from tests.page.browser import NEEDS_CHROMIUM, Tab, keep_picture, open_run
@@ -418,6 +420,32 @@ def test_a_report_draws_metrics_over_time(tab: Tab, report: str) -> None:
     tab.open(f"{report}#/run/base")
 
     check_series(tab)
+
+
+def test_a_report_of_two_runs_compares_them(
+    tab: Tab, store: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "both.html"
+    words = ["report", "base", "wide", "--store", store, "--output", str(file)]
+    result = CliRunner().invoke(app, words)
+    assert 0 == result.exit_code, result.output
+
+    tab.open(f"file://{file}")
+    tab.until("document.querySelectorAll('.compare table').length === 3")
+    text = tab.run("document.querySelector('.compare').innerText")
+    assert "width" in text
+    assert "Report of two runs" in text
+    assert 11 == tab.run("document.querySelectorAll('.compare .mono a').length")
+    tab.hold(".compare .chip:last-child")
+    rows = "document.querySelectorAll('.compare section:last-child tbody tr')"
+    tab.until(f"{rows}.length === 1")
+    tab.hold(".compare .chip:first-child")
+    tab.until(f"{rows}.length === 11")
+    tab.hold(".compare .mono a")
+    tab.until("document.querySelector('.compare').innerText.includes('Both calls')")
+    assert "loss" in tab.run("document.querySelector('.compare').innerText")
+    tab.hold(".crumbs a")
+    tab.until(f"{rows}.length === 11")
 
 
 @pytest.mark.parametrize(

@@ -341,6 +341,17 @@ def run_report(saver: DurableSaver, thread: str) -> str:
     Raises:
         ConfigurationError: The store has no such thread.
     """
+    with closing(Pages(saver, is_report=True)) as pages:
+        answers = _answers(pages, thread)
+    return report_page(answers)
+
+
+def report_page(answers: Mapping[str, Json]) -> str:
+    """Return the page as one HTML file.
+
+    Args:
+        answers: The answers to the page's queries, by the keys of ``source.js``.
+    """
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     style = "".join(
         (STATIC / name).read_text(encoding="utf-8")
@@ -352,8 +363,7 @@ def run_report(saver: DurableSaver, thread: str) -> str:
         f"style-src {_hash_source(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    with closing(Pages(saver, is_report=True)) as pages:
-        answers = json_text(_answers(pages, thread))
+    answers_text = json_text(answers)
     replacements = {
         '<meta charset="utf-8">': (
             '<meta charset="utf-8">\n'
@@ -362,7 +372,7 @@ def run_report(saver: DurableSaver, thread: str) -> str:
         '<link rel="icon" href="static/icon.svg" type="image/svg+xml">\n': "",
         '<link rel="stylesheet" href="static/style.css">': f"<style>{style}</style>",
         '<script type="module" src="static/main.js"></script>': (
-            f'<script type="application/json" id="answers">{answers}</script>\n'
+            f'<script type="application/json" id="answers">{answers_text}</script>\n'
             f'<script type="module">{script}</script>'
         ),
     }

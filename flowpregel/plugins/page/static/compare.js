@@ -4,7 +4,7 @@ import { badge, h, markTab, patch } from "./dom.js";
 import { fieldText } from "./fields.js";
 import { bytes, count, seconds } from "./format.js";
 import { hashOf, note, currentPlace, runHash } from "./place.js";
-import { isReport, load } from "./source.js";
+import { comparison, isReport, load } from "./source.js";
 
 const CHANGE_WORDS = { different: "Other result", "only a": "Only in A", "only b": "Only in B", same: "The same" };
 const PAGE_OF_PAIRS = 500;
@@ -18,9 +18,10 @@ export function showCompare() {
   const list = h("datalist", { id: "compare-runs" });
   const form = h("form", { class: "bar", onsubmit: submit }, fields.a, fields.b, list, h("button", { type: "submit", class: "button main" }, "Compare"));
   const content = h("div");
+  const crumbs = h("p", { class: "crumbs" });
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const element = h("section", { class: "compare", "aria-labelledby": "compare-title" },
-    h("p", { class: "crumbs" }, isReport ? h("a", { href: runHash(currentPlace().query.get("a")) }, "← The run") : h("a", { href: "#/" }, "← All runs")),
+    crumbs,
     h("h1", { id: "compare-title" }, "Compare"), !isReport && form, problem, content);
   let asked = "";
 
@@ -30,11 +31,18 @@ export function showCompare() {
     update();
   }
 
+  function drawCrumbs({ a, b, call_a: call }) {
+    const isPair = Boolean(call);
+    patch(crumbs, comparison ? [isPair ? h("a", { href: compareHash({ a, b }) }, "← Both runs") : "Report of two runs"]
+      : isReport ? h("a", { href: runHash(a) }, "← The run") : h("a", { href: "#/" }, "← All runs"));
+  }
+
   async function update() {
     const { query } = currentPlace();
     const words = Object.fromEntries(["a", "b", "call_a", "call_b", "change", "offset"].filter((name) => query.has(name)).map((name) => [name, query.get(name)]));
     markTab("", words.a && words.b ? `${words.a} and ${words.b}` : "Compare");
     problem.hidden = true;
+    drawCrumbs(words);
     if (!words.a || !words.b) { patch(content); return; }
     const wanted = JSON.stringify(words);
     asked = wanted;
@@ -61,6 +69,9 @@ export function showCompare() {
   return { element, go, close() { asked = null; } };
 }
 
+// A report of two runs has no views of the single runs.
+const linkTo = (href, text, kind = null) => (comparison ? h("span", { class: kind }, text) : h("a", { class: kind, href }, text));
+
 const cellOf = (value) => (value === null || value === undefined ? h("span", { class: "quiet" }, "none") : fieldText(value));
 
 // Rows of a name and two values; equal rows are quiet.
@@ -78,7 +89,7 @@ function runsCompared(answer, words) {
   const totalOf = (run) => Object.values(run.states).reduce((sum, each) => sum + each, 0);
   const row = (name, of) => [name, of(answer.a), of(answer.b)];
   const errorsOf = (run) => Object.entries(run.errors).slice(0, 5).map(([error, number]) => h("div", { class: "error" }, `${count(number)} × ${error}`));
-  const heads = [["A", words.a], ["B", words.b]].map(([name, thread]) => [`${name}: `, h("a", { href: runHash(thread) }, thread)]);
+  const heads = [["A", words.a], ["B", words.b]].map(([name, thread]) => [`${name}: `, linkTo(runHash(thread), thread)]);
   return [
     sideBySide("Both runs", [
       row("Status", (run) => badge(run.status)), row("Flow", (run) => h("span", { class: "mono" }, run.flow)),
@@ -120,15 +131,15 @@ function pairRow(pair, words) {
     return [row.state !== "done" && badge(row.state), row.error ? h("div", { class: "error" }, row.error) : values,
       h("div", { class: "quiet" }, [seconds(row.seconds), bytes(row.peak)].filter(Boolean).join(" · "))];
   };
-  return h("tr", { key: `${pair.a.id} ${pair.b.id}` }, h("th", { scope: "row", class: "mono" }, h("a", { href }, pair.text)),
+  return h("tr", { key: `${pair.a.id} ${pair.b.id}` }, h("th", { scope: "row", class: "mono" }, isBoth ? h("a", { href }, pair.text) : linkTo(href, pair.text)),
     h("td", null, side(pair.a, "a")), h("td", null, side(pair.b, "b")));
 }
 
 function callsCompared(answer, words) {
   const row = (name, of) => [name, of(answer.a, words.a), of(answer.b, words.b)];
   const facts = sideBySide("Both calls", [
-    row("Call", (call, thread) => h("a", { class: "mono", href: callHash(thread, call.id) }, call.text)),
-    words.a !== words.b && ["Run", ...[words.a, words.b].map((thread) => h("a", { href: runHash(thread) }, thread))],
+    row("Call", (call, thread) => linkTo(callHash(thread, call.id), call.text, "mono")),
+    words.a !== words.b && ["Run", ...[words.a, words.b].map((thread) => linkTo(runHash(thread), thread))],
     row("State", (call) => badge(call.state)), row("Took", (call) => seconds(call.seconds)), row("CPU", (call) => seconds(call.cpu)),
     row("Peak memory", (call) => bytes(call.peak)), row("Attempts", (call) => count(call.attempts)),
     row("Error", (call) => h("span", { class: "error" }, call.error)),

@@ -1,10 +1,10 @@
 // Which view is shown: the list of runs, or one run. The address says which.
 
-import { showCompare } from "./compare.js";
+import { compareHash, showCompare } from "./compare.js";
 import { fill, h } from "./dom.js";
 import { offerNotices } from "./notify.js";
-import { placeOf, setPlace } from "./place.js";
-import { isReport, load } from "./source.js";
+import { placeOf, runHash, setPlace } from "./place.js";
+import { comparison, isReport, load } from "./source.js";
 import { setRestartLine } from "./stream.js";
 import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
@@ -58,7 +58,7 @@ async function start() {
     document.body.classList.toggle("actions", Boolean(actions));
     fill(document.getElementById("store"), stores?.length > 1 ? storeSwitch(stores, name) : store);
     if (isReport) {
-      route(`#/run/${encodeURIComponent(runs[0].thread_id)}`);
+      route(comparison ? compareHash({ a: comparison.a.run, b: comparison.b.run }) : runHash(runs[0].thread_id));
       return;
     }
     setRestartLine(restart);

@@ -59,8 +59,20 @@ function lineNames(rows) {
   return (row) => differing.map((name) => `${name}=${name in row.fields ? fieldText(row.fields[name] ?? "None") : "None"}`).join(", ");
 }
 
+const PAIRS_AT_ONCE = 500;
+
+// Some of the compared calls of a report of two runs, or one pair of them.
+function compareRunsInReport(answer, { call_a: a, change = "different", offset = 0 }) {
+  const pair = a && answer.calls.find((call) => call.a.id === a);
+  if (pair) return { a: pair.a, b: pair.b, arguments: null, results: pair.results };
+  const calls = answer.calls.filter((call) => call.change === change);
+  return { ...answer, calls: calls.slice(Number(offset), Number(offset) + PAIRS_AT_ONCE) };
+}
+
 // The comparison of two calls of a report, which has no server.
-export function compareInReport(report, { call_a: a, call_b: b }) {
+export function compareInReport(report, query, answers = {}) {
+  if (answers["compare:"]) return compareRunsInReport(answers["compare:"], query);
+  const { call_a: a, call_b: b } = query;
   const rows = rowsOf(report);
   const [first, second] = [a, b].map((id) => rows.find((row) => row.id === id));
   if (!first || !second) throw new Error("this report does not hold that");

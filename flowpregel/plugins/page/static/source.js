@@ -7,6 +7,7 @@ const kept = document.getElementById("answers");
 const answers = kept && JSON.parse(kept.textContent);
 
 export const isReport = answers !== null;
+export const comparison = answers?.["compare:"]; // of a report that has two runs
 export const reportCalls = answers?.["calls:"];
 
 // The server cannot be reached: the banner says so, and what to do.
