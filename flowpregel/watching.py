@@ -57,6 +57,7 @@ from flowpregel._inspection.run_list import (
     RunListPage,
     RunQuery,
     RunSummary,
+    StripRun,
 )
 from flowpregel._inspection.situations import StatusText
 from flowpregel._inspection.steps import StepRow, StepValues
@@ -126,6 +127,7 @@ __all__ = [
     "StepRow",
     "StepValues",
     "StoreReader",
+    "StripRun",
     "TaskTime",
     "TimeUse",
     "TimedCall",

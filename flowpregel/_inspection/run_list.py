@@ -161,6 +161,21 @@ class RunSummary(NamedTuple):
     """The call that failed first in the last superstep, and its error."""
 
 
+class StripRun(NamedTuple):
+    """A run in the strip of a flow."""
+
+    thread_id: str
+    """The id of the thread."""
+    status: Status
+    """The status of the run."""
+    seconds: float | None
+    """The duration of the run, as in a `RunSummary`."""
+    failed: int | None
+    """The number of failed calls of a run that is done; None for any other run, or if
+    they have not been counted yet.
+    """
+
+
 class FlowSummary(NamedTuple):
     """A flow in the list of runs."""
 
@@ -174,9 +189,9 @@ class FlowSummary(NamedTuple):
     """Wall-clock nanoseconds of the newest checkpoint of the selected runs."""
     median: float | None
     """The median of the durations of the finished runs in the strip, in seconds."""
-    strip: list[tuple[str, Status, float | None]]
-    """The id, status and duration of the last runs of the flow, the oldest first. They
-    are all last runs, selected or not.
+    strip: list[StripRun]
+    """The last runs of the flow, the oldest first. They are all last runs, selected or
+    not.
     """
 
 
@@ -455,39 +470,68 @@ class RunList:
         now: int,
     ) -> list[FlowSummary]:
         """Return flows with their strips."""
-        return [
-            self._flow_summary(
+        strips: dict[str, Sequence[RunRow]] = {}
+        strip_rows: list[RunRow] = []
+        for flow in flows:
+            strips[flow] = selection.all_groups[flow][:STRIP]
+            strip_rows.extend(strips[flow])
+        done_rows = [row for row in strip_rows if row.status == "done"]
+        failed = self._failed_numbers(done_rows)
+        summaries: list[FlowSummary] = []
+        for flow, rows in strips.items():
+            strip = self._strip(rows, failed, now)
+            summary = self._flow_summary(
                 flow,
                 selection.groups[flow],
-                selection.all_groups[flow],
-                now,
+                strip,
             )
-            for flow in flows
-        ]
+            summaries.append(summary)
+        return summaries
+
+    def _strip(
+        self,
+        rows: Iterable[RunRow],
+        failed: Mapping[str, int | None],
+        now: int,
+    ) -> list[StripRun]:
+        """Return the strip of a flow.
+
+        Args:
+            rows: The last runs of the flow, the last changed first.
+            failed: The numbers of failed calls of runs that are done, by thread.
+            now: The present time, in wall-clock nanoseconds.
+        """
+        strip: list[StripRun] = []
+        for row in rows:
+            seconds = self._seconds(row, now)
+            run = StripRun(
+                thread_id=row.thread_id,
+                status=row.status,
+                seconds=seconds,
+                failed=failed.get(row.thread_id),
+            )
+            strip.append(run)
+        strip.reverse()
+        return strip
 
     def _flow_summary(
         self,
         flow: str,
         selected: Sequence[RunRow],
-        rows: Sequence[RunRow],
-        now: int,
+        strip: list[StripRun],
     ) -> FlowSummary:
         """Return a flow with its strip.
 
         Args:
             flow: The name of the flow, or an empty text.
             selected: The selected runs of the flow.
-            rows: All runs of the flow, the last changed first.
-            now: The present time, in wall-clock nanoseconds.
+            strip: The last runs of the flow.
         """
-        strip: list[tuple[str, Status, float | None]] = []
-        durations: list[float] = []
-        for row in rows[:STRIP]:
-            seconds = self._seconds(row, now)
-            strip.append((row.thread_id, row.status, seconds))
-            if row.status == "done" and seconds is not None:
-                durations.append(seconds)
-        strip.reverse()
+        durations = [
+            run.seconds
+            for run in strip
+            if run.status == "done" and run.seconds is not None
+        ]
         states = Counter(row.status for row in selected)
         updated = max(row.updated for row in selected)
         middle: float | None = None

@@ -127,6 +127,10 @@ class StatusText:
     """The words of the command for the next step, without the store."""
     signals: tuple[str, ...] = ()
     """The names of the signals for which the run waits."""
+    paused: str = ""
+    """The reason why the run is paused: ``all``, ``flow`` or ``run``; empty if it is
+    not paused.
+    """
 
     def command_line(self, store: str | None = None) -> str:
         """Return the command for the next step, or an empty text if there is none.
@@ -152,6 +156,7 @@ class StatusText:
             "next_step": self.next_step,
             "command": self.command_line(store),
             "signals": list(self.signals),
+            "paused": self.paused,
         }
 
 
@@ -393,6 +398,7 @@ def _describe_paused(facts: RunFacts, text: StatusText) -> StatusText:
         sentence=f"{text.sentence} {reason} paused: `flowpregel work` {effect}.",
         next_step="end the pause",
         command=("unpause", *words.get(facts.paused, (facts.thread_id,))),
+        paused=facts.paused,
     )
 
 

@@ -39,6 +39,7 @@ from flowpregel.cli.worker_counts import pools_text
 
 if TYPE_CHECKING:
     from flowpregel._inspection.reader import StoreReader
+    from flowpregel._inspection.run_list import StripRun
     from flowpregel._inspection.run_status import Counting
     from flowpregel._inspection.situations import StatusText
     from flowpregel.checkpoint.durable import DurableSaver, ThreadInfo
@@ -77,6 +78,8 @@ _SIGNS: Mapping[Status, str] = {
     "done": "✓",
 }
 """The sign of each status in the last runs of a flow."""
+_SOME_FAILED = "!"
+"""The sign of a run that is done, and has failed calls."""
 _RESULT_COLUMN = "RESULT, ERROR OR QUESTION"
 _TASK_COLUMNS = (
     "STEP",
@@ -149,7 +152,7 @@ def _print_flows(reader: StoreReader, status: str | None, now: int) -> None:
     rows = [
         (
             flow.flow or "(not recorded)",
-            "".join(_SIGNS[run_status] for _, run_status, _ in flow.strip),
+            "".join(map(_sign_of, flow.strip)),
             f"{flow.runs:,}",
             f"{flow.states.get('failed', 0):,}",
             "" if flow.median is None else duration_text(flow.median),
@@ -159,6 +162,13 @@ def _print_flows(reader: StoreReader, status: str | None, now: int) -> None:
     ]
     table = console.make_table(_FLOW_COLUMNS, rows, flexible=("FLOW",))
     console.print_result([flow._asdict() for flow in flows], table)
+
+
+def _sign_of(run: StripRun) -> str:
+    """Return the sign of a run in the last runs of a flow."""
+    if run.status == "done" and run.failed:
+        return _SOME_FAILED
+    return _SIGNS[run.status]
 
 
 def _described(

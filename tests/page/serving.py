@@ -8,7 +8,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -149,7 +149,12 @@ def served_together(*paths: str, actions: bool = False) -> Iterator[Served]:
 
 @contextmanager
 def served(
-    store: str, *, actions: bool = False, port: int = 0, **options: Any
+    store: str,
+    *,
+    actions: bool = False,
+    flows: Sequence[str] = (),
+    port: int = 0,
+    **options: Any,
 ) -> Iterator[Served]:
     """Serve the page of a store, as `flowpregel ui` does, until the end of the
     block.
@@ -164,7 +169,7 @@ def served(
         LMDBSaver(store, readonly=True, codec=InertCodec()) as saver,
         closing(Pages(saver)) as pages,
     ):
-        started = Actions(store) if actions else None
+        started = Actions(store, flows=flows) if actions else None
         server = server_of(pages, started, guard, f"flowpregel ui x --port {port}")
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()

@@ -69,6 +69,22 @@ def test_a_port_that_is_taken_is_an_error_in_words(store: str) -> None:
     assert f"cannot listen on 127.0.0.1 port {port}: " in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--flow", "jobs:count"], "add --actions"),
+        (["--flow", "jobs", "--actions"], "write MODULE:FLOW"),
+    ],
+)
+def test_a_flow_that_cannot_be_offered_is_an_error(
+    store: str, words: list[str], problem: str
+) -> None:
+    result = CliRunner().invoke(app, ["ui", store, *words])
+
+    assert 2 == result.exit_code
+    assert problem in result.output
+
+
 def test_a_port_that_cannot_be_is_an_error_in_words(store: str) -> None:
     result = CliRunner().invoke(app, ["ui", store, "--port", "65536"])
 

@@ -157,6 +157,32 @@ def test_a_graph_has_the_keys_of_its_state(tab: Tab, server: Served) -> None:
     tab.until("document.querySelector('.head .badge').innerText.includes('done')")
 
 
+def test_a_flow_without_runs_is_started_if_it_is_offered(
+    tab: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server imports nothing: commands do, in the folder of the server."""
+    monkeypatch.chdir(ROOT)
+    store = str(tmp_path / "store")
+    LMDBSaver(store).close()
+    flow = "tests.page.start_flows:sweep"
+    with served(store, actions=True, flows=[flow]) as server:
+        tab.open(server.address)
+        tab.hold("[aria-label='Start a run'] a")
+        tab.until("document.querySelector('.start input')")
+        assert "sweep" == value_of(tab, "id")
+        assert "Train a model." in tab.run("document.querySelector('.head').innerText")
+        enter(tab, "params.rate", "2")
+        tab.hold(".start .button.main")
+        tab.until("document.querySelector('#run-title')?.textContent === 'sweep'")
+
+        assert 6.0 == result_of(server, "sweep")[0]
+        body = {"flow": flow, "action": "run", "name": "x", "values": "{}"}
+        for changes in ({"flow": "os:system"}, {"thread": "sweep"}, {"flow": ""}):
+            words = {"option": "--arguments", **body, **changes}
+            answer = server.ask("/api/start", "POST", json.dumps(words).encode())
+            assert 400 == answer.status, answer.body
+
+
 def test_a_browser_cannot_name_a_flow(server: Served) -> None:
     """Only a run of the store names one, and only texts and JSON are accepted."""
     usual = {"thread": "sweep-1", "action": "run", "name": "x", "values": "{}"}

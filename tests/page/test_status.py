@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ pytestmark = [
     pytest.mark.usefixtures("quiet"),
 ]
 BADGE = "document.querySelector('.head > .badge').textContent"
+WAIT = "tests.page.status_flows:wait"
 SENTENCE = "document.querySelector('.sentence').textContent"
 BUTTON = ".head .button"
 LABEL = f"document.querySelector('{BUTTON}').textContent"
@@ -67,6 +69,44 @@ def test_a_run_that_sleeps_is_woken_by_its_button(tab: Tab, tmp_path: Path) -> N
 
         assert tab.run(IS_FULL)
         assert "awake" == result_of(server, "nap")
+
+
+@pytest.mark.parametrize(
+    ("pause", "sentence", "label", "words"),
+    [
+        ({"flows": [WAIT]}, "Its flow is paused", "Unpause the flow", f"--flow={WAIT}"),
+        ({"everything": True}, "All runs are paused", "Unpause all runs", "--all"),
+        ({"threads": ["order"]}, "It is paused", "Unpause", "-- order"),
+    ],
+)
+def test_a_pause_ends_by_its_button(
+    tab: Tab,
+    tmp_path: Path,
+    pause: dict[str, Any],
+    sentence: str,
+    label: str,
+    words: str,
+) -> None:
+    """Whatever is paused: the run, its flow, or everything."""
+    with LMDBSaver(tmp_path / "store") as saver, stopped_where_it_waits():
+        wait.copy({"checkpointer": saver}).run("paid", id="order")
+    with LMDBSaver(tmp_path / "store") as saver:
+        saver.pause(**{"threads": [], **pause})
+    with served(str(tmp_path / "store"), actions=True) as server:
+        open_run(tab, server, "order")
+        tab.until(f"{SENTENCE}.includes({sentence!r})")
+        button = (
+            "[...document.querySelectorAll('.head .button')]"
+            ".find(button => button.textContent.startsWith('Unpause'))"
+        )
+        assert label == tab.run(f"{button}.textContent")
+        tab.run(f"{button}.id = 'unpause'")
+        tab.hold("#unpause")
+        tab.until(f"!{SENTENCE}.includes('paused') && !{button}")
+
+        assert server.actions is not None
+        (command,) = server.actions.commands("order")
+        assert words in command["line"]
 
 
 def test_a_signal_is_sent_with_a_value_and_the_run_goes_on(
@@ -132,7 +172,17 @@ def test_the_failed_calls_of_a_run_that_is_done_are_counted_and_tried_again(
         sentence_of(tab, "Done, but 2 calls failed.")
         assert "✕done, some failed" == tab.run(BADGE)
         assert "Try 2 again" == tab.run(LABEL)
+        chips = "[...document.querySelectorAll('.chip .number')].map(e => e.innerText)"
+        tab.until(f"{chips}.join() === '2,0,0,0,3'")
+        assert ["2 failed", "3 done"] == tab.run(COUNTS)
+        assert 6 == tab.run("document.querySelectorAll('.rows .row').length")
 
+        tab.run("location.hash = '#/'")
+        tab.until("document.querySelector('.strip .partly-failed')")
+        name = tab.run("document.querySelector('.strip .partly-failed').ariaLabel")
+        assert "lenient: done, 2 failed" in name
+        tab.hold(".strip .partly-failed")
+        sentence_of(tab, "Done, but 2 calls failed.")
         flag.touch()
         tab.hold(BUTTON)
         sentence_of(tab, "Done.")

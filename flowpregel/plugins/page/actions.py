@@ -29,10 +29,14 @@ _OUTPUT_SIZE = 4_000
 """The number of bytes that are shown of the end of a command's output."""
 
 
-def _answer_words(answers: Sequence[Mapping[str, Any]]) -> tuple[Words, Words]:
-    """Return the options of ``answer``, and its arguments after the thread.
+def _answer_words(
+    thread: str,
+    answers: Sequence[Mapping[str, Any]],
+) -> tuple[Words, Words]:
+    """Return the options of ``answer``, and its arguments.
 
     Args:
+        thread: The id of the run.
         answers: The answers, at least one. Each has the id of the ``question``, the
             ``value``, which is JSON or text, and ``text``, which is true if the value
             is text even if it looks like JSON.
@@ -49,16 +53,18 @@ def _answer_words(answers: Sequence[Mapping[str, Any]]) -> tuple[Words, Words]:
         question = answer["question"]
         options.append(f"--id={question}")
         values.append(_as_json(answer["value"], text=answer["text"]))
-    return options, values
+    return options, [thread, *values]
 
 
 def _retry_words(
+    thread: str,
     task: str | None = None,
     error: str | None = None,
 ) -> tuple[Words, Words]:
-    """Return the options of ``retry``, and no further arguments.
+    """Return the options of ``retry``, and its argument.
 
     Args:
+        thread: The id of the run.
         task: The name of the task whose failed calls are tried again, or None for all.
         error: The error of these calls, or None for all errors.
     """
@@ -67,7 +73,24 @@ def _retry_words(
         options.append(f"--task={task}")
     if error is not None:
         options.append(f"--error={error}")
-    return options, []
+    return options, [thread]
+
+
+def _unpause_words(
+    thread: str,
+    scope: str | None = "",
+) -> tuple[Words, Words]:
+    """Return the options of ``unpause``, and its arguments.
+
+    Args:
+        thread: The id of the run.
+        scope: A flow whose pause ends too; None to end all pauses; or an empty text to
+            end only that of the run.
+    """
+    if scope is None:
+        return ["--all"], []
+    options = [f"--flow={scope}"] if scope else []
+    return options, [thread]
 
 
 def _as_json(value: str, *, text: bool) -> str:
@@ -82,20 +105,23 @@ def _as_json(value: str, *, text: bool) -> str:
 
 _COMMANDS: Mapping[str, Callable[..., tuple[Words, Words]]] = {
     "answer": _answer_words,
-    "cancel": lambda: ([], []),
-    "wake": lambda: (["--quiet"], []),
-    "signal": lambda name, value, text: (
+    "cancel": lambda thread: ([], [thread]),
+    "wake": lambda thread: (["--quiet"], [thread]),
+    "signal": lambda thread, name, value, text: (
         ["--wake"],
-        [name, _as_json(value, text=text)],
+        [thread, name, _as_json(value, text=text)],
     ),
-    "resume": lambda: (["--quiet"], []),
+    "resume": lambda thread: (["--quiet"], [thread]),
     "retry": _retry_words,
-    "pause": lambda: ([], []),
-    "unpause": lambda: ([], []),
-    "redo": lambda call: ([], [call]),
-    "fork": lambda checkpoint, name: ([f"--at={checkpoint}"], [name]),
+    "pause": lambda thread: ([], [thread]),
+    "unpause": _unpause_words,
+    "redo": lambda thread, call: ([], [thread, call]),
+    "fork": lambda thread, checkpoint, name: (
+        [f"--at={checkpoint}"],
+        [thread, name],
+    ),
 }
-"""Functions that return a command's options, and its arguments after the thread, by the
+"""Functions that return the options and the arguments of a command for a run, by the
 name of the command.
 """
 ACTIONS = tuple(_COMMANDS)
@@ -140,9 +166,16 @@ class Actions:
     Args:
         store: The store's folder.
         options: The options of each command, such as ``--trust``.
+        flows: The flows that the form offers although no run may have recorded them.
     """
 
-    def __init__(self, store: str, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        store: str,
+        options: Sequence[str] = (),
+        flows: Sequence[str] = (),
+    ) -> None:
+        self.flows: tuple[str, ...] = tuple(flows)
         self.options: Words = [*options, f"--store={store}"]
         self._started: list[StartedCommand] = []
         self._numbers = count(1)
@@ -166,12 +199,12 @@ class Actions:
             ConfigurationError: The action does not have these parameters.
         """
         try:
-            options, arguments = _COMMANDS[action](**parameters)
+            options, arguments = _COMMANDS[action](thread, **parameters)
         except (KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"the request for {action!r} is incomplete"
             ) from error
-        return self.launch(action, thread, [action, *options], [thread, *arguments])
+        return self.launch(action, thread, [action, *options], arguments)
 
     def launch(
         self,

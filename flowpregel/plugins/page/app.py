@@ -137,6 +137,7 @@ def _routes(
             **pages.runs(**query),
             "actions": actions is not None,
             "commands": [] if actions is None else actions.commands(),
+            "offered": [] if actions is None else actions.flows,
             "restart": restart,
             "stores": names,
             "name": store.name,
@@ -173,16 +174,12 @@ def _action_routes(pages: Pages, actions: Actions) -> list[BaseRoute]:
 
     async def start_run(_: Request, body: dict[str, Any]) -> Response:
         """Start a run."""
-        thread = body.pop("thread")
-        number = forms.start(
-            thread,
-            **body,
-        )
+        number = forms.start(**body)
         return _json_response({"number": number}, 202)
 
     async def form(_: Request, body: dict[str, Any]) -> Response:
         """Return the fields of the form for a run."""
-        answer = await forms.form(body["thread"])
+        answer = await forms.form(**body)
         return _json_response(answer)
 
     return [

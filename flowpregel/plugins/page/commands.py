@@ -10,7 +10,7 @@ import webbrowser
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -65,6 +65,13 @@ class _StoreType(click.types.StringParamType):
     help="Allow the page to answer, cancel, retry, redo and fork.",
 )
 @click.option(
+    "--flow",
+    "flows",
+    multiple=True,
+    metavar="MODULE:FLOW",
+    help="With --actions: offer a form that starts this flow; repeatable.",
+)
+@click.option(
     "--open",
     "opens",
     is_flag=True,
@@ -75,6 +82,7 @@ def ui_command(
     host: str,
     port: int,
     actions: bool,
+    flows: tuple[str, ...],
     opens: bool,
 ) -> None:
     """Show the runs of stores in a browser, live, until Ctrl-C.
@@ -90,8 +98,9 @@ def ui_command(
     )
     from flowpregel.plugins.page.stores import open_stores  # noqa: PLC0415 - an extra
 
+    _check_flows(flows, actions=actions)
     with ExitStack() as resources:
-        first, *others = open_stores(stores, resources, actions=actions)
+        first, *others = open_stores(stores, resources, actions=actions, flows=flows)
         path = first.pages.path
         last_address = kept_address(path)
         listener = _listener(host, port, last_address.port)
@@ -103,6 +112,7 @@ def ui_command(
             host,
             port,
             actions=actions,
+            flows=flows,
         )
         server = page.server_of(
             first.pages,
@@ -116,6 +126,28 @@ def ui_command(
 
 
 ui_command.params.append(TRUST_OPTION)
+
+
+def _check_flows(
+    flows: Sequence[str],
+    *,
+    actions: bool,
+) -> None:
+    """Check the values of ``--flow``, without an import of the flows.
+
+    Raises:
+        ConfigurationError: A value names no flow, or the page has no buttons.
+    """
+    for flow in flows:
+        module, _, name = flow.rpartition(":")
+        if not module or not name:
+            raise ConfigurationError(
+                f"--flow {flow}: write MODULE:FLOW, such as jobs.census:count"
+            )
+    if flows and not actions:
+        raise ConfigurationError(
+            "--flow offers a form that starts runs: add --actions, or leave it out"
+        )
 
 
 def _print_address(
@@ -148,6 +180,7 @@ def _command_line(
     port: int,
     *,
     actions: bool,
+    flows: Sequence[str] = (),
 ) -> str:
     """Return the command line that starts the server again, under the same address.
 
@@ -156,6 +189,7 @@ def _command_line(
         host: The address to listen on.
         port: The port to listen on.
         actions: Whether the page has buttons.
+        flows: The flows that the form offers.
     """
     words = ["flowpregel", "ui", *stores]
     if host != "127.0.0.1":
@@ -163,6 +197,8 @@ def _command_line(
     words += ["--port", str(port)]
     if actions:
         words.append("--actions")
+    for flow in flows:
+        words += ["--flow", flow]
     if has_flag("--trust"):
         words.append("--trust")
     return shlex.join(words)
@@ -211,6 +247,7 @@ def _guard(
 
 
 @thread_command("report")
+@click.argument("other", required=False)
 @click.option(
     "--output",
     metavar="FILE",
@@ -218,17 +255,33 @@ def _guard(
     show_default=True,
     help="Where to.",
 )
-def report_command(thread: str, output: str, store: str | None) -> None:
+def report_command(
+    thread: str,
+    other: str | None,
+    output: str,
+    store: str | None,
+) -> None:
     """Write the page of a thread's last run as one HTML file.
+
+    With OTHER, the file has the comparison of the last runs of both threads instead.
 
     The file needs no server and no network, and runs nothing of the user's. Only you
     may read it: it shows arguments and results.
     """
     # Imported here to keep `flowpregel --help` fast.
+    from flowpregel.plugins.page.comparison_report import (  # noqa: PLC0415
+        comparison_report,
+    )
     from flowpregel.plugins.page.pages import run_report  # noqa: PLC0415
 
+    record: dict[str, Any] = {"thread_id": thread}
     with open_to_read(store) as saver:
-        page = run_report(saver, thread).encode()
+        if other is None:
+            text = run_report(saver, thread)
+        else:
+            record["other"] = other
+            text = comparison_report(saver, thread, other)
+    page = text.encode()
     try:
         with open(output, "wb", opener=partial(os.open, mode=0o600)) as file:
             descriptor = file.fileno()
@@ -240,6 +293,6 @@ def report_command(thread: str, output: str, store: str | None) -> None:
     except OSError as error:
         raise ConfigurationError(f"--output: {error}") from error
     print_result(
-        {"thread_id": thread, "output": output, "bytes": len(page)},
+        {**record, "output": output, "bytes": len(page)},
         f"{output}: {size_text(len(page))}",
     )

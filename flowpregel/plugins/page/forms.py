@@ -5,7 +5,8 @@
     browser -- POST api/form  --> `flowpregel signature`, a process: imports the flow
             -- POST api/start --> `flowpregel run` or `enqueue`, a process of its own
 
-The flow is always that of a run in the store: a browser cannot name a module to import.
+The flow is that of a run in the store, or one that ``--flow`` has offered: a browser
+cannot name a module to import.
 """
 
 from __future__ import annotations
@@ -31,32 +32,44 @@ class RunForms:
 
     Args:
         saver: The saver of the open store.
-        actions: The starter of commands.
+        actions: The starter of commands, with the offered flows.
     """
 
     def __init__(self, saver: DurableSaver, actions: Actions) -> None:
         self._saver = saver
         self._actions = actions
 
-    async def form(self, thread: str) -> dict[str, Any]:
-        """Return the fields of the form for the flow of a run, with the values with
-        which the run began.
+    async def form(
+        self,
+        thread: str = "",
+        flow: str = "",
+    ) -> dict[str, Any]:
+        """Return the fields of the form for a flow; if it is that of a run, with the
+        values with which the run began.
 
         Args:
-            thread: The id of the run.
+            thread: The id of the run, or an empty text.
+            flow: The offered flow, if there is no run.
 
         Raises:
-            ConfigurationError: The flow cannot be imported, or the run recorded none.
+            ConfigurationError: The flow cannot be imported, is not offered, or the run
+                recorded none.
         """
-        self._flow_of(thread)
+        flow_name, _ = self._flow_of(thread, flow)
+        source = f"--like={thread}"
+        words: list[str] = []
+        if not thread:
+            source = "--"
+            words.append(flow_name)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "flowpregel.cli",
             "signature",
             "--json",
-            f"--like={thread}",
             *self._actions.options,
+            source,
+            *words,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -70,22 +83,38 @@ class RunForms:
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
-        return {**_last_json(output), "store": self._saver.path}
+        signature = _last_json(output)
+        run_id = signature["id"] or self._unused_id(signature["name"])
+        return {
+            **signature,
+            "id": run_id,
+            "store": self._saver.path,
+        }
+
+    def _unused_id(self, name: str) -> str:
+        """Return the name of a flow, with a number if there is such a run."""
+        run_id = name
+        number = 1
+        while self._saver.glance(run_id) is not None:
+            number += 1
+            run_id = f"{name}-{number}"
+        return run_id
 
     def start(
         self,
-        thread: str,
+        thread: str = "",
         *,
+        flow: str = "",
         action: str,
         name: Any,
         option: str,
         values: str,
     ) -> int:
-        """Start a run of the flow of another run, or enqueue it, and return the number
-        of the command.
+        """Start a run of a flow, or enqueue it, and return the number of the command.
 
         Args:
-            thread: The id of the other run.
+            thread: The id of another run of the flow, or an empty text.
+            flow: The offered flow, if there is no such run.
             action: Either ``run`` or ``enqueue``.
             name: The id of the new run.
             option: The option of the command that takes the values.
@@ -94,7 +123,7 @@ class RunForms:
         Raises:
             ConfigurationError: One of these is wrong.
         """
-        flow, folder = self._flow_of(thread)
+        flow_name, folder = self._flow_of(thread, flow)
         is_known = action in _COMMANDS and option in _OPTIONS
         has_name = isinstance(name, str) and name.strip()
         if not is_known or not has_name:
@@ -114,20 +143,36 @@ class RunForms:
             action,
             name,
             words,
-            [flow],
+            [flow_name],
         )
 
-    def _flow_of(self, thread: str) -> tuple[str, str]:
-        """Return the flow that a run recorded, and the folder of the module."""
+    def _flow_of(
+        self,
+        thread: str,
+        flow: str,
+    ) -> tuple[str, str]:
+        """Return the flow that a run recorded, or an offered one, and the folder of the
+        module.
+
+        Raises:
+            ConfigurationError: There is no such run or no such offer, or both are
+                named.
+        """
+        if flow:
+            if thread or flow not in self._actions.flows:
+                raise ConfigurationError(
+                    f"the page does not offer {flow!r}: start it with --flow"
+                )
+            return flow, ""
         glance = self._saver.glance(thread)
         if glance is None:
             raise ConfigurationError(f"the store has no thread {thread!r}")
         metadata = glance.saved.checkpoint.metadata
-        flow = metadata.get("flow")
+        recorded = metadata.get("flow")
         folder = metadata.get("flow_folder", "")
-        if not isinstance(flow, str):
+        if not isinstance(recorded, str):
             raise ConfigurationError(f"the run {thread!r} does not record its flow")
-        return flow, str(folder)
+        return recorded, str(folder)
 
 
 def _last_json(output: bytes) -> dict[str, Any]:

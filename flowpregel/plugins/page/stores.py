@@ -96,6 +96,7 @@ def open_stores(
     resources: ExitStack,
     *,
     actions: bool,
+    flows: Sequence[str] = (),
 ) -> list[ServedStore]:
     """Open stores, and return them. If there are several, those that cannot be opened
     are left out, with a note.
@@ -104,6 +105,7 @@ def open_stores(
         locations: The paths or URLs of the stores.
         resources: The resources, to which the stores are added.
         actions: Whether the pages have buttons.
+        flows: The flows that the form offers although no run may have recorded them.
 
     Raises:
         FlowPregelError: No store can be opened.
@@ -121,7 +123,7 @@ def open_stores(
         names = [store.name for store in stores]
         store = ServedStore(
             pages=pages,
-            actions=Actions(saver.location, options) if actions else None,
+            actions=Actions(saver.location, options, flows) if actions else None,
             name=store_name(saver.path, names),
             public_location=saver.path if "://" in saver.path else location,
             is_first=not stores,

@@ -97,10 +97,17 @@ def test_a_strip_has_the_last_runs_and_their_median(store: str) -> None:
     flow = page_of(store).flows[-1]
 
     assert STRIP == len(flow.strip)
-    assert ("total-bad", "failed", None) == flow.strip[-1]
+    assert ("total-bad", "failed", None, None) == flow.strip[-1]
     assert "total-05" == flow.strip[0][0]
-    durations = sorted(seconds for _, _, seconds in flow.strip if seconds is not None)
+    durations = sorted(run.seconds for run in flow.strip if run.seconds is not None)
     assert durations[9] == flow.median
+
+
+def test_a_strip_names_the_failed_calls_of_a_run_that_is_done(store: str) -> None:
+    (flow,) = (flow for flow in page_of(store).flows if "careful" in flow.flow)
+
+    (run,) = flow.strip
+    assert ("careful", "done", 2) == (run.thread_id, run.status, run.failed)
 
 
 def test_a_row_has_the_input_and_the_failed_call(store: str) -> None:
@@ -209,6 +216,8 @@ def test_ls_lists_flows(store: str) -> None:
     (line,) = (line for line in text.splitlines() if "total" in line)
     assert "✓" * 19 + "✗" in line
     assert " 25 " in line
+    (line,) = (line for line in text.splitlines() if "careful" in line)
+    assert "!" in line.split()
     assert [1, 1, 25] == [flow["runs"] for flow in record]
 
 

@@ -4,7 +4,7 @@ import { badge, h, labelOf, patch, whenReleased } from "./dom.js";
 import { count } from "./format.js";
 import { stateChips } from "./chips.js";
 import { columnText, columnChooser, columnsOf, columnTitle, csvLink, gridOf, isCommon } from "./columns.js";
-import { nameOf, ORDER } from "./model.js";
+import { callCounts, nameOf, ORDER } from "./model.js";
 import { chosenStates, currentPlace, note } from "./place.js";
 import { searchTerms } from "./terms.js";
 
@@ -101,7 +101,7 @@ export function callsView({ run, linkOf, reload }) {
 
   function update() {
     // All states have a chip, so none moves under a press when a call gets another state.
-    patch(filters, stateChips(ORDER, (state) => run.counts[state], () => { update(); ask(); }));
+    patch(filters, stateChips(ORDER, (state) => callCounts(run)[state], () => { update(); ask(); }));
     shown.style.height = `${height()}px`;
     viewport.style.height = `${Math.min(total(), MOST_SEEN) * ROW_HEIGHT + 1}px`;
     table.setAttribute("aria-rowcount", String(total() + 1));
@@ -117,7 +117,8 @@ export function callsView({ run, linkOf, reload }) {
     if (limit && limit < all) return `The report holds ${count(limit)} of ${count(all)} calls.`;
     if (!all) return "No call has left anything yet.";
     if (!total()) return "No call is like that.";
-    return total() < all ? `${count(total())} of ${count(all)} calls` : "";
+    // The body of a flow has a row, and is not a call.
+    return total() < all ? `${count(total())} of ${count(all)} rows` : "";
   }
 
   function paint() {

@@ -176,4 +176,13 @@ export class Run {
   }
 }
 
+// The body of a flow is no call. Of a graph without calls, the nodes are counted.
+export function callCounts(run) {
+  const { counts, bodies } = run; // a body is a task that no call started
+  const states = ORDER.filter((state) => counts[state]);
+  if (states.every((state) => counts[state] === (bodies[state] ?? 0))) return counts;
+  const calls = states.map((state) => [state, counts[state] - (bodies[state] ?? 0)]);
+  return { ...counts, ...Object.fromEntries(calls) };
+}
+
 export const nameOf = (call) => call.text || call.name || `task ${call.id.slice(0, 8)}`;

@@ -2,6 +2,7 @@
 //
 //     #/?q=WORDS&state=failed        #/run/ID/TAB?call=ID&q=WORDS&state=failed,waiting&sort=ORDER
 //     #/start/ID?values=defaults     the form for a new run like ID
+//     #/start?flow=MODULE:FLOW       the form for a flow that the command has offered
 //     #/compare?a=ID&b=ID            two runs; with call_a and call_b, two calls
 
 import { isReport } from "./source.js";
@@ -10,7 +11,7 @@ export function placeOf(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/");
   const named = ["run", "start"].includes(parts[0]) && parts[1] ? parts[0] : null;
-  const view = named ?? (parts[0] === "compare" ? "compare" : "runs");
+  const view = named ?? (["compare", "start"].includes(parts[0]) ? parts[0] : "runs");
   const thread = named === null ? null : decodeURIComponent(parts[1]);
   return { view, thread, tab: parts[2] || "calls", query: new URLSearchParams(query ?? "") };
 }
@@ -23,7 +24,7 @@ export function hashOf({ view, thread, tab, query }, changes = {}) {
     else words.set(name, value);
   }
   const name = thread === null ? "" : encodeURIComponent(thread);
-  const path = view === "compare" ? "#/compare" : thread === null ? "#/" : view === "start" ? `#/start/${name}` : `#/run/${name}/${tab}`;
+  const path = view === "compare" ? "#/compare" : view === "start" && thread === null ? "#/start" : thread === null ? "#/" : view === "start" ? `#/start/${name}` : `#/run/${name}/${tab}`;
   return words.size ? `${path}?${words}` : path;
 }
 

@@ -6,7 +6,7 @@ import { fieldText } from "./fields.js";
 import { count } from "./format.js";
 import { stateChips } from "./chips.js";
 import { columnTitle } from "./columns.js";
-import { ORDER } from "./model.js";
+import { callCounts, ORDER } from "./model.js";
 import { chosenStates, currentPlace, note } from "./place.js";
 import { isReport, load } from "./source.js";
 
@@ -103,7 +103,7 @@ export function plotView({ run, linkOf, reload }) {
 
   async function update() {
     if (!run.row || isClosed) return;
-    patch(filters, stateChips(ORDER, (state) => run.counts[state], () => update()));
+    patch(filters, stateChips(ORDER, (state) => callCounts(run)[state], () => update()));
     const query = queryNow();
     const wanted = JSON.stringify([run.version, query]);
     if (isBusy || wanted === known) return;

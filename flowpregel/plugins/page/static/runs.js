@@ -6,7 +6,7 @@ import { ago, count, moment, seconds } from "./format.js";
 import { stateChips } from "./chips.js";
 import { currentPlace, hashOf, note, runHash } from "./place.js";
 import { act, ConnectionLost, load } from "./source.js";
-import { startHash } from "./start.js";
+import { offerHash, startHash } from "./start.js";
 import { canRead, follow } from "./stream.js";
 
 const STATES = ["running", "waiting", "failed", "stopped", "enqueued", "done"];
@@ -51,15 +51,19 @@ function tookCell(run, median) {
     text && h("span", { class: "unseen" }, `, ${text}`));
 }
 
+const isPartlyFailed = ([, status, , failed]) => status === "done" && failed > 0;
+
 // The last runs of a flow, the oldest first; higher: it took longer.
 function stripOf({ strip }) {
   const longest = Math.max(...strip.map(([, , took]) => took ?? 0)) || 1;
   const failed = strip.filter(([, status]) => status === "failed").length;
-  const label = `Last ${strip.length} runs${failed ? `, ${failed} failed` : ""}`;
-  return h("span", { class: "strip", role: "group", "aria-label": label }, strip.map(([thread, status, took]) => {
-    const text = `${thread}: ${labelOf(status)}${took === null ? "" : `, ${seconds(took)}`}`;
+  const partly = strip.filter(isPartlyFailed).length;
+  const label = `Last ${strip.length} runs${failed ? `, ${failed} failed` : ""}${partly ? `, ${partly} done with failed calls` : ""}`;
+  return h("span", { class: "strip", role: "group", "aria-label": label }, strip.map((run) => {
+    const [thread, status, took, calls] = run;
+    const text = `${thread}: ${labelOf(status)}${isPartlyFailed(run) ? `, ${count(calls)} failed` : ""}${took === null ? "" : `, ${seconds(took)}`}`;
     const height = took === null ? 100 : Math.max(25, (100 * took) / longest);
-    return h("a", { key: thread, class: status, href: runHash(thread), tabindex: -1, title: text, "aria-label": text, style: { height: `${height}%` } });
+    return h("a", { key: thread, class: isPartlyFailed(run) ? "partly-failed" : status, href: runHash(thread), tabindex: -1, title: text, "aria-label": text, style: { height: `${height}%` } });
   }));
 }
 
@@ -76,14 +80,18 @@ export function showRuns() {
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const flows = h("div", { class: "flows" });
   const bulk = h("div");
+  const offers = h("div");
   const chosen = new Map(); // the chosen runs, by id
   let underWay = null; // the action that is started for many runs, and the number of runs that are left
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const element = h("section", { "aria-labelledby": "runs-title" },
     h("div", { class: "bar" }, h("h1", { id: "runs-title" }, "Runs"), search, h("span", { class: "dates" }, dates.from, "–", dates.to), filters),
-    problem, bulk, flows);
+    problem, offers, bulk, flows);
 
   function draw() {
+    const { offered = [] } = page;
+    patch(offers, offered.length > 0 && h("p", { class: "answer card needs-actions", role: "group", "aria-label": "Start a run" },
+      h("strong", null, "New run of"), offered.map((flow) => h("a", { key: flow, class: "button", href: offerHash(flow) }, h("span", { class: "mono" }, flow)))));
     const numberOf = (state) => page.states[state] ?? 0;
     patch(filters, stateChips(STATES, numberOf, () => change({})));
     const none = page.total ? "No run is like that." : "This store has no runs yet. They appear here when they begin.";

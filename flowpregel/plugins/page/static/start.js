@@ -91,6 +91,8 @@ export function showStart(thread) {
   let filled = {};
   let stop = () => {};
   let isClosed = false;
+  const flow = currentPlace().query.get("flow");
+  const source = thread === null ? { flow } : { thread };
 
   const title = (text) => h("h1", { id: "start-title", tabindex: "-1" }, text);
   patch(head, title("New run"), h("p", { class: "quiet" }, "Asking the flow for its parameters …"));
@@ -98,7 +100,7 @@ export function showStart(thread) {
 
   async function read() {
     try {
-      signature = await post("form", { thread });
+      signature = await post("form", source);
       fill(currentPlace().query.get("values") === "defaults" ? {} : signature.values);
       markTab(null, `New run of ${signature.name}`);
     } catch (error) {
@@ -174,10 +176,10 @@ export function showStart(thread) {
 
   function draw() {
     if (isClosed) return;
-    const { name, doc, flow, option, id } = signature;
+    const { name, doc, option, id } = signature;
     const isEmpty = Object.keys(filled).length === 0;
-    patch(head, title(`New run of ${name}`), h("p", { class: "quiet mono" }, flow), doc && h("p", { class: "lines" }, doc),
-      h("p", null, h("button", { key: "fill", type: "button", class: "button", onclick: () => fill(isEmpty ? signature.values : {}) },
+    patch(head, title(`New run of ${name}`), h("p", { class: "quiet mono" }, signature.flow), doc && h("p", { class: "lines" }, doc),
+      thread !== null && h("p", null, h("button", { key: "fill", type: "button", class: "button", onclick: () => fill(isEmpty ? signature.values : {}) },
         isEmpty ? `Fill in the values of ${thread}` : "Fill in the defaults")));
     const button = (action, text, pendingText, props) => actionButton({
       key: action, text, pendingText, isPending: underWay?.action === action, ...props });
@@ -218,7 +220,7 @@ export function showStart(thread) {
     draw();
     try {
       if (await runOf(id)) { refuse(new Map([["id", "There is a run with this id already"]])); return; }
-      const { number } = await post("start", { thread, action, name: id, option: signature.option, values });
+      const { number } = await post("start", { ...source, action, name: id, option: signature.option, values });
       stop();
       stop = follow(id, ({ commands }) => see(id, commands.find((command) => command.number === number)));
     } catch (error) {
@@ -254,6 +256,9 @@ export function showStart(thread) {
   read();
   return { element, go() {}, close() { isClosed = true; stop(); } };
 }
+
+// The address of the form for a flow that the command has offered.
+export const offerHash = (flow) => hashOf({ thread: null, view: "start", query: new URLSearchParams() }, { flow });
 
 // The address of the form for a run like another run.
 export const startHash = (thread, values = null) => hashOf({ thread, view: "start", query: new URLSearchParams() }, { values });

@@ -2,7 +2,7 @@
 
 import { actionButton, badge, h } from "./dom.js";
 import { count } from "./format.js";
-import { ORDER } from "./model.js";
+import { callCounts } from "./model.js";
 import { startHash } from "./start.js";
 
 // For each situation that something can be done about: the command, its button, and what the button
@@ -22,21 +22,13 @@ const NEXT_STEPS = {
 const OPEN_STATUSES = ["running", "waiting", "stopped", "enqueued"];
 const SITUATIONS = new Set(["queued", "sleeping", "awaiting signal", "paused", "partly failed", "killed", "reading"]);
 
-// The body of a flow is no call. Of a graph without calls, the nodes are counted.
-export function callCounts(run) {
-  const { counts, bodies } = run; // a body is a task that no call started
-  const states = ORDER.filter((state) => counts[state]);
-  if (states.every((state) => counts[state] === (bodies[state] ?? 0))) return counts;
-  const calls = states.map((state) => [state, counts[state] - (bodies[state] ?? 0)]);
-  return { ...counts, ...Object.fromEntries(calls) };
-}
-
 // The badge tells what the status alone does not.
 export function situationBadge({ status, text }) {
   return badge(SITUATIONS.has(text?.situation) ? text.situation : status);
 }
 
-const isPausedText = (text) => Boolean(text?.short.endsWith(", paused"));
+// What is paused, and ends being so by the button.
+const UNPAUSE = { all: "Unpause all runs", flow: "Unpause the flow", run: "Unpause" };
 
 export function statusButtons(shared) {
   const { run, start, isPending } = shared;
@@ -49,8 +41,9 @@ export function statusButtons(shared) {
   });
   const isOpen = OPEN_STATUSES.includes(status);
   return h("span", { class: "buttons needs-actions" }, NEXT_STEPS[situation] && button(NEXT_STEPS[situation]),
-    isOpen && (isPausedText(text)
-      ? actionButton({ key: "unpause", text: "Unpause", pendingText: "Unpausing …", isPending: isPending("unpause"), onclick: () => start("unpause") })
+    isOpen && (text?.paused
+      ? actionButton({ key: "unpause", text: UNPAUSE[text.paused], pendingText: "Unpausing …", isPending: isPending("unpause"),
+        onclick: () => start("unpause", text.paused === "run" ? {} : { scope: text.paused === "flow" ? flow : null }) })
       : actionButton({ key: "pause", text: "Pause", pendingText: "Pausing …", isPending: isPending("pause"), onclick: () => start("pause") })),
     flow && h("a", { key: "again", class: "button", href: startHash(run.thread) }, "Run again with other values"));
 }
