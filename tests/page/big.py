@@ -13,6 +13,8 @@ from flowpregel.checkpoint.layout import Tables, WritesRecord, digest
 from flowpregel.storage.codec import PythonCodec
 
 THREAD = "big"
+MANY = 30_000
+"""Calls of a run that has too many to send, show or draw all of them."""
 _CALLS_A_TRANSACTION = 20_000
 _MILLISECOND = 1_000_000
 _AT = {"began": 1, "seconds": 2, "pid": 5, "planned": 8}

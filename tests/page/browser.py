@@ -56,12 +56,20 @@ class Tab:
         link: The browser's websocket.
         session: Names the page there.
         target: Names the page when it is closed.
+        context: Names the profile that the page's cookies and files are kept in.
     """
 
-    def __init__(self, link: ClientConnection, session: str, target: str = "") -> None:
+    def __init__(
+        self,
+        link: ClientConnection,
+        session: str,
+        target: str = "",
+        context: str | None = None,
+    ) -> None:
         self._link = link
         self._session = session
         self._target = target
+        self._context = context
         self._numbers = count(1_000)
         self._is_lost = False
         self.messages: list[str] = []
@@ -137,13 +145,15 @@ class Tab:
         )
 
     def another(self) -> Tab:
-        """Open another page in the same browser."""
+        """Open another page with the same cookies and files."""
         start = Tab(self._link, "")
         # Of the tabs of one window, only one is visible.
-        window = start.send("Target.createTarget", url="about:blank", newWindow=True)
-        target = window["targetId"]
+        words: dict[str, Any] = {"url": "about:blank", "newWindow": True}
+        if self._context is not None:
+            words["browserContextId"] = self._context
+        target = start.send("Target.createTarget", **words)["targetId"]
         session = start.send("Target.attachToTarget", targetId=target, flatten=True)
-        tab = Tab(self._link, session["sessionId"], target)
+        tab = Tab(self._link, session["sessionId"], target, self._context)
         # What one page writes may arrive while another waits for its answer.
         tab.messages = self.messages
         for domain in ("Page", "Runtime", "Log"):
@@ -218,11 +228,30 @@ class Tab:
         path.write_bytes(base64.b64decode(data))
 
 
-@contextmanager
-def browser(folder: Path) -> Iterator[Tab]:
-    """Give a page of a new browser, whose profile is in *folder*, and end the
-    browser.
+class Browser:
+    """A browser that runs.
+
+    Args:
+        link: Its websocket.
     """
+
+    def __init__(self, link: ClientConnection) -> None:
+        self._link = link
+
+    @contextmanager
+    def profile(self) -> Iterator[Tab]:
+        """Give a page that shares no cookies, files or messages with earlier ones."""
+        start = Tab(self._link, "")
+        context = start.send("Target.createBrowserContext")["browserContextId"]
+        try:
+            yield Tab(self._link, "", context=context).another()
+        finally:
+            start.send("Target.disposeBrowserContext", browserContextId=context)
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Browser]:
+    """Start a browser whose files are in *folder*, and end it."""
     assert CHROMIUM is not None
     command = [CHROMIUM, *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
     with subprocess.Popen(
@@ -240,7 +269,7 @@ def browser(folder: Path) -> Iterator[Tab]:
             )
             address = next(filter(None, lines))
             with connect(address, max_size=None, proxy=None) as link:
-                yield Tab(link, "").another()
+                yield Browser(link)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from tests.page.browser import Tab
+    from tests.page.browser import Browser, Tab
 
+HERE = Path(__file__).parent
 missing = [
     name for name in ("starlette", "uvicorn", "websockets") if find_spec(name) is None
 ]
@@ -26,13 +29,40 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture(scope="session")
+def many_calls(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with a run of many calls, which is made once."""
+    from tests.page.big import MANY, big_store
+
+    return big_store(tmp_path_factory.mktemp("many") / "store", MANY)
+
+
+_browser = ExitStack()
+"""Ends the browser, which all files of this folder share."""
+_started: list[Browser] = []
+
+
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    """A page of one browser for all tests of a file."""
+    """A page for all tests of a file, with a cache and cookies of their own.
+
+    A browser takes seconds of CPU once it has started, and another page few.
+    """
     from tests.page.browser import browser
 
-    with browser(tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
+    if not _started:
+        folder = tmp_path_factory.mktemp("profile")
+        _started.append(_browser.enter_context(browser(folder)))
+    with _started[0].profile() as page:
+        yield page
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End the browser before the tests of other folders begin."""
+    if nextitem is None or HERE not in nextitem.path.parents:
+        _started.clear()
+        _browser.close()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from flowpregel import LMDBSaver
 from flowpregel.plugins.page.pages import STATIC
-from tests.page.big import THREAD, big_store
+from tests.page.big import MANY, THREAD, big_store
 from tests.page.serving import Served, served
 from tests.page.sweep_flows import sweep_store
 
@@ -103,17 +103,14 @@ def test_a_plot_shows_what_was_asked_and_what_came_out_by_default(
     assert {"kind", "depth", "task"} <= {*plot["groups"]}
 
 
-def test_a_plot_of_many_calls_is_small(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    store = big_store(tmp_path_factory.mktemp("big") / "store", 100_000)
-    with served(store) as server:
+def test_a_plot_of_many_calls_is_small(many_calls: str) -> None:
+    with served(many_calls) as server:
         while ask(server, "calls", thread=THREAD)["is_behind"]:
             pass
         answer = server.ask(f"/api/plot?thread={THREAD}&x=order&y=took")
 
     plot = json.loads(answer.body)
-    assert 100_000 <= plot["total"]
+    assert MANY <= plot["total"]
     assert 1_000 < len(plot["points"]) <= 4_000
     assert len(answer.body) < 600_000
 
