@@ -82,7 +82,7 @@ for number, handler in (
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-DAILY = 20
+DAILY = 10
 """How many examples a property is tried with; `tox -e property` tries a hundred."""
 settings.register_profile("default", deadline=None, max_examples=DAILY)
 settings.register_profile("property", deadline=None, max_examples=100)

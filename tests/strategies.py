@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from flowpregel import channels as ours
@@ -22,6 +23,15 @@ from flowpregel._core.records import TASKS, Arguments, Node
 from flowpregel.context import current_scope, interrupt
 from flowpregel.policies import RetryPolicy
 from flowpregel.pregel import NodeBuilder, Pregel, PregelNode
+
+
+def example_count(cost: int, least: int = 20) -> int:
+    """Return how many examples a property is tried with that costs *cost* times as
+    much as others: no fewer than *least* where the profile has as many.
+    """
+    most = settings.default.max_examples
+    return min(most, max(least, most // cost))
+
 
 KINDS = (
     "brief",

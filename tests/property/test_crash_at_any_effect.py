@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from flowpregel._core.records import Durability
 from tests.property.histories import Thread
-from tests.strategies import Recipe, recipes
+from tests.strategies import Recipe, example_count, recipes
 
 APART = 8 if settings.default.max_examples < 100 else 1
 """Each crash is a run of its own: the daily tests crash at one effect in eight of each
 program.
 """
-some = settings(max_examples=max(20, settings.default.max_examples // 10))
+some = settings(max_examples=example_count(10))
 MODES = [Durability.SYNC, Durability.ASYNC]
 
 

@@ -22,6 +22,7 @@ from tests.property import saver_model
 from tests.property.machines import LMDBMachine
 from tests.property.saver_model import ModelThreadData
 from tests.runs.stores import step
+from tests.strategies import example_count
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
@@ -94,7 +95,7 @@ def _nursery(tmp_path_factory):
 
 TestKilledSaverModel = KilledMachine.TestCase
 TestKilledSaverModel.settings = settings(
-    max_examples=15, stateful_step_count=20, deadline=None
+    max_examples=example_count(10, 15), stateful_step_count=20, deadline=None
 )
 
 

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import settings
 
 from tests.property.machines import LMDBMachine
+from tests.strategies import example_count
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
 
 TestLMDBSaverModel = LMDBMachine.TestCase
 TestLMDBSaverModel.settings = settings(
-    max_examples=max(20, 3 * settings.default.max_examples // 5), stateful_step_count=40
+    max_examples=example_count(2), stateful_step_count=40
 )
 
 
@@ -20,5 +21,5 @@ class WideLMDBMachine(LMDBMachine):
 
 TestLMDBSaverModelWithManyChannels = WideLMDBMachine.TestCase
 TestLMDBSaverModelWithManyChannels.settings = settings(
-    max_examples=max(10, settings.default.max_examples // 5), stateful_step_count=40
+    max_examples=example_count(5, 5), stateful_step_count=40
 )

@@ -7,6 +7,7 @@ from hypothesis import settings
 
 from flowpregel.checkpoint.memory import InMemorySaver
 from tests.property.saver_model import SaverMachine
+from tests.strategies import example_count
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +19,7 @@ class MemoryMachine(SaverMachine):
 
 TestMemorySaverModel = MemoryMachine.TestCase
 TestMemorySaverModel.settings = settings(
-    max_examples=max(20, 3 * settings.default.max_examples // 5), stateful_step_count=40
+    max_examples=example_count(2), stateful_step_count=40
 )
 
 
@@ -28,5 +29,5 @@ class WideMemoryMachine(MemoryMachine):
 
 TestMemorySaverModelWithManyChannels = WideMemoryMachine.TestCase
 TestMemorySaverModelWithManyChannels.settings = settings(
-    max_examples=max(10, settings.default.max_examples // 5), stateful_step_count=40
+    max_examples=example_count(5, 5), stateful_step_count=40
 )

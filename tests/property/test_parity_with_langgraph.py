@@ -19,6 +19,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from tests.parity import sides
 from tests.parity.plans import Plan, plans
 from tests.parity.stories import Read, read_async_stream, read_stream, told
+from tests.strategies import example_count
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 TRIES = 20
@@ -67,9 +68,7 @@ def test_it_does_so_when_it_keeps_its_state_at_the_end_alone(plan: Plan) -> None
     check(plan, told(sides.flowpregel(), plan, durability="exit"), "exit")
 
 
-@settings(
-    suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10)
-)
+@settings(suppress_health_check=SLOW, max_examples=example_count(10))
 @given(plan=plans())
 def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:
     """LangGraph keeps its own in memory, and the two are still the same."""
@@ -82,18 +81,14 @@ def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:
         check(plan, told(replace(sides.flowpregel(), saver=lambda: saver), plan))
 
 
-@settings(
-    suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10)
-)
+@settings(suppress_health_check=SLOW, max_examples=example_count(10))
 @given(plan=plans())
 def test_it_does_so_with_a_saver_of_langgraph(plan: Plan) -> None:
     """Its checkpoints are LangGraph's own."""
     check(plan, told(replace(sides.flowpregel(), saver=InMemorySaver), plan))
 
 
-@settings(
-    suppress_health_check=SLOW, max_examples=max(20, settings().max_examples // 10)
-)
+@settings(suppress_health_check=SLOW, max_examples=example_count(10))
 @given(plan=plans())
 # The nodes refer to the saver, whose connection no digest can look into.
 @pytest.mark.filterwarnings("ignore:the code of .* refers to")
@@ -107,9 +102,7 @@ def test_it_does_so_with_an_async_saver_of_langgraph(plan: Plan) -> None:
         check(plan, told(side, plan, loop.read))
 
 
-@settings(
-    suppress_health_check=SLOW, max_examples=max(10, settings().max_examples // 25)
-)
+@settings(suppress_health_check=SLOW, max_examples=example_count(25, 5))
 @given(plan=plans(), read=st.sampled_from([read_stream, read_async_stream]))
 def test_it_does_so_in_worker_processes_with_its_state_on_disk(
     plan: Plan, read: Read

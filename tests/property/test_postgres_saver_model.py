@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.property.saver_model import SaverMachine
+from tests.strategies import example_count
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("store_key")]
 
@@ -36,7 +37,7 @@ def _server(postgres_server):
 
 TestPostgresSaverModel = PostgresMachine.TestCase
 TestPostgresSaverModel.settings = settings(
-    max_examples=15,
+    max_examples=example_count(10, 15),
     stateful_step_count=15 if settings.default.max_examples < 100 else 25,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -16,7 +16,14 @@ from langgraph.pregel._write import ChannelWriteTupleEntry
 from langgraph.types import Send as TheirSend
 
 from flowpregel.checkpoint.memory import InMemorySaver
-from tests.strategies import Faults, NodeRecipe, Recipe, behaviour, recipes
+from tests.strategies import (
+    Faults,
+    NodeRecipe,
+    Recipe,
+    behaviour,
+    example_count,
+    recipes,
+)
 
 KINDS = ("brief", "any", "topic", "gather", "sum", "most", "log", "finish")
 """The kinds that both have, with the same laws."""
@@ -105,7 +112,7 @@ def unordered(events: list[Any]) -> list[Any]:
     return [(mode, sorted(map(repr, payloads))) for mode, payloads in groups]
 
 
-some = settings(max_examples=max(20, settings.default.max_examples // 2))
+some = settings(max_examples=example_count(2))
 plain = recipes(faulty=False, kinds=KINDS).map(comparable)
 
 
