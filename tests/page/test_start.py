@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Served]:
-    """The page of a store with a run of each flow."""
-    store = tmp_path / "store"
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a run of each flow, which is made once."""
+    store = tmp_path_factory.mktemp("start") / "store"
     with LMDBSaver(store) as saver:
         flow = sweep.copy({"checkpointer": saver})
         flow.run(Params(0.5, tags=["a"]), Optimizer.SGD, note="first", id="sweep-1")
@@ -34,7 +35,14 @@ def server(tmp_path: Path) -> Iterator[Served]:
     words += ["--id=count-1", f"--store={store}"]
     with running_python("-m", "flowpregel.cli", *words, cwd=ROOT) as process:
         assert 0 == process.wait()
-    with served(str(store), actions=True) as server:
+    return store
+
+
+@pytest.fixture
+def server(store: Path, tmp_path: Path) -> Iterator[Served]:
+    """The page of a copy of that store."""
+    copied = shutil.copytree(store, tmp_path / "store")
+    with served(str(copied), actions=True) as server:
         yield server
 
 
