@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from typing import Any
 
 import pytest
@@ -29,15 +30,20 @@ def points(index: CallIndex, text: str = "", **plot: Any) -> list[tuple[Any, ...
     return [point[:3] for point in drawn.points]
 
 
-def sweep(count: int) -> CallIndex:
+MANY = 9_000
+"""Calls of which a plot of at most 1,000 points leaves most out."""
+
+
+@cache
+def many_calls() -> CallIndex:
     """Return calls whose loss is a wave, with one far outlier."""
     index = CallIndex()
     rows = [
-        train(number, math.sin(number / 50), lr=number / count, seed=number % 3)
-        for number in range(count)
+        train(number, math.sin(number / 50), lr=number / MANY, seed=number % 3)
+        for number in range(MANY)
     ]
-    rows[count // 3] = train(count // 3, 500.0, lr=1 / 3, seed=0)
-    index.update(CallChanges(count, True, False, tuple(rows)))
+    rows[MANY // 3] = train(MANY // 3, 500.0, lr=1 / 3, seed=0)
+    index.update(CallChanges(MANY, True, False, tuple(rows)))
     return index
 
 
@@ -84,12 +90,12 @@ def test_a_running_call_has_no_duration() -> None:
 def test_a_plot_of_many_calls_has_few_points_and_all_extremes(
     is_line: bool, colour: str
 ) -> None:
-    index = sweep(30_000)
+    index = many_calls()
     query = PlotQuery(x="lr", y="loss", colour=colour, is_line=is_line, most=1_000)
 
     plot = call_plot(index, CallQuery(), query)
 
-    assert 30_000 == plot.total
+    assert MANY == plot.total
     assert 100 < len(plot.points) <= 1_000
     assert 500.0 == max(point.y for point in plot.points)
     xs = [point.x for point in plot.points]
@@ -100,13 +106,13 @@ def test_a_plot_of_many_calls_has_few_points_and_all_extremes(
 
 
 def test_a_line_of_many_calls_keeps_the_least_and_the_greatest_of_each_part() -> None:
-    index = sweep(30_000)
+    index = many_calls()
     plot = PlotQuery(x="lr", y="loss", is_line=True, most=1_000)
 
     kept = [point.y for point in call_plot(index, CallQuery(), plot).points]
 
     # The outlier is among them, and each wave has a least and a greatest value.
-    waves = round(30_000 / 50 / math.tau)
+    waves = round(MANY / 50 / math.tau)
     assert waves <= sum(y > 0.99 for y in kept)
     assert waves <= sum(y < -0.99 for y in kept)
 

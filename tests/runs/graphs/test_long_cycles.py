@@ -23,7 +23,7 @@ from flowpregel.pregel._write import ChannelWriteEntry
 from tests.graphs import graph
 from tests.runs.pooling import wait_until
 
-LOOKS = (1_000, 1_001, 4_000, 4_001)
+LOOKS = (1_000, 1_001, 2_500, 2_501)
 """The supersteps that look; the first of two next to each other lets the writer catch
 up.
 """
@@ -60,7 +60,7 @@ def test_memory_does_not_grow_with_the_supersteps(tmp_path: Path) -> None:
         found.append(sys.getallocatedblocks())
 
     with LMDBSaver(tmp_path / "store") as saver:
-        cycle(look, saver).invoke(1, thread_id="t", recursion_limit=5_000)
+        cycle(look, saver).invoke(1, thread_id="t", recursion_limit=3_000)
 
     _, before, _, after = found
     assert after - before < MOST
