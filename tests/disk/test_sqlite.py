@@ -29,7 +29,7 @@ SAMPLES = 40 if ALL else 4
 STEPS = 12 if ALL else 5
 FEW = 2
 """The supersteps of a store whose keys are changed at each call."""
-EVERY = 1 if ALL else 7
+EVERY = 1 if ALL else 11
 """Every so many-th call is the one at which something happens."""
 AT_ONCE = 40
 NAME = "store.db"

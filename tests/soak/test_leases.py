@@ -107,7 +107,7 @@ def test_processes_that_fight_for_leases_never_own_one_together(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """``python -m tests.soak.leases --minutes 6`` does the same for longer."""
-    monkeypatch.setattr(leases, "ROUND_SECONDS", 8.0)
+    monkeypatch.setattr(leases, "ROUND_SECONDS", 4.0)
     if store == "lmdb":
         done = soak_lmdb(tmp_path, seconds=1, seed=1)
     else:

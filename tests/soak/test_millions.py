@@ -15,7 +15,7 @@ def test_each_item_is_counted_once_however_often_the_program_is_killed(
     tmp_path: Path,
 ) -> None:
     """Though its results come without order; and most chunks run once."""
-    work = Work(str(tmp_path / "store"), 20_000, 100, str(tmp_path / "ran"))
+    work = Work(str(tmp_path / "store"), 6_000, 30, str(tmp_path / "ran"))
 
     right, twice = killed(work, 3, random.Random(1))
 
