@@ -84,11 +84,11 @@ def test_a_loop_goes_on_at_the_turn_where_it_was(tmp_path: Path) -> None:
     program = (
         "import os, sys; sys.path.insert(0, sys.argv[1]); import agent_loop\n"
         "loop = agent_loop.agent('agent.lmdb', 'inline')\n"
-        "given = {'history': [('goal', str(27**9))], 'turns': 0, 'limit': 100}\n"
-        "updates = loop.stream(given, thread_id='100 turns', resume='auto',\n"
+        "given = {'history': [('goal', str(27**9))], 'turns': 0, 'limit': 30}\n"
+        "updates = loop.stream(given, thread_id='30 turns', resume='auto',\n"
         "                      stream_mode='updates', recursion_limit=1000)\n"
         "for number, _ in enumerate(updates):\n"
-        "    if number == 80: os.kill(os.getpid(), 9)\n"
+        "    if number == 24: os.kill(os.getpid(), 9)\n"
     )
     killed = subprocess.run(
         [sys.executable, "-c", program, str(ROOT / "examples")],
@@ -99,11 +99,11 @@ def test_a_loop_goes_on_at_the_turn_where_it_was(tmp_path: Path) -> None:
     )
     assert -signal.SIGKILL == killed.returncode
 
-    found = output_of(tmp_path, "agent_loop.py", "--turns", "100")
+    found = output_of(tmp_path, "agent_loop.py", "--turns", "30")
 
     made = int(found.split()[0])
-    assert 0 < made < 100
-    assert "100 in all, 201 messages" in found
+    assert 0 < made < 30
+    assert "30 in all, 61 messages" in found
 
 
 def test_a_pipeline_counts_the_words_of_all_texts(tmp_path: Path) -> None:

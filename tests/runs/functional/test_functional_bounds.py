@@ -23,14 +23,14 @@ def double(n: int) -> int:
     [("async", "inline"), ("async", "threads"), ("sync", "processes")],
     indirect=True,
 )
-def test_ten_thousand_futures_are_in_flight_at_once(drive: Any, executor: str) -> None:
+def test_thousands_of_futures_are_in_flight_at_once(drive: Any, executor: str) -> None:
     """All are submitted before the first is looked at."""
 
     @entrypoint(checkpointer=InMemorySaver(), executor=executor)
     def flow(n: int) -> int:
         return sum(future.result() for future in double.map(range(n)))
 
-    assert 99_990_000 == drive.invoke(flow, 10_000, thread_id="1", durability="exit")
+    assert 8_997_000 == drive.invoke(flow, 3_000, thread_id="1", durability="exit")
 
 
 class Big:

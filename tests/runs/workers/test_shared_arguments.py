@@ -119,7 +119,7 @@ def test_what_is_captured_of_many_large_arrays_is_bounded(drive: Any) -> None:
         array = np.zeros(8 * LARGE)
         return sum(
             sum(each.result()) for each in [listed(array[-9:]) for _ in range(3)]
-        ) + sum(sum(each.result()) for each in [tail(array) for _ in range(20)])
+        ) + sum(sum(each.result()) for each in [tail(array) for _ in range(6)])
 
     assert 0.0 == drive.invoke(flow, 0)
 

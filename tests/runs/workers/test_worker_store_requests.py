@@ -87,13 +87,16 @@ def test_a_store_that_does_not_answer_holds_up_its_own_run_alone(
     silent = SilentStore()
     stuck = Run(pool)
 
-    def time_out() -> None:
-        outcome = stuck.outcome(look, "k", store=silent, timeout=0.5)
+    def time_out(count: int, seconds: float) -> None:
+        outcome = stuck.outcome(look_often, count, store=silent, timeout=seconds)
         assert isinstance(error_of(outcome), NodeTimeoutError)
 
+    seconds = 0.5
     while silent.requests < 4:
-        time_out()
-    time_out()
+        time_out(4, seconds)
+        # A busy machine may need longer until a task has sent its requests.
+        seconds *= 2
+    time_out(1, seconds)
     other = Run(pool).outcome(look, "k", store=InMemoryStore(), timeout=LONG)
     silent.is_over.set()
 

@@ -408,10 +408,10 @@ def test_a_task_of_a_run_without_a_store_is_told_so(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_tasks_nested_twenty_deep_end_on_a_pool_of_one() -> None:
+def test_tasks_nested_six_deep_end_on_a_pool_of_one() -> None:
     """A worker that waits does not hold up what it waits for."""
     with ProcessExecutor(1) as pool:
-        assert 20 == value_of(Run(pool).outcome(descend, 20))
+        assert 6 == value_of(Run(pool).outcome(descend, 6))
 
 
 @pytest.mark.slow
