@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.runs.hooked_programs import output_of_code
@@ -52,6 +54,22 @@ print(type(app).__module__, app.invoke(Command(resume="b"), config)["words"])
 """
 
 
+def errors_of(*statements: str, hidden: tuple[str, ...]) -> list[list[str]]:
+    """Return the class and the text of the error that each statement raises."""
+    lines = output_of_code(
+        f"""{INSTALL}
+import json
+for statement in {statements!r}:
+    try:
+        exec(statement)
+    except ImportError as error:
+        print(json.dumps([type(error).__name__, str(error)]))
+""",
+        hidden=hidden,
+    )
+    return [json.loads(line) for line in lines]
+
+
 @pytest.mark.parametrize("hidden", [(), ("langgraph",)], ids=["there", "absent"])
 def test_every_name_of_the_table_is_flowpregels(hidden: tuple[str, ...]) -> None:
     """Whether LangGraph is installed or not. Where it is, only the base classes of
@@ -82,58 +100,39 @@ def test_a_program_runs_on_flowpregel(hidden: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("hidden", [(), ("langgraph",)], ids=["there", "absent"])
-@pytest.mark.parametrize(
-    ("statement", "name", "advice"),
-    [
-        (
-            "from langgraph.types import Nonsense",
+def test_a_name_that_flowpregel_lacks_is_an_error_that_says_what_to_do(
+    hidden: tuple[str, ...],
+) -> None:
+    """LangGraph's own is never imported in its place: it would be a second engine."""
+    statements = {
+        "from langgraph.types import Nonsense": (
             "langgraph.types.Nonsense",
             "remove the import",
         ),
-        (
-            "import langgraph.pregel._loop",
+        "import langgraph.pregel._loop": (
             "langgraph.pregel._loop",
             "internal to LangGraph",
         ),
-        ("from langgraph import graphs", "langgraph.graphs", "remove the import"),
-    ],
-)
-def test_a_name_that_flowpregel_lacks_is_an_error_that_says_what_to_do(
-    statement: str, name: str, advice: str, hidden: tuple[str, ...]
-) -> None:
-    """LangGraph's own is never imported in its place: it would be a second engine."""
-    [kind, text] = output_of_code(
-        f"""{INSTALL}
-try:
-    {statement}
-except ImportError as error:
-    print(type(error).__name__)
-    print(error)
-""",
-        hidden=hidden,
-    )
+        "from langgraph import graphs": ("langgraph.graphs", "remove the import"),
+    }
 
-    assert "ImportError" == kind
-    assert f"flowpregel has no {name!r}" in text
-    assert advice in text
+    errors = errors_of(*statements, hidden=hidden)
+
+    for (name, advice), (kind, text) in zip(statements.values(), errors, strict=True):
+        assert "ImportError" == kind
+        assert f"flowpregel has no {name!r}" in text
+        assert advice in text
 
 
-@pytest.mark.parametrize(
-    "module", ["langgraph.cache.sqlite", "langgraph.graph.ui", "langgraph.stream"]
-)
-def test_a_module_that_stays_langgraphs_needs_its_package(module: str) -> None:
+def test_a_module_that_stays_langgraphs_needs_its_package() -> None:
     """The error says so."""
-    [text] = output_of_code(
-        f"""{INSTALL}
-try:
-    import {module}
-except ModuleNotFoundError as error:
-    print(error)
-""",
-        hidden=("langgraph",),
-    )
+    modules = ["langgraph.cache.sqlite", "langgraph.graph.ui", "langgraph.stream"]
 
-    assert f"No module named {module!r}: flowpregel leaves it to LangGraph's" in text
+    errors = errors_of(*(f"import {name}" for name in modules), hidden=("langgraph",))
+
+    for name, (kind, text) in zip(modules, errors, strict=True):
+        assert "ModuleNotFoundError" == kind
+        assert f"No module named {name!r}: flowpregel leaves it to LangGraph's" in text
 
 
 def test_a_missing_name_can_be_asked_for() -> None:
