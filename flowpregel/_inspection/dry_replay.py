@@ -30,6 +30,7 @@ from flowpregel._core.run import Result, Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
 from flowpregel._inspection.code_changes import changes_by_name
+from flowpregel._inspection.time_left import PlannedTime
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.store.base import BaseStore, Op, PutOp
 from flowpregel.store.base import Result as OpResult
@@ -48,6 +49,7 @@ class DryRun:
     Example:
         >>> print(DryRun(answered=299, would_run={"parse": 201}))
         calls: 299 answered, 201 would run (parse 201), 0 not made again
+        time: unknown, because too few calls have ended before
     """
 
     is_done: bool = False
@@ -83,6 +85,10 @@ class DryRun:
     """The error with which the run would fail at once."""
     changed_files: Sequence[str] = ()
     """A text for each file that a call of a finished node used and that has changed."""
+    time: PlannedTime | None = field(default=None, compare=False)
+    """The estimated time of the calls that would run, from the calls of the run itself
+    and of the last finished runs of the flow, or None if too few have ended.
+    """
 
     @property
     def fits(self) -> bool:
@@ -99,6 +105,9 @@ class DryRun:
                 f"calls: {self.answered:,} answered, {would_run:,} would "
                 f"run{_counts_text(self.would_run)}, {self.not_asked:,} not made again"
             ]
+        if self.would_run:
+            estimate = self.time or "unknown, because too few calls have ended before"
+            lines.append(f"time: {estimate}")
         if self.other_code:
             names = _counts_text(self.other_code)
             lines.append(f"results of other code{names}")

@@ -43,7 +43,9 @@ class TimeLeft(NamedTuple):
     """A range of seconds in which calls will end."""
 
     low: float
+    """The seconds in which the calls end at the earliest."""
     high: float
+    """The seconds in which the calls end at the latest."""
 
     def __str__(self) -> str:
         """Return the range as text, without false precision.
@@ -63,6 +65,26 @@ class TimeLeft(NamedTuple):
         if high - low <= 1:
             return f"about {high} {unit}"
         return f"{low} to {high} {unit}"
+
+
+class PlannedTime(NamedTuple):
+    """The estimated time of calls that a run would make."""
+
+    range: TimeLeft
+    """The range in which the time is expected."""
+    at_once: int
+    """The number of calls that are expected to run at the same time."""
+
+    def __str__(self) -> str:
+        """Return the estimate as text.
+
+        Example:
+            >>> str(PlannedTime(TimeLeft(480.0, 715.0), 8))
+            '8 to 12 min, 8 calls at once'
+        """
+        if self.at_once == 1:
+            return f"{self.range}, one call at a time"
+        return f"{self.range}, {self.at_once:,} calls at once"
 
 
 class CallDurations:

@@ -104,7 +104,10 @@ def _print_checked(runs: Mapping[str, DryRun]) -> Code:
     for thread_id, run in runs.items():
         if run.is_done and run.fits:
             continue
-        rows.append({"thread_id": thread_id, "fits": run.fits, **asdict(run)})
+        row = {"thread_id": thread_id, "fits": run.fits, **asdict(run)}
+        if run.time is not None:
+            row["time"] = {**run.time.range._asdict(), "at_once": run.time.at_once}
+        rows.append(row)
         lines.append(f"{thread_id}\n{run}".replace("\n", "\n  "))
         misfits += not run.fits
         unfinished += not run.is_done

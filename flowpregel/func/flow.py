@@ -621,7 +621,7 @@ class Flow(Pregel, Generic[P, R]):
 
     def plan(self, *args: Any, **kwargs: Any) -> DryRun:
         """Return the plan of `run` with these arguments: the calls with recorded
-        results, and the calls that would run.
+        results, the calls that would run, and how long these would take.
 
         The body is replayed with the recorded results. No task runs, and nothing is
         written.
@@ -644,6 +644,7 @@ class Flow(Pregel, Generic[P, R]):
             6
             >>> print(total.plan([1, 2, 3], id="study-1", adopt=True))
             calls: 2 answered, 1 would run (double 1), 0 not made again
+            time: unknown, because too few calls have ended before
             the code or the input of the body has changed
         """
         return dry_replay(self._new_run(args, kwargs))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.program import Options
@@ -22,6 +23,7 @@ from flowpregel._inspection.dry_replay import (
     code_differences,
     dry_superstep,
 )
+from flowpregel._inspection.time_left import PlannedTime
 from flowpregel._interrupts import defer_interrupts
 from flowpregel.checkpoint.base import FLOW, BaseCheckpointSaver
 from flowpregel.errors import FlowPregelError
@@ -80,7 +82,36 @@ def _unfinished_report(
         is_dry.reset(token)
     assert engine.result is not None
     report: DryRun = engine.result.values
-    return report
+    return replace(report, time=_planned_time(run, report.would_run))
+
+
+def _planned_time(
+    run: GraphRun,
+    counts: Mapping[str, int],
+) -> PlannedTime | None:
+    """Return the estimated time of the calls that *run* would make, or None if it is
+    unknown.
+
+    Args:
+        run: The run.
+        counts: The numbers of the calls by name.
+    """
+    # The imports are done here, because workers import this module but no store.
+    from flowpregel._inspection.earlier_durations import planned_time  # noqa: PLC0415
+    from flowpregel._inspection.reader import StoreReader  # noqa: PLC0415
+    from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
+
+    saver = run.definition.saver
+    if not counts or not isinstance(saver, DurableSaver):
+        return None
+    is_same_flow = partial(is_recorded_flow, run.definition)
+    with closing(StoreReader(saver)) as reader:
+        return planned_time(
+            reader,
+            run.config.thread_id or "",
+            is_same_flow,
+            counts,
+        )
 
 
 def _dry_plan(
@@ -210,10 +241,17 @@ def owns(
         graph: A `Pregel`.
         saved: The newest checkpoint of the run.
     """
-    definition = graph.definition
     recorded = saved.checkpoint.metadata.get(FLOW)
     if recorded is None:
         return True
+    return is_recorded_flow(graph.definition, recorded)
+
+
+def is_recorded_flow(
+    definition: Any,
+    recorded: str,
+) -> bool:
+    """Return whether the flow that a run has recorded is that of *definition*."""
     if definition.once is not None:
         return bool(definition.once.owns(recorded))
     metadata = definition.config.get("metadata", {})

@@ -8,7 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from flowpregel._inspection.time_left import CallDurations, TimeLeft, time_left
+from flowpregel._inspection.time_left import (
+    CallDurations,
+    PlannedTime,
+    TimeLeft,
+    time_left,
+)
 
 Draw = Callable[[random.Random], float]
 CALLS = 200
@@ -148,3 +153,11 @@ def test_a_range_is_shown_without_false_precision(
     low: float, high: float, text: str
 ) -> None:
     assert text == str(TimeLeft(low, high))
+
+
+def test_the_time_of_planned_calls_names_how_many_run_at_once() -> None:
+    """The range alone does not show on how many workers it counts."""
+    estimate = TimeLeft(480.0, 715.0)
+
+    assert "8 to 12 min, 8 calls at once" == str(PlannedTime(estimate, 8))
+    assert "8 to 12 min, one call at a time" == str(PlannedTime(estimate, 1))

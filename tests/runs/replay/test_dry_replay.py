@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import as_completed
@@ -99,7 +100,10 @@ def test_what_had_finished_is_known(saver: Any, failed: Any) -> None:
 
     assert DryRun(answered=2, would_run={"double": 1}) == found
     assert found.fits
-    assert "calls: 2 answered, 1 would run (double 1), 0 not made again" == str(found)
+    assert (
+        "calls: 2 answered, 1 would run (double 1), 0 not made again\n"
+        "time: unknown, because too few calls have ended before"
+    ) == str(found)
     assert [] == [*seen]
     after = saver.load(Address("1"))
     assert (before.checkpoint.id, repr(before.writes)) == (
@@ -107,6 +111,42 @@ def test_what_had_finished_is_known(saver: Any, failed: Any) -> None:
         repr(after.writes),
     )
     assert 12 == failed.run([1, 2, 3], id="1")
+
+
+def test_the_time_of_new_calls_is_estimated_from_finished_runs(tmp_path: Path) -> None:
+    """As a range, for as many calls at once as ran at once before."""
+    with LMDBSaver(tmp_path / "store") as saver:
+        study = study_of(saver)
+        study.run([*range(8)], id="1")
+
+        plan = study.plan([*range(100)], id="2")
+
+    assert {"double": 100} == plan.would_run
+    assert plan.time is not None
+    assert 1 == plan.time.at_once
+    assert 0 <= plan.time.range.low < plan.time.range.high
+    assert f"time: {plan.time.range}, one call at a time" in str(plan)
+
+
+def test_the_time_of_new_calls_is_unknown_after_too_few(tmp_path: Path) -> None:
+    """Two calls, the calls of another workflow, and those of unfinished runs."""
+    with LMDBSaver(tmp_path / "store") as saver:
+        study = study_of(saver)
+        study.run([1, 2], id="1")
+
+        @entrypoint(checkpointer=saver)
+        def other(numbers: list[int]) -> int:
+            return sum(future.result() for future in [double(n) for n in numbers])
+
+        other.run([*range(8)], id="other")
+        bad.append(9)
+        with pytest.raises(OSError, match="bad 9"):
+            study.run([*range(10)], id="failed")
+
+        plan = study.plan([1, 2, 3], id="2")
+
+    assert plan.time is None
+    assert "time: unknown, because too few calls have ended before" in str(plan)
 
 
 def test_of_a_run_that_is_done_nothing_would_run(saver: Any) -> None:
@@ -307,10 +347,13 @@ def test_unfinished_runs_that_fit_are_shown(folder: Path) -> None:
     result = check(folder)
 
     assert Code.OK == result.exit_code
-    assert (
-        "failed\n  calls: 2 answered, 1 would run (double 1), 0 not made "
-        "again\nunfinished runs: 1; runs that do not match the code: 0\n"
-    ) == result.stdout
+    assert re.fullmatch(
+        r"failed\n"
+        r"  calls: 2 answered, 1 would run \(double 1\), 0 not made again\n"
+        r"  time: .* s, one call at a time\n"
+        r"unfinished runs: 1; runs that do not match the code: 0\n",
+        result.stdout,
+    )
 
 
 def test_a_run_that_code_no_longer_fits_fails_the_check(folder: Path) -> None:
@@ -472,7 +515,7 @@ def test_the_fixture_fails_a_test_whose_code_fits_no_more(
 
     flowpregel_check(store, study_of(None))
     with pytest.raises(
-        pytest.fail.Exception, match=r"run '1': .*\nresults of other code"
+        pytest.fail.Exception, match=r"run '1': .*\n.*\nresults of other code"
     ):
         flowpregel_check(store, study_of(None, other_double()))
     with pytest.raises(pytest.fail.Exception, match="FlowMismatchError"):
