@@ -59,6 +59,7 @@ from flowpregel._inspection.run_list import (
     RunSummary,
     StripRun,
 )
+from flowpregel._inspection.run_time_left import RunTimeLeft
 from flowpregel._inspection.situations import StatusText
 from flowpregel._inspection.steps import StepRow, StepValues
 from flowpregel._inspection.sweep_table import csv_of_calls
@@ -68,6 +69,7 @@ from flowpregel._inspection.tasks import (
     CallRow,
     RunRow,
 )
+from flowpregel._inspection.time_left import TimeLeft
 from flowpregel._inspection.time_use import (
     CriticalPath,
     TaskTime,
@@ -118,6 +120,7 @@ __all__ = [
     "RunQuery",
     "RunRow",
     "RunSummary",
+    "RunTimeLeft",
     "RunTotals",
     "SeriesPlot",
     "SeriesQuery",
@@ -129,6 +132,7 @@ __all__ = [
     "StoreReader",
     "StripRun",
     "TaskTime",
+    "TimeLeft",
     "TimeUse",
     "TimedCall",
     "UsageMoment",

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._inspection.earlier_durations import earlier_durations
-from flowpregel._inspection.time_left import (
-    CallDurations,
-    TimeLeft,
-    time_left,
-)
+from flowpregel._inspection.run_time_left import estimate_of
+from flowpregel._inspection.time_left import TimeLeft
 from flowpregel.cli.call_counts import CallCounts
 from flowpregel.errors import ConfigurationError
 
@@ -218,25 +215,3 @@ class RunWatcher:
                 category = "asking" if record.state == "waiting" else record.state
                 count[category] -= 1
         return {name: count for name, count in counts.items() if count.total() > 0}
-
-
-def estimate_of(
-    durations: CallDurations,
-    activity: Mapping[str, Any],
-    running: Sequence[Mapping[str, Any]],
-    now: float,
-) -> TimeLeft | None:
-    """Return the estimated time until the known calls of a run have ended, or None.
-
-    Args:
-        durations: The durations of ended calls.
-        activity: The activity of the run, as `StoreReader.live` returns it.
-        running: The calls that run, without the tasks that made calls.
-        now: The present time, in wall-clock seconds.
-    """
-    elapsed = [(task["name"], max(0.0, now - task["began"] / 1e9)) for task in running]
-    # Other runs may have calls in the pool, so the run has as many workers as it uses.
-    workers = len(running)
-    if not workers:
-        return None
-    return time_left(durations, elapsed, activity["waiting"], workers)

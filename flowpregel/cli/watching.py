@@ -19,6 +19,7 @@ from flowpregel._engine.drivers import Item
 from flowpregel._inspection.earlier_durations import earlier_durations
 from flowpregel._inspection.preview import one_line
 from flowpregel._inspection.reader import StoreReader
+from flowpregel._inspection.run_time_left import estimate_of
 from flowpregel._inspection.time_left import TimeLeft
 from flowpregel._interrupts import on_sigterm
 from flowpregel._text import in_one_line, printable
@@ -26,7 +27,6 @@ from flowpregel.cli import console
 from flowpregel.cli.call_counts import ENDED, CallCounts
 from flowpregel.cli.console import Code, print_note, rich_console
 from flowpregel.cli.dashboard import Dashboard, can_draw
-from flowpregel.cli.snapshots import estimate_of
 from flowpregel.cli.worker_counts import worker_count_text
 from flowpregel.errors import ConfigurationError, RunNotice
 from flowpregel.pregel.live_view import SCREEN

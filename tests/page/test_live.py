@@ -46,6 +46,15 @@ def change(tab: Tab) -> None:
     tab.until(f"{DONE} >= {done + 10}")
 
 
+def test_the_head_shows_the_time_left_as_a_range(tab: Tab, live: Served) -> None:
+    """Or about as a number, once enough calls have ended."""
+    open_live(tab, live)
+
+    tab.until(
+        "/(about|to) [0-9]+ s left/.test(document.querySelector('.counts').textContent)"
+    )
+
+
 def test_each_press_of_120_ms_arrives(tab: Tab, live: Served) -> None:
     open_live(tab, live)
     tab.run(

@@ -377,7 +377,12 @@ def _current_news(
         mark = pages.mark()
         for thread in threads:
             commands = [] if actions is None else actions.commands(thread)
-            runs[thread] = {"live": pages.reader.live(thread), "commands": commands}
+            live = pages.reader.live(thread)
+            runs[thread] = {
+                "live": live,
+                "time_left": pages.call_pages.time_left(thread, live),
+                "commands": commands,
+            }
         pages.call_pages.keep_some()
     except (FlowPregelError, OSError) as error:
         return {"gone": f"The store cannot be read: {error}."}

@@ -13,6 +13,7 @@ call in all answers with the same epoch E.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from flowpregel.watching import (
     CallRow,
     CallTimeline,
     FailedCalls,
+    RunTimeLeft,
     StoreReader,
     call_graph,
 )
@@ -45,6 +47,7 @@ class _WatchedRun:
     """The calls of a run, in forms that the server has computed."""
 
     index: CallIndex
+    time_left: RunTimeLeft
     failed: FailedCalls = field(default_factory=FailedCalls)
     kept_version: tuple[int, int] | None = None
     """The epoch and the version of the index that was stored, or was not worth it."""
@@ -92,6 +95,26 @@ class CallPages:
         run = self._updated(thread)
         return None if run.index.is_behind else run.failed
 
+    def time_left(
+        self,
+        thread: str,
+        activity: Mapping[str, Any] | None,
+    ) -> str | None:
+        """Return the estimated time left of a run, as a range in words.
+
+        Return None if too little is known, or if the calls of the run were not
+        requested before.
+
+        Args:
+            thread: The id of the run.
+            activity: The activity of the run, as `StoreReader.live` returns it.
+        """
+        run = self._watched.get(thread)
+        if run is None or run.index.is_behind:
+            return None
+        estimate = run.time_left.estimate(activity, time.time())
+        return None if estimate is None else str(estimate)
+
     def keep(self) -> None:
         """Store the indexes for the next server."""
         indexes = {thread: run.index for thread, run in self._watched.items()}
@@ -116,9 +139,13 @@ class CallPages:
 
     def _opened(self, thread: str) -> _WatchedRun:
         """Return a run with the calls that an earlier server has read."""
-        run = _WatchedRun(self._reader.index(thread))
+        run = _WatchedRun(
+            self._reader.index(thread),
+            RunTimeLeft(self._reader, thread),
+        )
         if len(run.index.table):
             run.failed.restore(run.index)
+            run.time_left.restore(run.index)
         return run
 
     def _updated(self, thread: str) -> _WatchedRun:
@@ -130,6 +157,7 @@ class CallPages:
             del self._watched[oldest]
         changes = self._reader.calls(thread, run.index.mark)
         run.failed.update(changes)
+        run.time_left.update(changes)
         run.index.update(changes)
         activity = self._reader.live(thread)
         if activity is None:

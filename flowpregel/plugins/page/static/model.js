@@ -73,6 +73,7 @@ export class Run {
     this.thread = thread;
     this.row = null;
     this.live = null;
+    this.timeLeft = null; // the estimated time until the known calls have ended, in words
     this.drawing = null; // the nodes of the run's graph, and its edges, if a process has told
     this.commands = [];
     this.pressed = new Map(); // the buttons whose commands are not known yet: their numbers, by action
@@ -140,6 +141,7 @@ export class Run {
       }
     }
     this.live = now ?? null;
+    this.timeLeft = news.time_left ?? null;
     this.drawing = now?.drawing ?? this.drawing;
     this._count();
     return RUNNING_OF(before) !== RUNNING_OF(now);

@@ -102,26 +102,24 @@ export function showRun(thread) {
     // What is still to come is not known before the run is done, so until then the bar is not full.
     !isDone && h("span", { key: "rest", class: "rest", style: { flexGrow: Math.max(1, total / 20) } }));
     const share = total > 0 && run.live ? `${Math.min(99, Math.floor((100 * settled) / total))} %` : "";
+    const left = run.live && run.timeLeft ? ` · ${run.timeLeft} left` : "";
     const words = h("div", { class: "counts" },
       states.map((state) => h("span", { key: state }, badge(state, `${count(counts[state])} ${labelOf(state)}`))),
-      h("span", { key: "rest", class: "quiet" }, !total && "no calls yet", share, timeLeft(total - settled)));
+      h("span", { key: "rest", class: "quiet" }, !total && "no calls yet", share, rate(), left));
     patch(bar, meter, words);
     const { status } = run.row;
     markTab(status, `${(status === "running" && share) || labelOf(status)} · ${thread}`);
   }
 
-  // By how fast calls have ended in the last ten seconds.
+  // How fast calls have ended in the last ten seconds.
   const ends = [];
-  function timeLeft(left) {
+  function rate() {
     if (!run.live) { ends.length = 0; return ""; }
     const now = Date.now();
     ends.push([now, callCounts(run).done]);
     while (ends.length > 2 && now - ends[0][0] > 10_000) ends.shift();
-    const rate = (callCounts(run).done - ends[0][1]) / Math.max(1, (now - ends[0][0]) / 1000);
-    if (rate <= 0) return "";
-    const minutes = left / rate / 60;
-    const time = minutes < 1.5 ? `${Math.ceil(minutes * 60)} s` : `${Math.round(minutes)} min`;
-    return ` · ${count(Math.round(rate))} a second · about ${time} left`;
+    const each = (callCounts(run).done - ends[0][1]) / Math.max(1, (now - ends[0][0]) / 1000);
+    return each >= 0.5 ? ` · ${count(Math.round(each))} a second` : "";
   }
 
   function drawPool() {
