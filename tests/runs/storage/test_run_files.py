@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -34,7 +35,7 @@ from flowpregel.graph import END, START, StateGraph
 from flowpregel.storage import PythonCodec, Seal, StoreOptions
 from flowpregel.storage.renames import RENAMED
 from tests.runs.cli_flows import FLOWS, total
-from tests.runs.stores import KEY, commit
+from tests.runs.stores import KEY, commit, saver_at, start
 
 Open = Callable[..., DurableSaver]
 KINDS = [
@@ -434,6 +435,31 @@ def test_an_export_that_fails_leaves_no_file(opened: Open, file: Path) -> None:
         opened("lmdb").export_thread("a", file)
 
     assert [] == [*file.parent.glob("*.run*")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["target", "target.db"])
+def test_an_import_that_is_killed_stores_nothing(
+    opened: Open, file: Path, name: str
+) -> None:
+    """Before its only commit, when all records are in the transaction."""
+    finished(opened("lmdb"), file)
+    path = file.with_name(name)
+    saver_at(path).close()
+    code = """
+        with saver_at(path) as saver:
+            saver.import_thread(sys.argv[2], trust=True)
+        """
+
+    killed = start(code, path, file, key="", fault="store.commit.before:1:kill")
+
+    killed.communicate(timeout=60)
+    assert -signal.SIGKILL == killed.returncode
+    with saver_at(path) as saver:
+        assert saver.thread("a") is None
+        assert saver.verify().ok
+        assert "a" == saver.import_thread(file, trust=True)
+        assert 6 == on(saver).run([1, 2], id="a")
 
 
 # ---------------------------------------------------------------- seals
