@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import ceil, inf
 from operator import attrgetter
 from typing import Any, Final
@@ -36,6 +37,8 @@ _BYTES_A_PLACE: Final = 1 << 20
 """The number of bytes of input for which a job takes 1 more of an executor's room."""
 
 
+_MOST_AHEAD: Final = 31
+"""The number of calls that a run books for a rate along with its next call."""
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 
 
@@ -97,9 +100,9 @@ class ConcurrencyLimit:
         """The waiting jobs, by priority."""
 
     @property
-    def has_room(self) -> bool:
-        """True if one more task may run now."""
-        return self._used < self._most
+    def room(self) -> int:
+        """The number of slots that are free now, or less than 0."""
+        return self._most - self._used
 
     def enter(self, task_id: str) -> None:
         """Count a task that starts without having waited in this queue."""
@@ -181,6 +184,8 @@ class _Group:
     key: _GroupKey
     jobs: OrderedDict[str, tuple[int, Job]] = field(default_factory=OrderedDict)
     """The number of each job in the order of arrival, and the job, by task id."""
+    ahead: set[str] = field(default_factory=set)
+    """The ids of the tasks that may have been booked along with an earlier one."""
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -303,10 +308,10 @@ class AdmissionQueue:
         or None if that task waits for an event.
         """
         key = group.key
-        while group.jobs and self._has_room(key):
+        while group.jobs and self._room(key) >= 1:
             task_id, (_, job) = next(iter(group.jobs.items()))
             try:
-                again_at = self._try_start(task_id, key)
+                again_at = self._try_start(task_id, group)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 del group.jobs[task_id]
                 self._mailbox.post(Ended(*job.key, Raised(error)))
@@ -318,36 +323,64 @@ class AdmissionQueue:
             if key.concurrency is not None:
                 key.concurrency.enter(task_id)
             self._begin(job)
+        self._give_back_ahead(group)
         return None
 
-    def _try_start(self, task_id: str, key: _GroupKey) -> float | None:
-        """Take what a task needs, and return None, or else the time at which to try
-        again.
+    def _try_start(self, task_id: str, group: _Group) -> float | None:
+        """Take what the first task of a group needs, and return None, or else the time
+        at which to try again.
 
         Raises:
             Exception: The store of the rate cannot be changed.
         """
-        demand, again_at = key.demand, None
+        key, again_at = group.key, None
+        demand = key.demand
         if demand.rate is not None:
+            ahead: dict[str, float] = {}
+            if key.rates.must_ask(task_id):
+                ahead = self._next_costs(group)
+                group.ahead = {*ahead}
             again_at = key.rates.try_start(
                 task_id,
                 (demand.rate_name, demand.rate),
                 self._costs[task_id],
                 self._mailbox.post,
+                ahead,
             )
         if again_at is None:
             again_at = key.limits.try_start(task_id, demand, self, self._mailbox.post)
         return again_at
 
-    def _has_room(self, key: _GroupKey) -> bool:
-        """Return whether the run may start one more task, and the executor can start
-        the task at once.
+    def _next_costs(self, group: _Group) -> dict[str, float]:
+        """Return the costs of the tasks behind the first one of a group that have room,
+        by task id.
         """
-        if key.concurrency is not None and not key.concurrency.has_room:
-            return False
+        # A task that waits for a slot could not start at the time that is booked.
+        if group.key.demand.limits:
+            return {}
+        most = min(self._room(group.key) - 1, _MOST_AHEAD)
+        task_ids = islice(group.jobs, 1, int(most) + 1)
+        return {task_id: self._costs[task_id] for task_id in task_ids}
+
+    def _give_back_ahead(self, group: _Group) -> None:
+        """Give back what was booked for tasks that have no room now, as they would
+        start later than booked.
+        """
+        for task_id in group.ahead:
+            if task_id in group.jobs:
+                group.key.rates.forget(task_id)
+        group.ahead = set()
+
+    def _room(self, key: _GroupKey) -> float:
+        """Return the number of further tasks that the run may start, and that the
+        executor can start at once.
+        """
+        room = inf if key.concurrency is None else key.concurrency.room
         # A task without a rate may hold its slots while it waits for an OS thread. But
         # a start that counts for a rate must happen at once.
-        return key.demand.rate is None or self._free(key.executor) >= 1
+        if key.demand.rate is None:
+            return room
+        return min(room, self._free(key.executor))
 
     def _refuse_stuck(self) -> None:
         """End the first task that can never start because its callers hold the slots

@@ -9,7 +9,12 @@
 A call books its tokens before it starts, and gets the time at which it may start. It
 waits until then, and asks no more. In each period that ends with a start, the booked
 tokens are at most those of the rate. Each booking comes after all earlier ones, so no
-program that shares a store starves, as each run books for its next call only.
+program that shares a store starves: of the calls that must wait, each
+run books for the next one only.
+
+If many calls of a run wait, it books for several of them in one transaction: for the
+next one, and for those behind it that can start at once. These cost a small part of the
+rate together, which is all that a kill in between can waste.
 
 The log of a rate is a record in the store. A program that is killed has booked what it
 has booked: its tokens stay spent until the period has passed.
@@ -20,10 +25,11 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, WeakMethod
 
@@ -37,6 +43,8 @@ ChangeRecord: TypeAlias = Callable[
 name of the rate, and a function from the old record to the new record and a result.
 """
 _MOMENT: Final = 1e-6
+_SHARE_AHEAD: Final = 0.05
+"""The part of a rate that the calls behind the next one may book with it."""
 _CELLS: Final = 1_000
 """The number of parts of a period. The bookings of one part are one entry."""
 
@@ -85,10 +93,30 @@ class RateLog:
             rate: The tokens of a period, and its seconds.
             now: The present time.
         """
-        most, seconds = rate
+        _, seconds = rate
         self._entries = self._after(now - seconds)
         if not tokens:
             return now
+        start = self._start_of(tokens, rate, now)
+        self._add(start, tokens, seconds / _CELLS)
+        return start
+
+    def book_now(self, tokens: float, rate: tuple[int, int], now: float) -> bool:
+        """Book tokens if they can be spent now, and return whether they were booked.
+
+        Args:
+            tokens: The tokens.
+            rate: The tokens of a period, and its seconds.
+            now: The present time.
+        """
+        if tokens and self._start_of(tokens, rate, now) > now:
+            return False
+        self.book(tokens, rate, now)
+        return True
+
+    def _start_of(self, tokens: float, rate: tuple[int, int], now: float) -> float:
+        """Return the earliest time at which tokens can be spent, after all others."""
+        most, seconds = rate
         start = now
         if self._entries:
             start = max(now, self._entries[-1].at)
@@ -99,7 +127,6 @@ class RateLog:
                 break
             start = max(start, entry.at + seconds)
             used -= entry.tokens
-        self._add(start, tokens, seconds / _CELLS)
         return start
 
     def _after(self, moment: float) -> list[_Spent]:
@@ -177,6 +204,7 @@ class TokenRates:
         rate: tuple[str, str],
         tokens: float,
         wake: Callable[[], None],
+        ahead: Mapping[str, float] = MappingProxyType({}),
     ) -> float | None:
         """Book the tokens of a call, unless they are booked.
 
@@ -186,6 +214,8 @@ class TokenRates:
             tokens: The tokens that the call will spend.
             wake: A function that is called, on any OS thread, when the time of a start
                 is known.
+            ahead: The tokens of the next calls, by task id, in their order. Those that
+                can start at once may be booked with this one.
 
         Returns:
             None if the call can start, or else the monotonic time at which to try
@@ -200,7 +230,8 @@ class TokenRates:
                 name, text = rate
                 booking = _Booking(name, rate_of(text), tokens, wake)
                 self._bookings[task_id] = booking
-                self._perform(partial(self._book, booking))
+                followers = self._followers_of(booking, ahead)
+                self._perform(partial(self._book, booking, followers))
             if booking.error is not None:
                 raise booking.error
             if booking.at is None:
@@ -210,6 +241,28 @@ class TokenRates:
                 return _clock.monotonic() + remaining
             booking.is_started = True
             return None
+
+    def must_ask(self, task_id: str) -> bool:
+        """Return whether a store must be changed before a call can start."""
+        return self.change is not None and task_id not in self._bookings
+
+    def _followers_of(
+        self, booking: _Booking, ahead: Mapping[str, float]
+    ) -> dict[str, _Booking]:
+        """Note the calls that may be booked along with another call, and return them by
+        task id.
+        """
+        followers: dict[str, _Booking] = {}
+        most, _ = booking.rate
+        remaining = _SHARE_AHEAD * most
+        for task_id, tokens in ahead.items():
+            remaining -= tokens
+            if remaining < 0 or task_id in self._bookings:
+                break
+            follower = _Booking(booking.name, booking.rate, tokens, booking.wake)
+            followers[task_id] = follower
+            self._bookings[task_id] = follower
+        return followers
 
     def spent(self, task_id: str, tokens: float) -> None:
         """Correct the tokens of a call that has started.
@@ -276,23 +329,51 @@ class TokenRates:
 
         return self.change(name, change)
 
-    def _book(self, booking: _Booking) -> None:
-        """Book the tokens of a call, and wake its run if that took time."""
+    def _book(self, booking: _Booking, followers: Mapping[str, _Booking]) -> None:
+        """Book the tokens of a call, and of the followers that can start now. If that
+        took time, wake their run.
+        """
+        booked: list[_Booking] = []
+        start = 0.0
 
         def book(log: RateLog) -> float:
-            return log.book(booking.tokens, booking.rate, self._now())
+            now = self._now()
+            start = log.book(booking.tokens, booking.rate, now)
+            booked[:] = [booking]
+            for follower in followers.values():
+                if not log.book_now(follower.tokens, follower.rate, now):
+                    break
+                booked.append(follower)
+            return start
 
         try:
-            booking.at = self._change_log(booking.name, book)
+            start = self._change_log(booking.name, book)
         except Exception as error:  # noqa: BLE001 - the call fails with it
             booking.error = error
-        if self.change is None:
-            return
+            booked.clear()
+        self._note_start(booked, start, followers)
+        if self.change is not None:
+            booking.wake()
+
+    def _note_start(
+        self,
+        booked: Sequence[_Booking],
+        start: float,
+        followers: Mapping[str, _Booking],
+    ) -> None:
+        """Note the time of the *booked* calls, and forget the other *followers*."""
+        forgotten: list[_Booking] = []
         with self._lock:
-            is_forgotten = booking.is_forgotten
-        if is_forgotten and booking.at is not None:
+            for booking in booked:
+                booking.at = start
+                if booking.is_forgotten:
+                    forgotten.append(booking)
+            for task_id, follower in followers.items():
+                is_noted = self._bookings.get(task_id) is follower
+                if is_noted and follower.at is None:
+                    del self._bookings[task_id]
+        for booking in forgotten:
             self._correct(booking, -booking.tokens)
-        booking.wake()
 
     def _correct(self, booking: _Booking, change: float) -> None:
         """Correct the tokens of a call. If it gives tokens back, the waiting calls of

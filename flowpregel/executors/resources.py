@@ -200,7 +200,8 @@ def folder_of_limit(folder: str, name: str) -> Path:
 
 def saver_of(run: Any) -> Any:
     """Return the saver of the run with this context, or None if it has none here."""
-    return getattr(getattr(run, "committer", None), "saver", None)
+    committer = getattr(run, "committer", None)
+    return getattr(committer, "saver", None)
 
 
 def limits_folder_of(saver: Any) -> str | None:
@@ -214,7 +215,9 @@ def limits_folder_of(saver: Any) -> str | None:
         if no other program uses the store.
     """
     locks_folder: str | None = getattr(saver, "locks_folder", None)
-    return os.path.join(locks_folder, LIMITS) if locks_folder else locks_folder
+    if not locks_folder:
+        return locks_folder
+    return os.path.join(locks_folder, LIMITS)
 
 
 def _open_slot(path: Path) -> int:

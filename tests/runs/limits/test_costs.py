@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from flowpregel import InMemorySaver, entrypoint, get_runtime, task
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ConfigurationError, ResourcesError
-from flowpregel.executors.rates import LOCAL_RATES, RateLog, rates_of
+from flowpregel.executors.rates import LOCAL_RATES, RateLog, TokenRates, rates_of
 from flowpregel.func import Flow
 from flowpregel.testing.clock import SkippingClock
 from tests.runs.rate_flows import spend
@@ -28,19 +29,27 @@ MINUTE = 60.0
 
 @given(
     st.lists(
-        st.tuples(st.integers(1, 5), st.integers(0, 40), st.integers(0, 7)), max_size=60
+        st.tuples(
+            st.integers(1, 5), st.integers(0, 40), st.integers(0, 7), st.booleans()
+        ),
+        max_size=60,
     )
 )
 def test_no_period_has_more_tokens_than_the_rate(
-    bookings: list[tuple[int, int, int]],
+    bookings: list[tuple[int, int, int, bool]],
 ) -> None:
-    """Whenever the tokens are booked, and through the records of a store."""
+    """Whenever the tokens are booked, for now or later, and through the records of a
+    store.
+    """
     log, now = RateLog(), 1_000.0
     booked: list[tuple[float, float]] = []
-    for tokens, passed, part in bookings:
+    for tokens, passed, part, can_wait in bookings:
         now += passed + part / 8
         log = RateLog.of(log.encoded())
-        booked.append((log.book(tokens, (5, 60), now), tokens))
+        if can_wait:
+            booked.append((log.book(tokens, (5, 60), now), tokens))
+        elif log.book_now(tokens, (5, 60), now):
+            booked.append((now, tokens))
 
     assert booked == sorted(booked, key=lambda entry: entry[0])
     for end, _ in booked:
@@ -195,6 +204,117 @@ def test_two_programs_take_turns(tmp_path: Path) -> None:
     assert starts[0] is None
     later = [start for start in starts[1:] if start is not None]
     assert [DAY] * 4 == [pytest.approx(b - a, abs=300) for a, b in pairwise(later)]
+
+
+class CountingStore:
+    """The record of a rate, which counts its changes and may hold them up."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self._record: bytes | None = None
+        self._lock = threading.Lock()
+
+    def change(self, _: str, work: Any) -> Any:
+        """Change the record once that is allowed."""
+        assert self.go_on.wait(60)
+        with self._lock:
+            self.changes += 1
+            self._record, result = work(self._record)
+        return result
+
+
+RATE = ("100/day of it", "100/day")
+AHEAD = {f"ahead {number}": 1.0 for number in range(9)}
+
+
+def book(rates: TokenRates, task_id: str, ahead: dict[str, float]) -> float | None:
+    """Book a call, and return what it gets once its time is known."""
+    known = threading.Event()
+    if rates.try_start(task_id, RATE, 1, known.set, ahead) is not None:
+        assert known.wait(60)
+    return rates.try_start(task_id, RATE, 1, known.set)
+
+
+def test_calls_that_can_start_now_are_booked_together() -> None:
+    """Up to a twentieth of the rate, behind the first of them."""
+    store = CountingStore()
+    rates = TokenRates(store.change)
+
+    assert book(rates, "first", AHEAD) is None
+
+    started = [task_id for task_id in AHEAD if not rates.must_ask(task_id)]
+    assert [*AHEAD][:5] == started
+    assert [None] * 5 == [book(rates, task_id, {}) for task_id in started]
+    assert 1 == store.changes
+
+
+def test_a_kill_wastes_a_twentieth_of_the_rate_at_most() -> None:
+    """The rest is there for the next program."""
+    store = CountingStore()
+    book(TokenRates(store.change), "killed", AHEAD)
+    rates = TokenRates(store.change)
+
+    starts = [book(rates, str(number), {}) for number in range(95)]
+
+    assert [None] * 94 == starts[:94]
+    assert starts[94] is not None
+
+
+def test_a_call_that_must_wait_books_for_itself_alone() -> None:
+    """So programs take turns."""
+    store = CountingStore()
+    rates = TokenRates(store.change)
+    known = threading.Event()
+    rates.try_start("all", RATE, 100, known.set)
+    assert known.wait(60)
+
+    assert book(rates, "first", AHEAD) is not None
+
+    assert all(map(rates.must_ask, AHEAD))
+
+
+def test_a_call_that_is_forgotten_while_it_is_booked_gives_its_tokens_back() -> None:
+    """Once, and also if it is behind another one."""
+    store = CountingStore()
+    rates = TokenRates(store.change)
+    store.go_on.clear()
+    known = threading.Event()
+    assert rates.try_start("first", RATE, 1, known.set, AHEAD) is not None
+    for task_id in [*AHEAD][:3]:
+        rates.forget(task_id)
+
+    store.go_on.set()
+    assert known.wait(60)
+
+    assert 4 == store.changes
+    others = TokenRates(store.change)
+    assert [None] * 97 == [book(others, str(number), {}) for number in range(97)]
+    assert book(others, "one more", {}) is not None
+
+
+def test_calls_of_a_run_share_a_write() -> None:
+    """If they wait at the same time."""
+    store = CountingStore()
+
+    class CountingSaver(InMemorySaver):
+        def change_rate(self, name: str, change: Any) -> Any:
+            return store.change(name, change)
+
+    @task(rate="2000/day")
+    async def look_up(number: int) -> int:
+        return number
+
+    @entrypoint(checkpointer=CountingSaver())
+    async def look_up_all(count: int) -> int:
+        store.go_on.clear()
+        futures = [look_up(number) for number in range(count)]
+        store.go_on.set()
+        return sum([await future for future in futures])
+
+    assert 2016 == asyncio.run(look_up_all.arun(64))
+    assert store.changes <= 4
 
 
 def start_a_call() -> None:
