@@ -31,7 +31,7 @@ from functools import partial
 from math import inf
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
-from weakref import WeakKeyDictionary, WeakMethod
+from weakref import WeakKeyDictionary, ref
 
 from flowpregel import _clock
 from flowpregel.policies import rate_of
@@ -424,18 +424,17 @@ def rates_of(saver: Any) -> TokenRates:
         rates = _shared.get(saver)
         if rates is None:
             # Only the dict refers to the rates, so they must not keep the saver alive.
-            method = WeakMethod(saver.change_rate)
-            rates = TokenRates(partial(_call_method, method))
+            rates = TokenRates(partial(_change_rate, ref(saver)))
             _shared[saver] = rates
         return rates
 
 
-def _call_method(method: WeakMethod[Any], *arguments: Any) -> Any:
-    """Call a method of an object that may no longer exist."""
-    bound = method()
-    if bound is None:
+def _change_rate(saver_ref: ref[Any], *arguments: Any) -> Any:
+    """Change the record of a rate in the store of a saver that may no longer exist."""
+    saver = saver_ref()
+    if saver is None:
         raise ReferenceError("the store of the rate is closed")
-    return bound(*arguments)
+    return saver.change_rate(*arguments)
 
 
 def _reset_rates_after_fork() -> None:
