@@ -98,7 +98,8 @@ class RateLog:
         if not tokens:
             return now
         start = self._start_of(tokens, rate, now)
-        self._add(start, tokens, seconds / _CELLS)
+        cell = seconds / _CELLS
+        self._add(start, tokens, cell)
         return start
 
     def book_now(self, tokens: float, rate: tuple[int, int], now: float) -> bool:
@@ -109,7 +110,8 @@ class RateLog:
             rate: The tokens of a period, and its seconds.
             now: The present time.
         """
-        if tokens and self._start_of(tokens, rate, now) > now:
+        start = self._start_of(tokens, rate, now)
+        if tokens and start > now:
             return False
         self.book(tokens, rate, now)
         return True
