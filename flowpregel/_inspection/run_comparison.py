@@ -26,7 +26,7 @@ from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.call_query import FieldValue, recorded_fields
 from flowpregel._inspection.preview import FULL, PreviewLimits, one_line, to_json
 from flowpregel._inspection.reader import StoreReader
-from flowpregel._inspection.sweep_table import calls_of_run
+from flowpregel._inspection.sweep_table import calls_of_run, ordered_calls
 from flowpregel._inspection.tasks import CallRow
 from flowpregel.errors import ConfigurationError
 
@@ -185,9 +185,14 @@ class CallComparison:
 class _StoredRuns:
     """The runs of a store, with the digests of their calls."""
 
-    def __init__(self, saver: DurableSaver) -> None:
+    def __init__(
+        self,
+        saver: DurableSaver,
+        calls: Mapping[str, Iterable[CallRow]] | None = None,
+    ) -> None:
         self.reader = StoreReader(saver)
         self._contents = CallContents(saver)
+        self._known_calls = calls or {}
 
     def __enter__(self) -> _StoredRuns:
         """Return the runs."""
@@ -200,7 +205,10 @@ class _StoredRuns:
 
     def run(self, run_id: str) -> _StoredRun:
         """Return the calls of a run."""
-        calls = calls_of_run(self.reader, run_id)
+        rows = self._known_calls.get(run_id, ())
+        calls = ordered_calls(rows)
+        if not calls:
+            calls = calls_of_run(self.reader, run_id)
         contents = self._contents.read(run_id, calls)
         return _StoredRun(self.reader, run_id, calls, contents)
 
@@ -251,13 +259,21 @@ class _StoredRun:
         )
 
 
-def compare_runs(saver: DurableSaver, a: str, b: str) -> RunComparison:
+def compare_runs(
+    saver: DurableSaver,
+    a: str,
+    b: str,
+    *,
+    calls: Mapping[str, Iterable[CallRow]] | None = None,
+) -> RunComparison:
     """Return the differences between the last runs of two threads.
 
     Args:
         saver: The open store. None of the user's code is imported or run.
         a: The id of the first run.
         b: The id of the second run.
+        calls: The calls of the runs by id, as `CallIndex.recorded_rows` returns them,
+            if they are known. Otherwise they are read.
 
     Raises:
         ConfigurationError: The store has no run of one of the ids.
@@ -283,16 +299,16 @@ def compare_runs(saver: DurableSaver, a: str, b: str) -> RunComparison:
          ('only b', 'train(depth=16, rate=0.5)'),
          ('same', 'train(depth=8, rate=0.5)')]
     """
-    with _StoredRuns(saver) as runs:
+    with _StoredRuns(saver, calls) as runs:
         first = runs.run(a)
         second = runs.run(b)
-        calls = _compared_calls(first, second)
-        counts: Counter[str] = Counter(call.change for call in calls)
+        compared = _compared_calls(first, second)
+        counts: Counter[str] = Counter(call.change for call in compared)
         return RunComparison(
             a=_totals(first),
             b=_totals(second),
             parameters=_parameters(first, second),
-            calls=tuple(calls),
+            calls=tuple(compared),
             counts=dict(counts),
         )
 

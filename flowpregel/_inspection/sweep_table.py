@@ -72,6 +72,13 @@ def calls_of_run(reader: StoreReader, run_id: str) -> list[CallRow]:
             f"the store has no thread {run_id!r}; `flowpregel ls` lists them"
         )
     rows = _rows_of_run(reader, run_id)
+    return ordered_calls(rows)
+
+
+def ordered_calls(rows: Iterable[CallRow]) -> list[CallRow]:
+    """Return the calls among the rows of a run, or its nodes if there are no calls, in
+    the order of their positions.
+    """
     nodes: list[CallRow] = []
     nested: list[CallRow] = []
     for row in rows:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,3 +137,69 @@ def test_the_news_of_an_open_page_store_what_was_read(tmp_path: Path) -> None:
 
     assert [] == before
     assert 2 == len(after)
+
+
+def test_a_comparison_is_computed_once_until_a_run_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another part of it reads no call again."""
+    with LMDBSaver(tmp_path / "store") as saver, closing(Pages(saver)) as pages:
+
+        @task(executor="inline")
+        def add(n: int, m: int) -> int:
+            return n + m
+
+        @entrypoint(checkpointer=saver)
+        def adds(m: int) -> int:
+            return sum(add(n, m).result() for n in range(10))
+
+        adds.run(1, id="a")
+        adds.run(2, id="b")
+
+        def compared(change: str = "only a") -> list[str]:
+            sweeps = pages.sweeps
+            while (runs := sweeps.compared_runs("a", "b")) is None:
+                pass
+            answer = sweeps.compare(runs, "a", "b", change=change)
+            return [call["text"] for call in answer["calls"]]
+
+        first = compared()
+        with counted_records(monkeypatch) as decoded:
+            same, other = compared(), compared("only b")
+            again = len(decoded)
+            saver.delete_thread("b")
+            adds.run(1, id="b")
+            changed = compared()
+
+    assert [f"add(n={n}, m=1)" for n in range(10)] == first == same
+    assert [f"add(n={n}, m=2)" for n in range(10)] == other
+    assert 0 == again
+    assert [] == changed
+
+
+def test_the_list_of_runs_sends_what_changed(tmp_path: Path) -> None:
+    """The order has all runs; a version that is not known gets all rows."""
+    with LMDBSaver(tmp_path / "store") as saver, closing(Pages(saver)) as pages:
+
+        @entrypoint(checkpointer=saver)
+        def double(number: int) -> int:
+            return 2 * number
+
+        double.run(1, id="a")
+        double.run(2, id="b")
+        first = pages.runs()
+        same = pages.runs(known=first["version"])
+        double.run(3, id="c")
+        added = pages.runs(known=same["version"])
+        later = pages.runs(known=first["version"])
+        unknown = pages.runs(known="1")
+
+    def ids(answer: Any) -> list[str]:
+        return [run["thread_id"] for run in answer["runs"]]
+
+    assert ["b", "a"] == ids(first) == first["order"]["runs"] == same["order"]["runs"]
+    assert [] == ids(same) == same["flows"]
+    assert ["c"] == ids(added) == ids(later)
+    assert 1 == len(added["flows"])
+    assert ["c", "b", "a"] == added["order"]["runs"] == ids(unknown)
+    assert added["order"]["flows"] == [flow["flow"] for flow in first["flows"]]

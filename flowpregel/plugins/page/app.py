@@ -8,8 +8,9 @@ server, and a run that a button has started continues when the server ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
@@ -23,16 +24,19 @@ from flowpregel.plugins.page.actions import Actions
 from flowpregel.plugins.page.forms import RunForms
 from flowpregel.plugins.page.pages import STATIC, Json, Pages, json_text
 from flowpregel.plugins.page.static_files import static_endpoint
+from flowpregel.plugins.page.store_thread import StoreStalledError, StoreThread
 from flowpregel.plugins.page.stores import ServedStore, served_stores
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from flowpregel.plugins.page.guard import RequestGuard
+    from flowpregel.plugins.page.sweeps import ComparedRuns
     from flowpregel.plugins.page.values import ValueFile
 
 
 _Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
+Result = TypeVar("Result")
 _QUERIES = (
     "run",
     "calls",
@@ -52,6 +56,8 @@ _MOST_SENT = 64 << 10
 """The limit on the size of a request's body, in bytes."""
 _LEAST_COMPRESSED = 1_000
 """The size, in bytes, from which an answer is compressed: about that of a packet."""
+_LONGEST_COMPARISON = 600.0
+"""Seconds that a comparison of two runs may take."""
 _COMPRESSION_LEVEL = 5
 """The level at which answers are compressed. A higher level takes twice the time for
 some percent fewer bytes.
@@ -126,15 +132,14 @@ def _routes(
 
     def follow(request: Request) -> Response:
         """Return a stream of the changes of the store, and of runs."""
-        news = _news(pages, actions, request)
+        news = _news(store, request)
         return StreamingResponse(news, media_type="text/event-stream")
 
-    def runs(**query: str) -> Json:
-        """Return a page of the list of runs, whether there are buttons, the commands
-        that buttons have started, and the server's command line.
+    def server_facts() -> dict[str, Json]:
+        """Return whether there are buttons, the commands that buttons have started, and
+        the server's command line.
         """
         return {
-            **pages.runs(**query),
             "actions": actions is not None,
             "commands": [] if actions is None else actions.commands(),
             "offered": [] if actions is None else actions.flows,
@@ -151,15 +156,17 @@ def _routes(
         Route("/api/news", follow),
     ]
     if actions is not None:
-        routes += _action_routes(pages, actions)
-    routes.append(_answer_route("runs", _query_endpoint(runs)))
-    routes += _query_routes(pages)
+        routes += _action_routes(store, actions)
+    runs = _query_endpoint(pages.runs, store.reads, server_facts)
+    routes.append(_answer_route("runs", runs))
+    routes += _query_routes(pages, store.reads)
     return routes
 
 
-def _action_routes(pages: Pages, actions: Actions) -> list[BaseRoute]:
+def _action_routes(store: ServedStore, actions: Actions) -> list[BaseRoute]:
     """Return the paths of the buttons, and of the form that starts a run."""
-    forms = RunForms(pages.saver, actions)
+    forms = RunForms(store.pages.saver, actions)
+    mark = store.pages.mark
 
     async def start_action(request: Request, body: dict[str, Any]) -> Response:
         """Start the command of a button."""
@@ -174,11 +181,14 @@ def _action_routes(pages: Pages, actions: Actions) -> list[BaseRoute]:
 
     async def start_run(_: Request, body: dict[str, Any]) -> Response:
         """Start a run."""
+        # A store that does not answer is noticed first, on another OS thread.
+        await store.reads.run(mark)
         number = forms.start(**body)
         return _json_response({"number": number}, 202)
 
     async def form(_: Request, body: dict[str, Any]) -> Response:
         """Return the fields of the form for a run."""
+        await store.reads.run(mark)
         answer = await forms.form(**body)
         return _json_response(answer)
 
@@ -189,8 +199,13 @@ def _action_routes(pages: Pages, actions: Actions) -> list[BaseRoute]:
     ]
 
 
-def _query_routes(pages: Pages) -> list[BaseRoute]:
-    """Return the paths of the queries and files."""
+def _query_routes(pages: Pages, reads: StoreThread) -> list[BaseRoute]:
+    """Return the paths of the queries and files.
+
+    Args:
+        pages: The answers.
+        reads: The OS thread on which the store is read.
+    """
     queries = {name: getattr(pages, name) for name in _QUERIES}
     queries["errors"] = pages.diagnosis.errors
     queries["time"] = pages.diagnosis.time
@@ -199,13 +214,19 @@ def _query_routes(pages: Pages) -> list[BaseRoute]:
     queries["output"] = pages.output.output
     routes: list[BaseRoute] = []
     for name, query in queries.items():
-        route = _answer_route(name, _query_endpoint(query))
+        route = _answer_route(name, _query_endpoint(query, reads))
         routes.append(route)
-    compare = _query_endpoint(pages.sweeps.compare, on_thread=True)
+    files: dict[str, Callable[..., ValueFile]] = {
+        "value/file": pages.values.file,
+        "output/file": pages.output.file,
+    }
+    for name, file in files.items():
+        route = _answer_route(name, _file_endpoint(file, reads))
+        routes.append(route)
+    csv = _csv_endpoint(pages.sweeps.csv, reads)
+    routes.append(_answer_route("calls/file", csv))
+    compare = _compare_endpoint(pages, reads)
     routes.append(_answer_route("compare", compare))
-    routes.append(_answer_route("calls/file", _csv_endpoint(pages.sweeps.csv)))
-    routes.append(_answer_route("value/file", _file_endpoint(pages.values.file)))
-    routes.append(_answer_route("output/file", _file_endpoint(pages.output.file)))
     return routes
 
 
@@ -229,49 +250,91 @@ def _json_response(value: Json, status: int = 200) -> Response:
 
 def _query_endpoint(
     query: Callable[..., Json],
-    *,
-    on_thread: bool = False,
+    reads: StoreThread,
+    more: Callable[[], dict[str, Json]] = dict,
 ) -> _Endpoint:
     """Return an endpoint that passes a request's parameters to *query*.
 
     Args:
         query: The query.
-        on_thread: True for a slow query, which runs on an OS thread of its own.
+        reads: The OS thread on which the query reads the store.
+        more: A function that returns what the event loop adds to the answer.
     """
 
-    def respond(request: Request) -> Response:
-        """Return the result of the query."""
-        try:
-            return _json_response(query(**request.query_params))
-        except FlowPregelError:
-            raise
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"the request is incomplete: {error}") from error
-
-    # The endpoint is a coroutine function, so that it runs on the event loop, one
-    # request after the other: a `StoreReader` must not be used by several OS threads.
     async def endpoint(request: Request) -> Response:
         """Return the result of the query."""
-        if on_thread:
-            return await asyncio.to_thread(respond, request)
-        return respond(request)
+        answer = await reads.run(partial(_ask_with_parameters, query, request))
+        facts = more()
+        if facts:
+            answer = {**answer, **facts}
+        return _json_response(answer)
 
     return endpoint
 
 
-def _csv_endpoint(query: Callable[..., AsyncIterator[str]]) -> _Endpoint:
+def _ask_with_parameters(query: Callable[..., Result], request: Request) -> Result:
+    """Pass the parameters of a request to *query*, and return the result.
+
+    Raises:
+        ConfigurationError: A parameter is missing or wrong.
+    """
+    try:
+        return query(**request.query_params)
+    except FlowPregelError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"the request is incomplete: {error}") from error
+
+
+def _compare_endpoint(pages: Pages, reads: StoreThread) -> _Endpoint:
+    """Return an endpoint that compares two runs or calls.
+
+    Args:
+        pages: The answers.
+        reads: The OS thread on which the calls are read.
+    """
+    # A comparison can take minutes, so other requests are answered in between.
+    comparisons = StoreThread(pages.path, _LONGEST_COMPARISON)
+
+    async def endpoint(request: Request) -> Response:
+        """Return the differences."""
+        parameters = dict(request.query_params)
+        runs = (parameters.get("a", ""), parameters.get("b", ""))
+        calls: ComparedRuns | None = None
+        while "call_a" not in parameters and calls is None:
+            calls = await reads.run(partial(pages.sweeps.compared_runs, *runs))
+        compare = partial(pages.sweeps.compare, calls)
+        answer = await comparisons.run(partial(_ask_with_parameters, compare, request))
+        return _json_response(answer)
+
+    return endpoint
+
+
+def _csv_endpoint(
+    query: Callable[..., Iterator[str]],
+    reads: StoreThread,
+) -> _Endpoint:
     """Return an endpoint that passes a request's parameters to *query*, and sends the
     parts of the file that it returns.
+
+    Args:
+        query: The query. Other requests are answered between the parts.
+        reads: The OS thread on which the query reads the store.
     """
+
+    async def encoded_parts(parts: Iterator[str]) -> AsyncIterator[bytes]:
+        """Yield the parts as bytes. A surrogate, which UTF-8 cannot have, is
+        replaced.
+        """
+        while (part := await reads.run(partial(next, parts, None))) is not None:
+            if part:
+                yield part.encode(errors="replace")
 
     async def endpoint(request: Request) -> Response:
         """Return the file."""
-        try:
-            parts = query(**request.query_params)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"the request is incomplete: {error}") from error
+        parts = _ask_with_parameters(query, request)
         return StreamingResponse(
-            _encoded(parts),
+            encoded_parts(parts),
             media_type="text/csv",
             headers={"content-disposition": 'attachment; filename="calls.csv"'},
         )
@@ -279,26 +342,21 @@ def _csv_endpoint(query: Callable[..., AsyncIterator[str]]) -> _Endpoint:
     return endpoint
 
 
-async def _encoded(parts: AsyncIterator[str]) -> AsyncIterator[bytes]:
-    """Yield texts as bytes. A surrogate, which UTF-8 cannot have, is replaced."""
-    async for part in parts:
-        yield part.encode(errors="replace")
-
-
 def _file_endpoint(
     query: Callable[..., ValueFile],
+    reads: StoreThread,
 ) -> _Endpoint:
     """Return an endpoint that passes a request's parameters to *query*, and sends the
     file that it returns.
+
+    Args:
+        query: The query.
+        reads: The OS thread on which the query reads the store.
     """
 
-    # The endpoint is a coroutine function, as that of `_query_endpoint` is.
     async def endpoint(request: Request) -> Response:
         """Return the file."""
-        try:
-            file = query(**request.query_params)
-        except TypeError as error:
-            raise ConfigurationError(f"the request is incomplete: {error}") from error
+        file = await reads.run(partial(_ask_with_parameters, query, request))
         return Response(
             file.content.encode(errors="replace"),
             media_type=file.media_type,
@@ -310,7 +368,11 @@ def _file_endpoint(
 
 def _on_error(_: Request, error: Exception) -> Response:
     """Return the response for an error that flowpregel has raised."""
-    status = 404 if isinstance(error, ConfigurationError) else 500
+    status = 500
+    if isinstance(error, ConfigurationError):
+        status = 404
+    elif isinstance(error, StoreStalledError):
+        status = 503
     return _json_response({"error": str(error)}, status)
 
 
@@ -342,8 +404,7 @@ def _post_route(
 
 
 async def _news(
-    pages: Pages,
-    actions: Actions | None,
+    store: ServedStore,
     request: Request,
 ) -> AsyncIterator[str]:
     """Yield server-sent events: the store's changes, and the activity of runs.
@@ -353,7 +414,15 @@ async def _news(
     threads = request.query_params.getlist("thread")[:_MOST_FOLLOWED]
     last_news: dict[str, Json] | None = None
     while not request.app.state.server.should_exit:
-        news = _current_news(pages, actions, threads)
+        read = partial(_current_news, store.pages, threads)
+        try:
+            news = await store.reads.run(read)
+        except StoreStalledError as error:
+            news = {"stalled": str(error)}
+        for thread, run in news.get("threads", {}).items():
+            run["commands"] = []
+            if store.actions is not None:
+                run["commands"] = store.actions.commands(thread)
         if news != last_news:
             last_news = news
             yield f"data: {json_text(news)}\n\n"
@@ -362,7 +431,6 @@ async def _news(
 
 def _current_news(
     pages: Pages,
-    actions: Actions | None,
     threads: Sequence[str],
 ) -> dict[str, Json]:
     """Return the store's mark, and the activity of runs.
@@ -376,12 +444,10 @@ def _current_news(
     try:
         mark = pages.mark()
         for thread in threads:
-            commands = [] if actions is None else actions.commands(thread)
             live = pages.reader.live(thread)
             runs[thread] = {
                 "live": live,
                 "time_left": pages.call_pages.time_left(thread, live),
-                "commands": commands,
             }
         pages.call_pages.keep_some()
     except (FlowPregelError, OSError) as error:

@@ -26,6 +26,7 @@ from flowpregel.plugins.page.diagnosis import (
     complete_answers,
 )
 from flowpregel.plugins.page.logs import LogPages
+from flowpregel.plugins.page.sent_lists import SentLists
 from flowpregel.plugins.page.sweeps import SweepPages
 from flowpregel.plugins.page.values import ValuePages, tagged
 from flowpregel.watching import (
@@ -136,6 +137,7 @@ class Pages:
             is_cached=not is_report,
         )
         self._list = RunList(self.reader)
+        self._sent_lists = SentLists()
         self.call_pages: CallPages = CallPages(self.reader)
         self.sweeps: SweepPages = SweepPages(
             saver,
@@ -178,14 +180,19 @@ class Pages:
         comes first.
 
         Args:
-            query: The parameters of `RunQuery.parse`.
+            query: The parameters of `RunQuery.parse`, and ``known``, the version of the
+                page's rows, which are left out of the answer unless they changed.
         """
+        known = query.pop("known", "")
         page = self._list.page(RunQuery.parse(**query), time.time_ns())
+        lists = {
+            "runs": {row.thread_id: row._asdict() for row in page.runs},
+            "flows": {flow.flow: flow._asdict() for flow in page.flows},
+        }
         return {
             **page._asdict(),
             "store": self.path,
-            "runs": [row._asdict() for row in page.runs],
-            "flows": [flow._asdict() for flow in page.flows],
+            **self._sent_lists.answer(lists, known),
         }
 
     def run(self, thread: str) -> Json:

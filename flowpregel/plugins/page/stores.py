@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePath
 
 from flowpregel.cli.base import has_flag, open_to_read, print_note
 from flowpregel.errors import FlowPregelError
 from flowpregel.plugins.page.actions import ACTION_PATHS, Actions
 from flowpregel.plugins.page.pages import Pages
+from flowpregel.plugins.page.store_thread import ANSWER_LIMIT, StoreThread
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 
@@ -35,6 +37,15 @@ class ServedStore:
     """The store as the user has named it, or its URL without a password."""
     is_first: bool = False
     """True if the page of the store is at the root."""
+
+    @cached_property
+    def reads(self) -> StoreThread:
+        """The OS thread on which the store is read."""
+        return StoreThread(self.pages.path, ANSWER_LIMIT)
+
+    def close(self) -> None:
+        """Close the pages, unless the store does not answer."""
+        self.reads.close(self.pages.close)
 
     @property
     def prefix(self) -> str:
@@ -116,7 +127,7 @@ def open_stores(
     for location in locations:
         try:
             saver = resources.enter_context(open_to_read(location))
-            pages = resources.enter_context(closing(Pages(saver)))
+            pages = Pages(saver)
         except FlowPregelError as error:
             failures.append(error)
             continue
@@ -128,6 +139,7 @@ def open_stores(
             public_location=saver.path if "://" in saver.path else location,
             is_first=not stores,
         )
+        resources.enter_context(closing(store))
         stores.append(store)
     if not stores:
         raise failures[0]

@@ -11,10 +11,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from flowpregel.checkpoint.durable import DurableSaver
@@ -24,6 +23,7 @@ from flowpregel.watching import (
     CallIndex,
     CallPoint,
     CallQuery,
+    CallRow,
     PlotQuery,
     RunComparison,
     SeriesQuery,
@@ -36,10 +36,20 @@ from flowpregel.watching import (
     series_plot,
 )
 
+_RunVersions: TypeAlias = tuple[str, int, int, str, int, int]
 _LINES: Final = 500
 """The number of lines of a CSV file that are sent at once."""
 _MOST_PAIRS: Final = 500
 """The limit on the compared calls in an answer."""
+
+
+class ComparedRuns(NamedTuple):
+    """The calls of two runs that are compared."""
+
+    version: _RunVersions
+    """The id of each run, with the epoch and the version of the index."""
+    calls: Mapping[str, Sequence[CallRow]]
+    """The calls by run, without those of a comparison that is remembered."""
 
 
 class SweepPages:
@@ -60,13 +70,15 @@ class SweepPages:
         self._saver = saver
         self._reader = reader
         self._calls = calls
+        self._comparison: tuple[_RunVersions, RunComparison] | None = None
+        """The last comparison, and the versions of the runs that it compares."""
 
     def csv(
         self,
         thread: str,
         columns: str = "",
         **parameters: str,
-    ) -> AsyncIterator[str]:
+    ) -> Iterator[str]:
         """Return the parts of a CSV file with the calls that match a query.
 
         Args:
@@ -80,16 +92,18 @@ class SweepPages:
         names = [unquote(name) for name in columns.split(",") if name]
         return self._csv_parts(thread, query, names)
 
-    async def _csv_parts(
+    def _csv_parts(
         self,
         thread: str,
         query: CallQuery,
         columns: list[str],
-    ) -> AsyncIterator[str]:
-        """Yield the parts of a CSV file. Other requests are answered in between."""
+    ) -> Iterator[str]:
+        """Yield the parts of a CSV file, and an empty text after each part of the calls
+        that is read for it.
+        """
         index = self._calls.index(thread)
         while index.is_behind:
-            await asyncio.sleep(0)
+            yield ""
             index = self._calls.index(thread)
         part: list[str] = []
         for line in csv_of_calls(index, query, columns):
@@ -97,7 +111,6 @@ class SweepPages:
             if len(part) == _LINES:
                 yield "".join(part)
                 part.clear()
-                await asyncio.sleep(0)
         yield "".join(part)
 
     def plot(
@@ -183,8 +196,29 @@ class SweepPages:
             "is_behind": index.is_behind,
         }
 
+    def compared_runs(self, a: str, b: str) -> ComparedRuns | None:
+        """Return the calls of two runs, or None if some have not been read yet.
+
+        Args:
+            a: The id of the first run.
+            b: The id of the second run.
+        """
+        first = self._calls.index(a)
+        second = self._calls.index(b)
+        if first.is_behind or second.is_behind:
+            return None
+        version = (a, first.epoch, first.version, b, second.epoch, second.version)
+        if self._comparison is not None and self._comparison[0] == version:
+            return ComparedRuns(version, {})
+        calls = {
+            a: list(first.recorded_rows()),
+            b: list(second.recorded_rows()),
+        }
+        return ComparedRuns(version, calls)
+
     def compare(
         self,
+        runs: ComparedRuns | None,
         a: str,
         b: str,
         call_a: str = "",
@@ -194,10 +228,12 @@ class SweepPages:
         """Return the differences between two runs, and some of their calls; or the
         differences between two calls.
 
-        A comparison reads all calls of both runs. It has a reader of its own, so that
-        it can run on an OS thread while other requests are answered.
+        A comparison reads the results of all calls of both runs. It has a view of the
+        store of its own, so that it can run on an OS thread while other requests are
+        answered. It is remembered until one of the runs changes.
 
         Args:
+            runs: The calls of the runs, or None for two calls.
             a: The id of the first run.
             b: The id of the second run.
             call_a: The id of a call of the first run, or an empty text.
@@ -205,12 +241,16 @@ class SweepPages:
             page: ``change``, the change of the calls that are listed, and ``offset``,
                 the number of such calls to skip.
         """
-        if call_a:
+        if runs is None:
             pair = compare_calls(self._saver, (a, call_a), (b, call_b))
             return pair.to_json()
-        comparison = compare_runs(self._saver, a, b)
-        answer = comparison.to_json()
-        answer["calls"] = _listed_calls(comparison, **page)
+        known = self._comparison
+        if known is None or known[0] != runs.version:
+            comparison = compare_runs(self._saver, a, b, calls=runs.calls)
+            known = (runs.version, comparison)
+            self._comparison = known
+        answer = known[1].to_json()
+        answer["calls"] = _listed_calls(known[1], **page)
         return answer
 
 

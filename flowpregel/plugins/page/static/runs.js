@@ -28,6 +28,16 @@ const BULK = [
 ];
 const isPaused = (run) => run.short.endsWith(", paused");
 
+// The rows of an answer, which has only those that changed, and their order.
+function withRows(answer, before) {
+  const keyOf = { runs: (run) => run.thread_id, flows: (flow) => flow.flow };
+  for (const [name, keys] of Object.entries(answer.order ?? {})) {
+    const rows = new Map([...(before?.[name] ?? []), ...answer[name]].map((row) => [keyOf[name](row), row]));
+    answer[name] = keys.map((key) => rows.get(key));
+  }
+  return answer;
+}
+
 export const nameOfFlow = (flow) => flow || "Runs without a recorded flow";
 
 // Midnight of a date such as 2026-11-29, in seconds, where the browser is.
@@ -208,8 +218,9 @@ export function showRuns() {
 
   async function read() {
     try {
-      const before = page?.total;
-      const answer = await load("runs", queryOf(currentPlace()));
+      const last = page;
+      const before = last?.total;
+      const answer = withRows(await load("runs", { ...queryOf(currentPlace()), known: last?.version ?? "" }), last);
       // A late answer must not change the title of the view that is shown now.
       if (isClosed) return;
       page = answer;

@@ -47,6 +47,9 @@ async function watchedThreads(own) {
   return [...new Set(own === null ? named : [own, ...named])].sort();
 }
 
+// The state of the connection to the store: it is gone, does not answer, or can be read.
+const linkOf = ({ gone, stalled }) => (gone ? { gone } : stalled ? { stalled } : { isLive: true });
+
 // Read news until the connection ends.
 async function readNews(threads, signal, see) {
   const query = new URLSearchParams(threads.map((thread) => ["thread", thread]));
@@ -83,7 +86,7 @@ async function lead(own, channel, take, signal) {
     channel.onmessage = ({ data }) => data.link || check(); // an empty message: a tab has joined
     const ends = AbortSignal.any([signal, outdated.signal]);
     try {
-      await readNews(threads, ends, (news) => tell({ link: news.gone ? { gone: news.gone } : { isLive: true }, news }));
+      await readNews(threads, ends, (news) => tell({ link: linkOf(news), news }));
       tell({ link: { isLost: true } });
     } catch (error) {
       if (!ends.aborted) tell({ link: error instanceof Refused ? { refused: error.message } : { isLost: true } });
@@ -100,7 +103,7 @@ export function follow(thread, see) {
 
   function take({ link, news }) {
     if (link) showLink(link);
-    if (!news || link?.gone) return;
+    if (!news?.mark) return;
     const { mark, threads } = news;
     if (thread === null) see({ mark });
     else if (threads[thread]) see({ mark, ...threads[thread] });
@@ -138,7 +141,7 @@ export function follow(thread, see) {
 export const canRead = () => document.querySelector("#link.on") !== null;
 
 // The state of the connection: a word in the head, and a banner that says what to type.
-function showLink({ isLive, isLost, refused, gone }) {
+function showLink({ isLive, isLost, refused, gone, stalled }) {
   const link = document.getElementById("link");
   link.className = isLive ? "link on" : "link off";
   patch(link, isLive ? "live" : "not live");
@@ -147,6 +150,7 @@ function showLink({ isLive, isLost, refused, gone }) {
     isLost && ["The server of this page has ended, or cannot be reached.", type, " and the page goes on by itself."],
     refused && [`This address is no longer valid (${refused}).`, type, " and open the address that it prints."],
     gone && [gone, type, " once it is there again."],
+    stalled && [stalled, " The page goes on by itself when it answers."],
   ].filter(Boolean);
   const banner = document.getElementById("banner");
   banner.hidden = isLive === true;

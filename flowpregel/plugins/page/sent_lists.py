@@ -1,0 +1,79 @@
+"""The lists of runs that were sent last, from which the next answers differ little.
+
+::
+
+    GET api/runs                 -> version 7, all rows, and their order
+    GET api/runs?...&known=7     -> version 8, the rows that changed, and the order
+
+A page asks again at each change of the store, while most rows stay the same. If
+the version that it knows is forgotten, it gets all rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any, Final, TypeAlias
+
+Rows: TypeAlias = dict[str, dict[str, Any]]
+"""The rows of a list by their keys, in order."""
+_MOST_LISTS: Final = 16
+"""The number of lists that are remembered: about one for each open tab."""
+
+
+class SentLists:
+    """The lists that were sent last.
+
+    Example:
+        >>> lists = SentLists()
+        >>> first = lists.answer({"runs": {"a": {"failed": 0}, "b": {"failed": 0}}})
+        >>> first["runs"], first["order"]
+        ([{'failed': 0}, {'failed': 0}], {'runs': ['a', 'b']})
+        >>> rows = {"b": {"failed": 1}, "a": {"failed": 0}}
+        >>> second = lists.answer({"runs": rows}, first["version"])
+        >>> second["runs"], second["order"]
+        ([{'failed': 1}], {'runs': ['b', 'a']})
+    """
+
+    def __init__(self) -> None:
+        # The versions of another server differ, since each answer takes microseconds.
+        begin = time.time_ns() // 1_000
+        self._versions = count(begin)
+        self._sent: dict[str, Mapping[str, Rows]] = {}
+        """The lists by version, the oldest first."""
+
+    def answer(
+        self,
+        lists: Mapping[str, Rows],
+        known: str = "",
+    ) -> dict[str, Any]:
+        """Return the rows that a page lacks, by the name of their list, with the order
+        of all rows, and the version.
+
+        Args:
+            lists: The lists by name.
+            known: The version that the page has, or an empty text.
+        """
+        former_lists = self._sent.get(known, {})
+        number = next(self._versions)
+        version = str(number)
+        self._sent[version] = lists
+        while len(self._sent) > _MOST_LISTS:
+            versions = iter(self._sent)
+            oldest = next(versions)
+            del self._sent[oldest]
+        order: dict[str, Sequence[str]] = {}
+        changed: dict[str, list[dict[str, Any]]] = {}
+        for name, rows in lists.items():
+            former = former_lists.get(name, {})
+            order[name] = list(rows)
+            changed[name] = []
+            for key, row in rows.items():
+                if former.get(key) != row:
+                    changed[name].append(row)
+        return {
+            **changed,
+            "order": order,
+            "version": version,
+        }

@@ -1,0 +1,133 @@
+"""The OS threads on which a store is read, so that one that hangs concerns no other.
+
+::
+
+    event loop ── run(work) ──► a daemon thread, one at a time ──► StoreReader
+        ▲                            │
+        ├──── result or error ◄──────┘
+        └──── after a time limit: an error, as long as the thread has not ended
+
+A `StoreReader` must not be used by several OS threads at once. A read of a database on
+another machine may never end, and cannot be cancelled. So the next one waits for it, up
+to the limit, and is then refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from flowpregel.errors import StoreError
+
+Result = TypeVar("Result")
+ANSWER_LIMIT: Final = 15.0
+"""Seconds after which a store is said not to answer. Most reads take milliseconds."""
+
+
+class StoreStalledError(StoreError):
+    """A read of a store has not ended within the time limit."""
+
+
+class StoreThread:
+    """The OS threads on which a store is read, one at a time.
+
+    Args:
+        path: The location of the store, for messages.
+        limit: Seconds after which the store is said not to answer.
+    """
+
+    def __init__(self, path: str, limit: float = ANSWER_LIMIT) -> None:
+        self._path = path
+        self._limit = limit
+        self._turn = asyncio.Lock()
+        self._current: asyncio.Future[Any] | None = None
+        """The read that was started last."""
+        self._thread: threading.Thread | None = None
+        """The OS thread of that read."""
+        self._has_exceeded = False
+        """True if that read has exceeded the limit."""
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if a read has exceeded the limit, and has not ended yet."""
+        if self._thread is None:
+            return False
+        return self._has_exceeded and self._thread.is_alive()
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Return the result of *work*, which reads the store.
+
+        Args:
+            work: A function without arguments.
+
+        Raises:
+            StoreStalledError: This read, or an earlier one, has not ended within the
+                limit.
+            Exception: Any error that *work* raises.
+        """
+        async with self._turn:
+            # The request of an earlier read may have been cancelled, or been too late.
+            await self._end_current()
+            future: Future[Result] = Future()
+            thread = threading.Thread(
+                target=_perform,
+                args=(future, work),
+                name=f"reads {self._path}",
+                daemon=True,
+            )
+            current = asyncio.wrap_future(future)
+            current.add_done_callback(_retrieve)
+            self._current = current
+            self._thread = thread
+            thread.start()
+            await self._end_current()
+            return current.result()
+
+    def close(self, work: Callable[[], None]) -> None:
+        """Run *work* after the last read, for at most the time limit.
+
+        If a read has not ended within the limit, it ends with the process, and *work*
+        is left out.
+
+        Args:
+            work: A function that closes what reads the store.
+        """
+        if self._thread is not None:
+            self._thread.join(self._limit)
+            if self._thread.is_alive():
+                return
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(self._limit)
+
+    async def _end_current(self) -> None:
+        """Wait until the read that was started last has ended."""
+        if self._current is None:
+            return
+        limit = 0.0 if self.is_stalled else self._limit
+        ended, _ = await asyncio.wait({self._current}, timeout=limit)
+        self._has_exceeded = not ended
+        if self._has_exceeded:
+            raise StoreStalledError(
+                f"The store {self._path} has not answered for {self._limit:.0f} "
+                "seconds."
+            )
+
+
+def _perform(future: Future[Result], work: Callable[[], Result]) -> None:
+    """Store the result of *work*, or the error that it raised."""
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - the event loop raises it
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _retrieve(current: asyncio.Future[Any]) -> None:
+    """Retrieve the error of a read, which nothing else may wait for."""
+    if not current.cancelled():
+        current.exception()
