@@ -91,6 +91,12 @@ DURABILITY = "run_durability"
 Only the stored checkpoints of our own savers have the key. Snapshots, streams and the
 methods of LangGraph's savers leave it out: their metadata have LangGraph's keys.
 """
+DRAWING = "run_drawing"
+"""The key in the metadata for the digest of the drawing of the graph that made a
+checkpoint. The drawing is stored once a store, as the source of code is.
+
+The key is left out where `DURABILITY` is.
+"""
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 

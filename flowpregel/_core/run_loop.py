@@ -17,6 +17,7 @@ from flowpregel._core.program import Options, Program
 from flowpregel._core.provenance import replay_notices
 from flowpregel._core.recorded_calls import count_unreplayed
 from flowpregel._core.records import (
+    DRAWING,
     DURABILITY,
     LIMIT_REACHED,
     NOTHING_DUE,
@@ -248,6 +249,7 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
         **run.options.metadata,
     }
     metadata.pop(DURABILITY, None)
+    metadata.pop(DRAWING, None)
     payload = {
         "config": checkpoint_config(present, parents),
         "parent_config": parent_config,

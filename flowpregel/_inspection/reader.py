@@ -253,6 +253,29 @@ class StoreReader:
         namespace = self._tracker.namespaces(thread_id).get("")
         return None if namespace is None else self._steps.beginning(namespace)
 
+    def drawing(self, thread_id: str) -> dict[str, Any] | None:
+        """Return the drawing of the `StateGraph` that a thread's last run executed, as
+        ``get_graph().outline()`` does, or None if it is not stored.
+
+        Args:
+            thread_id: The id of the thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> from flowpregel.graph import START, StateGraph
+            >>> graph = StateGraph(dict).add_node("step", lambda state: state)
+            >>> graph = graph.add_edge(START, "step")
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     result = graph.compile(checkpointer=saver).invoke({}, thread_id="1")
+            ...     reader = StoreReader(saver)
+            ...     print(reader.drawing("1")["edges"])
+            ...     reader.close()
+            [['__start__', 'step'], ['step', '__end__']]
+        """
+        namespace = self._tracker.namespaces(thread_id).get("")
+        return None if namespace is None else self._steps.drawing(namespace)
+
     def steps(self, thread_id: str, most: int) -> list[StepRow]:
         """Return a thread's newest supersteps, the newest first.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowpregel._core.records import Address, Saved
+from flowpregel._core.records import DRAWING, Address, Saved
 from flowpregel._inspection.preview import (
     PreviewLimits,
     by_public_name,
@@ -16,7 +17,7 @@ from flowpregel._inspection.preview import (
 )
 from flowpregel._text import size_text
 from flowpregel.checkpoint.base import QUEUE
-from flowpregel.checkpoint.labels import INPUT
+from flowpregel.checkpoint.labels import INPUT, METADATA
 from flowpregel.checkpoint.layout import STORED
 from flowpregel.checkpoint.reader import Reader
 
@@ -113,6 +114,28 @@ class StepReader:
 
         rows: list[StepRow] = self._tables.read(newest)
         return rows
+
+    def drawing(self, namespace: NamespaceRecord) -> dict[str, Any] | None:
+        """Return the drawing of the graph that made the newest checkpoint, or None if
+        it is not stored.
+        """
+
+        def find(transaction: Any) -> str:
+            """Return the stored drawing within *transaction*, or an empty text."""
+            records = self._tables.newest_first(transaction, namespace)
+            for _, record in islice(records, 1):
+                data = record.metadata.get(DRAWING)
+                if data is not None:
+                    digest = self._tables.codec.decode(data, METADATA)
+                    return self._tables.source(transaction, str(digest))
+            return ""
+
+        text: str = self._tables.read(find)
+        try:
+            outline = json.loads(text)
+        except ValueError:
+            return None
+        return outline if isinstance(outline, dict) else None
 
     def values(self, address: Address) -> StepValues | None:
         """Return the values before and after the superstep that ends at a checkpoint.

@@ -26,6 +26,7 @@ from flowpregel._async_forms import async_form
 from flowpregel._core import ids
 from flowpregel._core.records import (
     ASKED,
+    DRAWING,
     DURABILITY,
     NOTHING_DUE,
     TASKS,
@@ -558,7 +559,7 @@ def metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
         >>> metadata["source"], metadata["step"]
         ('loop', 0)
     """
-    hidden = (_FORMAT_KEY, DURABILITY)
+    hidden = (_FORMAT_KEY, DURABILITY, DRAWING)
     items = {
         key: value for key, value in checkpoint.metadata.items() if key not in hidden
     }

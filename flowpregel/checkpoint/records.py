@@ -19,6 +19,7 @@ from flowpregel._core.ids import CODE_DIGITS, AttemptRecord, CallRecord, FailedC
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,
+    DRAWING,
     MADE_BY,
     SAVED,
     Address,
@@ -460,13 +461,17 @@ def _compressed_source(code: str) -> dict[str, bytes]:
     """Return the source and the parts of code in their stored form, by key."""
     texts: dict[str, bytes] = {}
     for key in (code, parts_key(code)):
+        if key not in SOURCES:
+            continue  # A drawing has no parts.
         text = SOURCES[key].encode(errors="replace")
         texts[key] = zlib.compress(text)[:_LONGEST_SOURCE]
     return texts
 
 
 def codes_in(batch: Batch) -> list[str]:
-    """Return the digests of the code that made the calls and the results in *batch*."""
+    """Return the digests of the code that made the calls and the results in *batch*,
+    and that of the drawing of the graph.
+    """
     codes: list[str] = []
     attempts: list[AttemptRecord] = []
     for task in batch.writes:
@@ -477,6 +482,8 @@ def codes_in(batch: Batch) -> list[str]:
         if fields:
             call = CallRecord(*fields)
             codes += call.code, call.caller[:CODE_DIGITS]
+    if batch.checkpoint is not None and DRAWING in batch.checkpoint.metadata:
+        codes.append(batch.checkpoint.metadata[DRAWING])
     if batch.checkpoint is not None and MADE_BY in batch.checkpoint.metadata:
         made_by = MadeBy(*batch.checkpoint.metadata[MADE_BY])
         attempts += made_by.attempts()

@@ -31,6 +31,7 @@ from flowpregel._code.sources import parts_key
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.records import (
     CALLED,
+    DRAWING,
     MADE_BY,
     Address,
     Batch,
@@ -252,6 +253,7 @@ def _codes_of_record(
 ) -> list[str]:
     """Return the digests of the code in a record of a namespace."""
     tasks: list[TaskWrites] = []
+    codes: list[str] = []
     if table == b"checkpoints":
         record = CheckpointRecord(*tables.fields_of(payload))
         data = record.metadata.get(MADE_BY)
@@ -259,9 +261,12 @@ def _codes_of_record(
         if made_by:
             attempts = MadeBy(*made_by).attempts()
             tasks += [TaskWrites("", "", "", (), attempt) for attempt in attempts]
+        drawing = record.metadata.get(DRAWING)
+        if drawing is not None:
+            codes.append(str(tables.codec.decode(drawing, METADATA)))
     elif table == b"writes" and not layout.is_sidecar(key):
         tasks.append(_stored_task(tables, payload))
-    return codes_in(Batch(Address(""), tuple(tasks)))
+    return codes + codes_in(Batch(Address(""), tuple(tasks)))
 
 
 def _stored_task(tables: Tables, payload: bytes) -> TaskWrites:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from flowpregel._core.records import DURABILITY, Saved
+from flowpregel._core.records import DRAWING, DURABILITY, Saved
 from flowpregel._inspection.preview import FULL, PreviewLimits, to_json
 from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.queue import QueuePosition, places
@@ -452,6 +452,7 @@ def _thread_facts(saved: Saved, *, running: bool) -> dict[str, Any]:
     checkpoint = saved.checkpoint
     metadata = dict(checkpoint.metadata)
     metadata.pop("input_digest", None)
+    metadata.pop(DRAWING, None)
     durability = metadata.pop(DURABILITY, None)
     if metadata.pop(QUEUE, None) is not None:
         durability = None  # The process that begins the run chooses its durability.

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from flowpregel._code.sources import SOURCES
+from flowpregel._core.ids import text_digest
 from flowpregel._core.program import names
 from flowpregel.pregel.definition import END, START, GraphDefinition
 from flowpregel.pregel.drawing import Graph, NodeShape
 from flowpregel.pregel.graph_picture import Edge
 
+_LARGEST_STORED = 1 << 16
+"""The limit on the characters of a drawing that is stored with runs."""
+STORED_DRAWINGS: WeakKeyDictionary[GraphDefinition, str] = WeakKeyDictionary()
+"""The digests of the drawings that are stored with runs, by the graph."""
 _MOST_NAMES = 5
 """The number of nodes that the `repr` of a graph names."""
 
@@ -73,6 +81,24 @@ class GraphDrawing:
             name: graph.get_graph(xray=xray - 1)
             for name, graph in definition.subgraphs()
         }
+
+
+def store_drawing(definition: GraphDefinition) -> str:
+    """Let the drawing of a `StateGraph` be stored with its runs, so that the graph of a
+    run can be drawn when its process has ended, and return the digest of the drawing.
+
+    The digest is empty for a graph whose edges are not declared, and for a large
+    drawing.
+    """
+    digest = ""
+    if definition.drawn_parts is not None:
+        graph = GraphDrawing(definition).graph()
+        text = json.dumps(graph.outline())
+        if len(text) <= _LARGEST_STORED:
+            digest = text_digest("drawing", text)
+            SOURCES[digest] = text
+    STORED_DRAWINGS[definition] = digest
+    return digest
 
 
 def graph_of(

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from flowpregel._core.effects import Emit, Steps
 from flowpregel._core.ids import time_from_id
 from flowpregel._core.program import Options
-from flowpregel._core.records import DURABILITY
+from flowpregel._core.records import DRAWING, DURABILITY
 from flowpregel._core.run_loop import run_program
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.engine import RunPlan
@@ -27,7 +27,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease, OnConflict
 from flowpregel.pregel import outer_runs
 from flowpregel.pregel.config import ParsedConfig
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.graph_drawing import GraphDrawing
+from flowpregel.pregel.graph_drawing import STORED_DRAWINGS, GraphDrawing, store_drawing
 from flowpregel.pregel.invocation import options_for_saver
 from flowpregel.pregel.naming import RunIdentity
 from flowpregel.pregel.pool_sizes import pools_of_run
@@ -137,6 +137,11 @@ def _begun(
     }
     if run.saver is not None:
         metadata[DURABILITY] = options.durability.value
+        drawing = STORED_DRAWINGS.get(run.definition)
+        if drawing is None:
+            drawing = store_drawing(run.definition)
+        if drawing:
+            metadata[DRAWING] = drawing
     if run.config.checkpoint_map:
         # The run starts from a checkpoint of a nested graph. The checkpoints of the run
         # name that checkpoint, so that a run that replays them starts from it, too.

@@ -176,6 +176,7 @@ def _metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
     }
     metadata.pop(records.MADE_BY, None)
     metadata.pop(records.DURABILITY, None)
+    metadata.pop(records.DRAWING, None)
     return metadata
 
 

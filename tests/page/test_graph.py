@@ -176,6 +176,18 @@ def test_the_edges_of_a_known_drawing_have_labels(tab: Tab, server: Served) -> N
     } == {*map(tuple, edges)}
 
 
+def test_a_run_that_has_ended_has_the_labels_of_its_edges(
+    tab: Tab, server: Served
+) -> None:
+    """The drawing is stored with the run."""
+    open_graph(tab, server, "review")
+
+    labels = "[...document.querySelectorAll('.paper text.words')]"
+    texts = tab.run(f"{labels}.map(text => text.textContent)")
+    assert {"again", "good"} <= {*texts}
+    assert 2 == tab.run("document.querySelectorAll('.edge.conditional').length")
+
+
 def test_the_keyboard_walks_and_zooms(tab: Tab, server: Served) -> None:
     open_graph(tab, server, "study")
     tab.run(f"{STOPS}[0].focus()")

@@ -58,7 +58,7 @@ class _WatchedRun:
     timeline: CallTimeline | None = None
     drawing: Mapping[str, Any] | None = None
     """The nodes and edges of the graph, if the process of the run has published
-    them.
+    them, or they are stored with the run.
     """
     graph: dict[str, Any] = field(default_factory=dict)
     graph_version: tuple[int, int] | None = None
@@ -284,6 +284,7 @@ class CallPages:
             graph = call_graph(index)
             run.graph = graph_to_json(graph)
             run.graph_version = version
+            run.drawing = run.drawing or self._reader.drawing(thread)
         return {
             **run.graph,
             "drawing": run.drawing,
