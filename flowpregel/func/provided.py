@@ -27,13 +27,13 @@ from flowpregel._core.files import note_file
 from flowpregel._core.ids import CallKey, text_digest
 from flowpregel._core.records import Node
 from flowpregel._engine.nested import RunContext
+from flowpregel._pickling.file_digests import present_or_recorded_digest
 from flowpregel.context import current, current_scope, interrupt, nothing
 from flowpregel.errors import CommandFailedError, ConfigurationError, RunStopped
 from flowpregel.executors.calls import CallFuture
 from flowpregel.func.decorator import task
 from flowpregel.func.options import TaskOptions
 from flowpregel.func.tasks import TaskFunction
-from flowpregel.pregel.file_digests import content_digest
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
 
 _LOOK_EVERY: Final = 0.05
@@ -447,8 +447,9 @@ class File(os.PathLike[str]):
         path: The path of the file, or of a folder, which counts by the names and the
             contents of everything in it. The file is read when a call with this
             argument is made. In this process the file is not read again as long as its
-            inode, size and modification time are the same, unless it was written in the
-            last two seconds.
+            inode, size and modification time are the same, unless it was written just
+            before. The output of a task (see `Runtime.output`) is read once, where it
+            was written; if it is deleted later, its recorded content counts.
 
     Example:
         >>> from pathlib import Path
@@ -491,6 +492,6 @@ class File(os.PathLike[str]):
         Raises:
             OSError: The file does not exist, or cannot be read.
         """
-        digest, size = content_digest(self.path)
-        note_file(self.path, digest, size)
+        digest, state = present_or_recorded_digest(self.path)
+        note_file(self.path, digest, state.size)
         return digest

@@ -35,7 +35,7 @@ from flowpregel._core.records import Saved
 from flowpregel._inspection.code_changes import difference_in
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import CodeChangedError, InputMismatchError
-from flowpregel.pregel.file_digests import changes_since
+from flowpregel.pregel.changed_files import changes_since
 
 _MOST_DIFFERENCES = 3
 """The number of changed tasks and nodes whose changes a notice shows."""
