@@ -7,16 +7,27 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from flowpregel._core.effects import Notice
 from flowpregel._core.records import Kind
 from flowpregel._pickling.copies import private_copy
+from flowpregel._pickling.file_digests import WrittenFile, note_output, written_file
 from flowpregel.context import (
     Scope,
     configurable_of_tasks,
@@ -183,6 +194,17 @@ class ExecutionInfo:
         return replace(self, **changes)
 
 
+class OutputPath(NamedTuple):
+    """The path of an output."""
+
+    path: Path
+    """The absolute path."""
+    name: str
+    """The path that the task named."""
+    folder: str
+    """The working folder if the task named a relative path, or an empty text."""
+
+
 @dataclass(slots=True)
 class AttemptFiles:
     """The files of one attempt of a task."""
@@ -190,10 +212,10 @@ class AttemptFiles:
     task_id: str
     folder: Path | None = None
     """The scratch folder of the attempt, or None until the folder is created."""
-    outputs: dict[Path, Path] = field(default_factory=dict)
-    """The temporary output files of the attempt, each with the path that it is moved
-    to.
-    """
+    outputs: dict[Path, OutputPath] = field(default_factory=dict)
+    """The unpublished outputs of the attempt, by temporary path."""
+    written: list[WrittenFile] = field(default_factory=list)
+    """The records of the published outputs."""
 
     def scratch(self) -> Path:
         """Return the scratch folder, which is created at the first call."""
@@ -204,31 +226,106 @@ class AttemptFiles:
             self.folder = Path(tempfile.mkdtemp(prefix=f"flowpregel-{owner}-"))
         return self.folder
 
-    def output(self, path: Path) -> Path:
-        """Return the temporary file to write instead of *path*. It is the same for each
+    def output(self, path: str | os.PathLike[str]) -> Path:
+        """Return the temporary path to write instead of *path*. It is the same for each
         attempt.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{self.task_id[:8]}.part")
-        self.outputs[part] = path
+        name = os.fspath(path)
+        target = Path(name).absolute()
+        part = target.with_name(f".{self.task_id[:8]}.part.{target.name}")
+        if part in self.outputs:
+            return part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A killed attempt may have left its output.
+        _remove_path(part)
+        if name.endswith(os.sep):
+            part.mkdir()
+        folder = "" if os.path.isabs(name) else os.getcwd()
+        self.outputs[part] = OutputPath(target, name, folder)
         return part
 
-    def publish(self) -> None:
-        """Move the output files to their paths, synced to disk."""
-        for part, path in self.outputs.items():
-            for synced, to in ((part, path), (path.parent, None)):
-                handle = os.open(synced, os.O_RDONLY)
-                os.fsync(handle)
-                os.close(handle)
-                if to is not None:
-                    os.replace(part, to)
+    def publish(self, *, takes_digests: bool) -> None:
+        """Sync the outputs to disk, and move them to their paths.
+
+        Args:
+            takes_digests: Whether to record the outputs with digests of their contents.
+        """
+        for part in self.outputs:
+            _sync_tree(part)
+        for part, output in self.outputs.items():
+            _move_output(part, output.path)
+            _sync_file(output.path.parent)
+        # The digests are taken last, because contents are known by their final paths.
+        if takes_digests:
+            for output in self.outputs.values():
+                record = written_file(output.name, output.folder)
+                note_output(record, str(output.path))
+                self.written.append(record)
+        self.outputs.clear()
+
+    def discard(self) -> None:
+        """Remove the outputs that were not published."""
+        for part in self.outputs:
+            # The attempt has an outcome, which an error would hide. The next attempt
+            # removes the output, or gets the error.
+            with suppress(OSError):
+                _remove_path(part)
+        self.outputs.clear()
 
     def remove(self) -> None:
         """Remove the remaining files when the attempt has ended."""
-        for part in self.outputs:
-            part.unlink(missing_ok=True)
+        self.discard()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _sync_tree(path: Path) -> None:
+    """Sync a file, or a folder with everything in it, to disk."""
+    if path.is_dir():
+        for folder, _, files in os.walk(path):
+            for name in files:
+                file = Path(folder, name)
+                # Syncing a pipe would wait, and syncing a link syncs its target.
+                if file.is_file() and not file.is_symlink():
+                    _sync_file(file)
+            _sync_file(Path(folder))
+    else:
+        _sync_file(path)
+
+
+def _sync_file(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _move_output(part: Path, path: Path) -> None:
+    """Move an output to its path, in place of an earlier file or folder."""
+    if _is_folder(part) and _is_folder(path):
+        # A folder cannot replace a folder that has content, so that folder is moved
+        # away first.
+        earlier = part.with_name(f"{part.name}.earlier")
+        _remove_path(earlier)
+        os.rename(path, earlier)
+        os.rename(part, path)
+        _remove_path(earlier)
+    else:
+        os.replace(part, path)
+
+
+def _remove_path(path: Path) -> None:
+    """Remove a file, or a folder with everything in it, if it exists."""
+    if _is_folder(path):
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _is_folder(path: Path) -> bool:
+    """Return whether *path* is a folder, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
 
 
 # Without slots, because ``Runtime[str]()`` fails for a frozen dataclass with slots in
@@ -323,13 +420,19 @@ class Runtime(Generic[ContextT]):
 
         The temporary file is in the same folder. It is synced to disk and moved to
         *path* just before the task's result is recorded. If the task fails, it is
-        removed.
+        removed. In a run with a store, the file is recorded with the call, with its
+        size and a digest of its content, so that ``flowpregel check`` finds out whether
+        it is gone or was changed. Return ``File(path)`` to pass it to other tasks.
 
         Args:
-            path: The path of the complete file. Missing parent folders are created.
+            path: The path of the complete file. Missing parent folders are created. If
+                it is a text that ends with a slash, the result is a new, empty folder,
+                which replaces an earlier folder as a whole.
 
         Raises:
             RuntimeError: Called outside of a run.
+            OSError: A folder cannot be created, or an earlier attempt's output cannot
+                be removed.
 
         Example:
             >>> from pathlib import Path
@@ -344,7 +447,7 @@ class Runtime(Generic[ContextT]):
             >>> Path("report.txt").read_text()
             'done'
         """
-        return files_of("runtime.output()").output(Path(path).absolute())
+        return files_of("runtime.output()").output(path)
 
     @property
     def drain_requested(self) -> bool:

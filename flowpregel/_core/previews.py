@@ -12,8 +12,9 @@ that is no short text or number::
 
     {"a": {"params.depth": 12, "rows": ["<list of 100>"]}, "r": {"loss": 0.113}}
 
-The keys are ``a`` for arguments, ``r`` for the result, ``m`` for metrics, and ``f`` for
-the names of the tasks from which arguments come, by parameter.
+The keys are ``a`` for arguments, ``r`` for the result, ``m`` for metrics, ``f`` for the
+names of the tasks from which arguments come, by parameter, ``o`` for the output files,
+and ``n`` for the number of output files for which there was no room.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from itertools import islice
 from math import isfinite
 from pathlib import PurePath
 from types import NoneType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from weakref import ref
 
 from flowpregel._core.ids import Preview, Sources
 from flowpregel._core.metric_series import MetricSeries
+from flowpregel._pickling.file_digests import FileState, WrittenFile
 from flowpregel._text import outlined
 from flowpregel.errors import TaskCancelled
 
@@ -54,6 +56,12 @@ LONGEST_FIELD: Final = 80
 """The greatest number of characters in the value of a field."""
 MOST_BYTES: Final = 8_000
 """The limit on the size of a preview without its media."""
+MOST_OUTPUT_BYTES: Final = 50_000
+"""The limit on the size of the records of output files in a preview."""
+OUTPUTS_MARK: Final = b'"o":['
+"""The bytes that a preview with output files contains. In the texts of a preview, the
+quotes would be escaped.
+"""
 REDACTED: Final = "<redacted>"
 LARGEST_INT: Final = 1 << 53
 """The first integer that JavaScript may not represent exactly."""
@@ -377,6 +385,74 @@ def with_sources(preview: bytes, sources: Sources) -> bytes:
     if len(preview) + len(part) > MOST_BYTES:
         return preview
     return preview[:-1] + b"," + part[1:] if preview else part
+
+
+# ---------------------------------------------------------------- output files
+
+
+class WrittenFiles(NamedTuple):
+    """The output files that are recorded with a call."""
+
+    files: Sequence[WrittenFile] = ()
+    unrecorded: int = 0
+    """The number of further output files."""
+
+
+NO_OUTPUTS: Final = WrittenFiles()
+
+
+def with_outputs(preview: bytes, outputs: Sequence[WrittenFile]) -> bytes:
+    """Return the preview of a call, with the records of the first output files, which
+    have at most `MOST_OUTPUT_BYTES` bytes.
+
+    Args:
+        preview: The preview as JSON, or nothing.
+        outputs: The output files.
+    """
+    if not outputs:
+        return preview
+    records: list[str] = []
+    free = MOST_OUTPUT_BYTES
+    for output in outputs:
+        # Bytes of a path that are not UTF-8 are escaped, so that they are not lost.
+        record = json.dumps(output, separators=(",", ":"))
+        free -= len(record) + 1
+        if free < 0:
+            break
+        records.append(record)
+    data = OUTPUTS_MARK + ",".join(records).encode() + b"]"
+    unrecorded = len(outputs) - len(records)
+    if unrecorded:
+        data += f',"n":{unrecorded}'.encode()
+    beginning = preview[:-1] + b"," if preview else b"{"
+    return beginning + data + b"}"
+
+
+def outputs_in(preview: bytes | str) -> WrittenFiles:
+    """Return the output files in the preview of a call.
+
+    Output files that cannot be read, such as those of a later version, are left out.
+
+    Example:
+        >>> outputs_in(b'{"a":{"n":3}}')
+        WrittenFiles(files=(), unrecorded=0)
+    """
+    data = preview.encode() if isinstance(preview, str) else bytes(preview)
+    if OUTPUTS_MARK not in data:
+        return NO_OUTPUTS
+    try:
+        parts = json.loads(data)
+        files: list[WrittenFile] = []
+        for path, folder, digest, state, is_settled in parts["o"]:
+            inode, size, changed_at, entries = state
+            file_state = FileState(int(inode), int(size), int(changed_at), str(entries))
+            file = WrittenFile(
+                str(path), str(folder), str(digest), file_state, bool(is_settled)
+            )
+            files.append(file)
+        return WrittenFiles(files, int(parts.get("n", 0)))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return NO_OUTPUTS
 
 
 # ---------------------------------------------------------------- media

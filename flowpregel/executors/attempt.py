@@ -29,6 +29,7 @@ from flowpregel._core.previews import (
     argument_fields,
     encode_json,
     first_fields,
+    with_outputs,
 )
 from flowpregel._core.records import (
     Arguments,
@@ -100,7 +101,7 @@ def perform(job: Job, client: RunClient) -> Outcome:
         for future in [*scope.deferred]:
             future.result()
         if scope.files is not None:
-            scope.files.publish()
+            publish_outputs(scope)
         if scope.preview is not None:
             job.preview = _packed_preview(scope, has_result=True)
         return Returned(scope.writes)
@@ -116,6 +117,14 @@ def perform(job: Job, client: RunClient) -> Outcome:
         scope.deferred.clear()
         if scope.files is not None:
             scope.files.remove()
+
+
+def publish_outputs(scope: Scope) -> None:
+    """Move the outputs of an attempt, or of an item of a chunk, to their paths. If the
+    run is stored, they are recorded with the call.
+    """
+    is_recorded = scope.preview_draft() is not None
+    scope.files.publish(takes_digests=is_recorded)
 
 
 def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
@@ -143,6 +152,8 @@ def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
     fields = encode_json(parts).encode(errors="replace") if parts else b""
     if len(fields) > MOST_BYTES:
         fields = first_fields(parts)
+    if scope.files is not None:
+        fields = with_outputs(fields, scope.files.written)
     return Preview(fields, packed_media(media) if media else b"")
 
 
@@ -186,7 +197,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
         for future in [*scope.deferred]:
             await future
         if scope.files is not None:
-            scope.files.publish()
+            publish_outputs(scope)
         if scope.preview is not None:
             job.preview = _packed_preview(scope, has_result=True)
         return Returned(scope.writes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -22,9 +23,11 @@ from flowpregel._core.previews import (
     LONGEST_FIELD,
     Media,
     field_value,
+    outputs_in,
     pack_media,
     value_fields,
 )
+from flowpregel._pickling.file_digests import note_output
 from flowpregel.context import Scope
 from flowpregel.errors import TaskCancelled
 
@@ -56,6 +59,17 @@ def packed_media(media: Sequence[Media]) -> bytes:
             break
         fitting.append(item)
     return pack_media(fitting)
+
+
+def note_outputs(preview: bytes) -> None:
+    """Note the digests of the output files of a call that another process has run, so
+    that this process need not read the files.
+
+    Args:
+        preview: The preview of the call.
+    """
+    for output in outputs_in(preview).files:
+        note_output(output, os.path.join(output.folder, output.path))
 
 
 def result_fields(result: Any) -> Any:

@@ -47,7 +47,7 @@ from flowpregel.errors import (
     GraphInterrupt,
     TaskCancelled,
 )
-from flowpregel.executors.attempt import call, call_checked
+from flowpregel.executors.attempt import call, call_checked, publish_outputs
 from flowpregel.executors.calls import CallFuture, Unresolved
 from flowpregel.executors.shared import with_values
 
@@ -527,7 +527,8 @@ class ChunkedCall:
         attempt = self._attempt(first, items)
         for position in attempt.due:
             try:
-                attempt.results[position] = self._call(items[position], attempt.scope)
+                result = self._call(items[position], attempt.scope)
+                attempt.end_item(position, result)
             except Exception as error:  # noqa: BLE001 - the outcome of the item
                 attempt.fail(position, error)
         return attempt.end()
@@ -539,9 +540,8 @@ class ChunkedCall:
         attempt = self._attempt(first, items)
         for position in attempt.due:
             try:
-                attempt.results[position] = await self._call(
-                    items[position], attempt.scope
-                )
+                result = await self._call(items[position], attempt.scope)
+                attempt.end_item(position, result)
             except Exception as error:  # noqa: BLE001 - the outcome of the item
                 attempt.fail(position, error)
         return attempt.end()
@@ -614,8 +614,20 @@ class ChunkAttempt:
         attempt = replace(job.task.attempt, saved=saved.state)
         self.scope.job = replace(job, task=replace(job.task, attempt=attempt))
 
+    def end_item(self, position: int, result: Any) -> None:
+        """Note the result of an item, and move its outputs to their paths.
+
+        The outputs do not wait for the other items, because the result stays even if
+        another item fails.
+        """
+        if self.scope.files is not None:
+            publish_outputs(self.scope)
+        self.results[position] = result
+
     def fail(self, position: int, error: Exception) -> None:
         """Note the exception of an item, unless it ends the whole attempt."""
+        if self.scope.files is not None:
+            self.scope.files.discard()
         error.add_note(self._described_item(position))
         scope = self.scope
         if isinstance(error, GraphDrained) or scope.refused or scope.question:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from flowpregel._core.effects import CancelCall, Request, SaveState
 from flowpregel._core.ids import Preview, Span
+from flowpregel._core.previews import OUTPUTS_MARK
 from flowpregel._core.records import (
     RETURN,
     Outcome,
@@ -33,6 +34,7 @@ from flowpregel._loggers import worker_log
 from flowpregel.context import Job, nothing
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Backlog, JobKey, Mailbox
+from flowpregel.executors.previews import note_outputs
 from flowpregel.executors.processes.coordinator import encoder
 from flowpregel.executors.processes.coordinator.arrivals import (
     AnyOutcome,
@@ -405,6 +407,8 @@ class TaskPool(ABC):
             self.resources.memory_retries.note(task, peak)
         worker.last_activity = time.monotonic()
         preview = Preview(bytes(body[short:media]), bytes(body[media:end]))
+        if OUTPUTS_MARK in preview.fields:
+            note_outputs(preview.fields)
         host = worker.host
         span = Span(began, seconds, self.kind, worker.pid, cpu, peak, host, preview)
         self.finish(task, outcome, span, caught)
