@@ -420,9 +420,9 @@ class Runtime(Generic[ContextT]):
 
         The temporary file is in the same folder. It is synced to disk and moved to
         *path* just before the task's result is recorded. If the task fails, it is
-        removed. In a run with a store, the file is recorded with the call, with its
-        size and a digest of its content, so that ``flowpregel check`` finds out whether
-        it is gone or was changed. Return ``File(path)`` to pass it to other tasks.
+        removed. In a run with a store, the size and a digest of the file are recorded
+        with the call, so that ``flowpregel check`` finds out whether the file is gone
+        or was changed. Return ``File(path)`` to pass it to other tasks.
 
         Args:
             path: The path of the complete file. Missing parent folders are created. If

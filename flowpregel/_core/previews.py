@@ -84,6 +84,8 @@ class PreviewDraft:
     parts: dict[str, Any] = field(default_factory=dict)
     """The fields of the arguments and of the metrics, by their keys in the JSON."""
     media: list[Media] = field(default_factory=list)
+    outputs: bytes = b""
+    """The fields of the output files in the JSON."""
     series: dict[str, MetricSeries] | None = None
     """The series of the metrics, once there is one."""
 
@@ -401,16 +403,15 @@ class WrittenFiles(NamedTuple):
 NO_OUTPUTS: Final = WrittenFiles()
 
 
-def with_outputs(preview: bytes, outputs: Sequence[WrittenFile]) -> bytes:
-    """Return the preview of a call, with the records of the first output files, which
-    have at most `MOST_OUTPUT_BYTES` bytes.
+def output_fields(outputs: Sequence[WrittenFile]) -> bytes:
+    """Return the fields of output files, for the end of a preview's JSON: a comma, and
+    the records of the first files, which have at most `MOST_OUTPUT_BYTES` bytes.
 
     Args:
-        preview: The preview as JSON, or nothing.
         outputs: The output files.
     """
     if not outputs:
-        return preview
+        return b""
     records: list[str] = []
     free = MOST_OUTPUT_BYTES
     for output in outputs:
@@ -420,12 +421,11 @@ def with_outputs(preview: bytes, outputs: Sequence[WrittenFile]) -> bytes:
         if free < 0:
             break
         records.append(record)
-    data = OUTPUTS_MARK + ",".join(records).encode() + b"]"
+    data = b"," + OUTPUTS_MARK + ",".join(records).encode() + b"]"
     unrecorded = len(outputs) - len(records)
     if unrecorded:
         data += f',"n":{unrecorded}'.encode()
-    beginning = preview[:-1] + b"," if preview else b"{"
-    return beginning + data + b"}"
+    return data
 
 
 def outputs_in(preview: bytes | str) -> WrittenFiles:

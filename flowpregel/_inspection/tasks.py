@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from flowpregel._core import records
 from flowpregel._core.ids import AttemptRecord, caller_of
+from flowpregel._core.previews import outputs_in
 from flowpregel._core.provenance import line_of
 from flowpregel._core.records import Address
 from flowpregel._inspection.call_previews import media_to_json, read_preview
+from flowpregel._inspection.output_files import base_folders, checked_output
 from flowpregel._inspection.preview import PreviewLimits, question_to_json, to_json
 from flowpregel.checkpoint.arguments import StoredArguments, decoded
 from flowpregel.checkpoint.labels import INPUT
@@ -175,6 +177,7 @@ class TaskRecords:
         self.table = self.tables.writes
         self.read: Callable[[Callable[[Any], Any]], Any] = store.read
         self.codec = store.codec
+        self._folders = base_folders(store)
 
     def record(self, data: bytes) -> WritesRecord:
         """Return the record that has *data* as its payload."""
@@ -325,6 +328,10 @@ class TaskRecords:
             "row": row,
             "preview": read_preview(row.preview).to_json(),
             "media": media_to_json(self._media(location, record), row.began),
+            "outputs": [
+                checked_output(file, self._folders).to_json()
+                for file in outputs_in(row.preview).files
+            ],
             "arguments": to_json(self._arguments(location, record.task_id)),
             "result": to_json(result),
             "error": to_json(work.error),

@@ -33,6 +33,7 @@ from flowpregel._core.records import (
     split_writes_and_attempts,
 )
 from flowpregel._pickling.process_bound import ProcessBound
+from flowpregel.checkpoint.call_files import CallFiles
 from flowpregel.checkpoint.langgraph_methods import (
     CheckpointTuple,
     DeltaChannelHistory,
@@ -514,6 +515,33 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
             >>> newest = saver.load(Address("1"))
             >>> [attempt.name for _, attempt in saver.node_results(newest.address)]
             ['double']
+        """
+        return iter(())
+
+    def output_files(self, address: Address) -> Iterator[CallFiles]:
+        """Yield the recorded output files of the calls and nodes of a run.
+
+        The run is the one that created the checkpoint at *address*. The tasks of the
+        last superstep come first. Tasks without output files are left out. No result is
+        decoded. The default yields nothing.
+
+        Args:
+            address: The checkpoint. Without a ``checkpoint_id``, it is the newest.
+
+        Example:
+            >>> from flowpregel import InMemorySaver, Runtime, entrypoint, task
+            >>> from flowpregel.checkpoint.base import Address
+            >>> @task(executor="inline")
+            ... def write(text: str, *, runtime: Runtime) -> None:
+            ...     runtime.output("report.txt").write_text(text)
+            >>> saver = InMemorySaver()
+            >>> @entrypoint(checkpointer=saver)
+            ... def report(text: str) -> None:
+            ...     write(text).result()
+            >>> report.run("done", id="1")
+            >>> for call in saver.output_files(Address("1")):
+            ...     print(call.name, [file.path for file in call.files])
+            write('done') ['report.txt']
         """
         return iter(())
 

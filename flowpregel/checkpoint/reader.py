@@ -13,7 +13,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from flowpregel._core.ids import AttemptRecord, caller_of
+from flowpregel._core.ids import AttemptRecord, CallKey, caller_of
+from flowpregel._core.previews import OUTPUTS_MARK, outputs_in
 from flowpregel._core.records import (
     ATTEMPT,
     CALLED,
@@ -35,6 +36,7 @@ from flowpregel._core.unreadable import Unreadable
 from flowpregel._pickling.copies import ReplayedWrites
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import layout
+from flowpregel.checkpoint.call_files import CallFiles
 from flowpregel.checkpoint.labels import METADATA, StoredValueLabel, StoredWriteLabel
 from flowpregel.checkpoint.langgraph_methods import metadata_of
 from flowpregel.checkpoint.layout import (
@@ -234,7 +236,79 @@ class Reader:
             is_first = source == "input" or made_by.is_whole
             identifier = None if is_first else parent
 
+    def output_files(self, address: Address) -> Iterator[CallFiles]:
+        """Yield the output files of a run, as `BaseCheckpointSaver.output_files` does.
+
+        Checkpoints are read backwards, from *address* to the run's input.
+        """
+        next_address: Address | None = address
+        is_edit = False
+        while next_address is not None:
+            find = partial(self._tasks_with_outputs, next_address)
+            location, record, tasks = self.read(find)
+            # An edit or a replay starts again from the checkpoint from which the nodes
+            # of the parent had started, so the parent's tasks are left out.
+            for task in () if is_edit else tasks:
+                yield self._files_of(task, location)
+            is_edit = record is not None and record.source in ("update", "fork")
+            next_address = None
+            if record is not None and record.source != "input" and record.parent_id:
+                next_address = replace(address, checkpoint_id=record.parent_id)
+
+    def _files_of(self, task: WritesRecord, location: Address) -> CallFiles:
+        """Return the output files of a task that started from the checkpoint at
+        *location*.
+        """
+        assert task.ran is not None
+        ran = AttemptRecord(*task.ran)
+        text = ran.call
+        for channel, data in task.writes.values():
+            if channel == CALLED:
+                label = StoredWriteLabel(self.codec, task, channel)
+                key = self.maybe_decoded(data, label)
+                # The store may come from another program, so the key may be anything.
+                if isinstance(key, tuple) and len(key) >= len(CallKey._fields[:4]):
+                    text = str(CallKey(*key[:4]).text)
+        written = outputs_in(ran.preview)
+        return CallFiles(
+            address=location,
+            task_id=task.task_id,
+            name=text or ran.name,
+            is_call=bool(text),
+            files=written.files,
+            unrecorded=written.unrecorded,
+        )
+
     # ------------------------------------------------------------ in a transaction
+
+    def _tasks_with_outputs(
+        self, address: Address, transaction: Any
+    ) -> tuple[Address, CheckpointRecord | None, list[WritesRecord]]:
+        """Return the tasks that started from a checkpoint and have recorded output
+        files, after the checkpoint's address and its record, if it has one.
+        """
+        namespace = self.tables.namespace(transaction, address)
+        if namespace is None:
+            return address, None, []
+        identifier = address.checkpoint_id or namespace.newest or ""
+        key = layout.checkpoint_key(namespace.prefix, identifier)
+        data = self.tables.checkpoints.get(transaction, key)
+        if data is None:
+            return address, None, []
+        tasks: list[WritesRecord] = []
+        for _, task_data in self.tables.writes.scan(transaction, key):
+            # Most tasks have no outputs, and are left out before they are unpacked. An
+            # in-memory store has them unpacked.
+            is_packed = not isinstance(task_data, tuple)
+            if is_packed and OUTPUTS_MARK not in bytes(task_data):
+                continue
+            task = WritesRecord(*self.tables.fields_of(task_data))
+            if task.ran is None:
+                continue
+            if OUTPUTS_MARK in bytes(AttemptRecord(*task.ran).preview):
+                tasks.append(task)
+        record = CheckpointRecord(*self.tables.fields_of(data))
+        return replace(address, checkpoint_id=identifier), record, tasks
 
     def _ends(
         self, address: Address, identifier: str, transaction: Any

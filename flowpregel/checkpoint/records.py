@@ -41,6 +41,7 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
 )
+from flowpregel.checkpoint.call_files import CallFiles
 from flowpregel.checkpoint.delta_history import COUNTERS, with_langgraphs_deltas
 from flowpregel.checkpoint.insertion import put_checkpoint
 from flowpregel.checkpoint.labels import METADATA, ValueLabel, WriteLabel
@@ -241,6 +242,9 @@ class RecordSaver(BaseCheckpointSaver):
         self, address: Address
     ) -> Iterator[tuple[str | None, AttemptRecord]]:
         return self._reader.node_results(address)
+
+    def output_files(self, address: Address) -> Iterator[CallFiles]:
+        return self._reader.output_files(address)
 
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
         data = self._tables.codec.encode(value, f"signal {name!r}")

@@ -35,7 +35,7 @@ from flowpregel.pregel.cache_misses import (
     earlier_change,
     noted_namespaces,
 )
-from flowpregel.pregel.file_digests import changes_since
+from flowpregel.pregel.changed_files import changes_since
 
 if TYPE_CHECKING:
     from flowpregel.cache.base import BaseCache, FullKey, Namespace

@@ -30,6 +30,7 @@ from flowpregel.errors import ConfigurationError, RunNotice
 if TYPE_CHECKING:
     from flowpregel._inspection.dry_replay import DryRun
     from flowpregel.checkpoint.arguments import StoredArguments
+    from flowpregel.cli.outputs import RunOutputs
     from flowpregel.pregel.pregel import Pregel
 
 _MOST_LISTED = 20
@@ -48,36 +49,55 @@ _MOST_LISTED = 20
     is_flag=True,
     help="Leave finished runs out.",
 )
+@click.option(
+    "--run",
+    "threads",
+    metavar="ID",
+    multiple=True,
+    help="Check only this run. The option may be repeated.",
+)
 def check_command(
     store: str,
     flow: str | None,
     unfinished: bool,
+    threads: tuple[str, ...],
 ) -> Code:
-    """Show what the runs of a store would do with the present code.
+    """Show what the runs of a store would do with the present code, and which of their
+    output files are gone or were changed.
 
     The body of each unfinished run is replayed with the recorded results; no task runs,
     and nothing is written. A finished run is shown if other code made its stored
     result. With MODULE:FLOW only the runs of this flow are checked, and runs that do
     not record a flow. A run that a process has now is left out.
 
+    The files that tasks have written with runtime.output are compared with their
+    recorded sizes and times. A file with the recorded size and another time is read.
+
     The exit code is 1 if a run would not resume as before: it would fail, use results
-    of other code, or not ask for recorded calls.
+    of other code, or not ask for recorded calls. It is 1, too, if an output file is
+    gone or was changed.
     """
-    # The import is done here, so that ``--help`` stays fast.
+    # The imports are done here, so that ``--help`` stays fast.
+    from flowpregel.cli.outputs import check_outputs  # noqa: PLC0415
     from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415
 
     only_flow = None if flow is None else targets.load_flow(flow)
+    checked: dict[str, None] = {}
 
     def flow_of_run(saved: Saved) -> Pregel | None:
         """Return the flow of a run, or None to leave the run out."""
-        if only_flow is None:
-            return targets.recorded_flow(saved)
-        if owns(only_flow, saved):
-            return only_flow
-        return None
+        thread = saved.address.thread_id
+        if threads and thread not in threads:
+            return None
+        if only_flow is not None and not owns(only_flow, saved):
+            return None
+        checked[thread] = None
+        return targets.recorded_flow(saved) if only_flow is None else only_flow
 
     # What the bodies print goes to stderr, because stdout is only for the result.
     with targets.open_to_write(store) as saver, redirect_stdout(sys.stderr):
+        for thread in threads:
+            targets.newest_checkpoint(saver, thread)
         runs = dict(
             check_runs(
                 saver,
@@ -85,37 +105,68 @@ def check_command(
                 finished=not unfinished,
             )
         )
-    return _print_checked(runs)
+        outputs = check_outputs(saver, checked)
+    return _print_checked(runs, outputs, store)
 
 
 check_command.params += [console.TRUST_OPTION, console.AS_JSON]
 
 
-def _print_checked(runs: Mapping[str, DryRun]) -> Code:
-    """Print the runs that are unfinished or do not fit the code.
+def _checked_row(thread_id: str, run: DryRun) -> dict[str, Any]:
+    """Return the report of a run as a record for JSON."""
+    row = {
+        "thread_id": thread_id,
+        "fits": run.fits,
+        **asdict(run),
+        "outputs": [],
+    }
+    if run.time is not None:
+        row["time"] = {**run.time.range._asdict(), "at_once": run.time.at_once}
+    return row
+
+
+def _print_checked(
+    runs: Mapping[str, DryRun],
+    outputs: Sequence[RunOutputs],
+    store: str,
+) -> Code:
+    """Print the runs that are unfinished or do not fit the code, or whose output files
+    are gone or were changed.
+
+    Args:
+        runs: The reports of the runs, by id.
+        outputs: The output files of the runs.
+        store: The value of ``--store`` in commands.
 
     Returns:
         The exit code of the command.
     """
+    from flowpregel._inspection.dry_replay import DryRun  # noqa: PLC0415
+    from flowpregel.cli.outputs import summary_of  # noqa: PLC0415
+
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
-    misfits = 0
-    unfinished = 0
-    for thread_id, run in runs.items():
-        if run.is_done and run.fits:
+    problems = {run.thread: run for run in outputs if run.problems}
+    # The output files of a finished run are known even if its flow is not found.
+    finished = {thread: DryRun(is_done=True) for thread in problems}
+    for thread_id, run in {**finished, **runs}.items():
+        files = problems.get(thread_id)
+        if run.is_done and run.fits and files is None:
             continue
-        row = {"thread_id": thread_id, "fits": run.fits, **asdict(run)}
-        if run.time is not None:
-            row["time"] = {**run.time.range._asdict(), "at_once": run.time.at_once}
-        rows.append(row)
+        row = _checked_row(thread_id, run)
         lines.append(f"{thread_id}\n{run}".replace("\n", "\n  "))
-        misfits += not run.fits
-        unfinished += not run.is_done
+        if files is not None:
+            row["outputs"] = files.to_json()
+            lines.extend(files.lines(store))
+        rows.append(row)
+    misfits = sum(not run.fits for run in runs.values())
+    unfinished = sum(not run.is_done for run in runs.values())
     lines.append(
         f"unfinished runs: {unfinished:,}; runs that do not match the code: {misfits:,}"
     )
+    lines.extend(summary_of(outputs))
     console.print_result(rows, *lines)
-    return Code.FAILED if misfits else Code.OK
+    return Code.FAILED if misfits or problems else Code.OK
 
 
 @console.thread_command("debug", FLOW_OPTION)
@@ -356,28 +407,58 @@ def _name_of_task(call: Work) -> str:
 @console.thread_command("redo")
 @click.argument(
     "calls",
-    metavar="CALL...",
+    metavar="[CALL]...",
     nargs=-1,
-    required=True,
+)
+@click.option(
+    "--gone",
+    is_flag=True,
+    help="Take back the calls of which an output file is gone.",
 )
 def redo_command(
     thread: str,
     calls: Sequence[str],
+    gone: bool,
     store: str | None,
 ) -> None:
     """Take results of calls back.
 
     The next run makes these calls again, and the calls that depend on them. CALL is the
-    id or the text of a call, such as "parse('c.txt')", or the beginning of either.
+    id or the text of a call, such as "parse('c.txt')", or the beginning of either. With
+    --gone, calls whose output files no longer exist are taken back.
     """
+    if not calls and not gone:
+        raise ConfigurationError("name the calls to take back, or pass --gone")
     recorded = _recorded_calls(thread, store)
-    selected = [_select_call(recorded, name, "call") for name in calls]
-    _take_back(store, selected)
-    names = [str(call.name) for call in selected]
-    lines = [f"taken back: {name}" for name in names]
-    console.print_result({"thread_id": thread, "taken_back": names}, *lines)
+    names = list(calls)
+    if gone:
+        names += _calls_without_outputs(thread, store)
+    selected: dict[str, Work] = {}
+    for name in names:
+        work = _select_call(recorded, name, "call")
+        selected[work.id] = work
+    works = list(selected.values())
+    texts = [str(work.name) for work in works]
+    result = {"thread_id": thread, "taken_back": texts}
+    if not works:
+        console.print_result(result, "no output file is gone")
+        return
+    _take_back(store, works)
+    lines = [f"taken back: {text}" for text in texts]
+    console.print_result(result, *lines)
     command = ["flowpregel", "resume", thread, "--store", str(store)]
     print_note(f"resume with: {shlex.join(command)}")
+
+
+def _calls_without_outputs(thread: str, store: str | None) -> list[str]:
+    """Return the ids of the calls of a thread's last run of which an output file is
+    gone.
+    """
+    from flowpregel._inspection.output_files import gone_outputs  # noqa: PLC0415
+
+    with targets.open_to_read(store) as saver:
+        gone = gone_outputs(saver, Address(thread))
+        return [call.task_id for call, _ in gone if call.is_call]
 
 
 def _take_back(store: str | None, calls: Sequence[Work]) -> None:

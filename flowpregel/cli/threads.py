@@ -22,6 +22,7 @@ from flowpregel.checkpoint.work import Status, status_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.diagnosis import ExplainedRun, Explanation, explain_run
 from flowpregel.cli.looking import full_option, limit_option
+from flowpregel.cli.outputs import add_outputs, output_file_lines
 from flowpregel.cli.rows import (
     running_task_record,
     step_number,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from flowpregel._inspection.run_status import Counting
     from flowpregel._inspection.situations import StatusText
     from flowpregel.checkpoint.durable import DurableSaver, ThreadInfo
+    from flowpregel.pregel.snapshot import StateSnapshot
 
 _MOST_DONE = 100
 """The number of finished tasks in a table without ``--full``. They are the last."""
@@ -287,9 +289,9 @@ def show_command(
 
     A sentence describes the status, with the command for the next step. The tasks are
     listed by superstep: how they ended, how long they ran, how often they were tried,
-    and their result, error or question; then the tasks that run now. The failed calls
-    follow by kind of error, with the arguments that only they have; --full adds a
-    traceback of each kind.
+    and their result, error or question; then the tasks that run now, and the output
+    files. The failed calls follow by kind of error, with the arguments that only they
+    have; --full adds a traceback of each kind.
     """
     # The import is done here, so that ``--help`` stays fast.
     from flowpregel._inspection.run_tasks import work_of_last_run  # noqa: PLC0415
@@ -299,12 +301,9 @@ def show_command(
         saved = targets.newest_checkpoint(saver, thread)
         facts, live = _facts_and_activity(saver, saved)
         if flow is not None:
-            app = targets.load_flow(flow).copy({"checkpointer": saver})
-            state = app.get_state(thread_id=thread)
-            names = {task.id: task.name for task in state.tasks}
+            state = _state_of_flow(saver, thread, flow)
+            names.update((task.id, task.name) for task in state.tasks)
             facts["next"] = list(state.next)
-        if facts["status"] == "enqueued":
-            facts["queue"] = _queue_facts(saver, thread, saved)
         work = work_of_last_run(saver, thread, limit)
         text = _status_text(saver, thread, live)
         run = ExplainedRun(
@@ -316,15 +315,34 @@ def show_command(
         )
         explanation = _explanation(saver, run)
     tasks = [task_record(task, names, limits) for task in work]
+    add_outputs(tasks, work, saver)
     tasks += _running_tasks(live, saved, {task.id for task in work})
-    parts = [
+    record = {**facts, **text.to_json(store), "tasks": tasks, **explanation.record}
+    console.print_result(
+        record,
         *_status_parts(text, store),
         *_fact_parts(facts, saved),
         *_task_parts(tasks, limits),
+        *output_file_lines(tasks),
         *explanation.parts,
-    ]
-    record = {**facts, **text.to_json(store), "tasks": tasks, **explanation.record}
-    console.print_result(record, *parts)
+    )
+
+
+def _state_of_flow(
+    saver: DurableSaver,
+    thread: str,
+    flow: str,
+) -> StateSnapshot:
+    """Return the state of a thread, with the tasks that come next.
+
+    Args:
+        saver: The store.
+        thread: The id of the thread.
+        flow: The flow to import.
+    """
+    app = targets.load_flow(flow).copy({"checkpointer": saver})
+    state: StateSnapshot = app.get_state(thread_id=thread)
+    return state
 
 
 def _facts_and_activity(
@@ -335,6 +353,8 @@ def _facts_and_activity(
     thread = saved.address.thread_id
     owner = saver.owner(thread)
     facts = _thread_facts(saved, running=owner is not None)
+    if facts["status"] == "enqueued":
+        facts["queue"] = _queue_facts(saver, thread, saved)
     live = None
     if owner is not None:
         live = _live_activity(saver, thread)

@@ -29,7 +29,7 @@ from flowpregel._core.previews import (
     argument_fields,
     encode_json,
     first_fields,
-    with_outputs,
+    output_fields,
 )
 from flowpregel._core.records import (
     Arguments,
@@ -123,8 +123,14 @@ def publish_outputs(scope: Scope) -> None:
     """Move the outputs of an attempt, or of an item of a chunk, to their paths. If the
     run is stored, they are recorded with the call.
     """
-    is_recorded = scope.preview_draft() is not None
-    scope.files.publish(takes_digests=is_recorded)
+    draft = scope.preview_draft()
+    is_recorded = draft is not None
+    files = scope.files
+    files.publish(takes_digests=is_recorded)
+    if draft is not None:
+        # The JSON of the preview is not empty then, and gets these fields at the end.
+        draft.parts.setdefault("a", {})
+        draft.outputs = output_fields(files.written)
 
 
 def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
@@ -152,8 +158,9 @@ def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
     fields = encode_json(parts).encode(errors="replace") if parts else b""
     if len(fields) > MOST_BYTES:
         fields = first_fields(parts)
-    if scope.files is not None:
-        fields = with_outputs(fields, scope.files.written)
+    beginning = fields[:-1]
+    end = fields[-1:]
+    fields = beginning + draft.outputs + end
     return Preview(fields, packed_media(media) if media else b"")
 
 

@@ -68,8 +68,10 @@ def note_outputs(preview: bytes) -> None:
     Args:
         preview: The preview of the call.
     """
-    for output in outputs_in(preview).files:
-        note_output(output, os.path.join(output.folder, output.path))
+    written = outputs_in(preview)
+    for output in written.files:
+        path = os.path.join(output.folder, output.path)
+        note_output(output, path)
 
 
 def result_fields(result: Any) -> Any:

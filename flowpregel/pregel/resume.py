@@ -104,6 +104,16 @@ class Start:
         """The checkpoint from which the run starts, if there is one."""
         return self.loaded[0] if self.loaded else None
 
+    @property
+    def used(self) -> Saved | None:
+        """The checkpoint whose recorded results the run uses, or None for a new run,
+        and for a run that waited for an answer which it gets now.
+        """
+        if self.finished is not None:
+            return self.finished
+        is_command = isinstance(self.input, Command) and self.input.resume is None
+        return self.last if self.input is None or is_command else None
+
 
 def start_of(
     program: Program,

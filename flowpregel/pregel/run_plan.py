@@ -32,6 +32,7 @@ from flowpregel.pregel.invocation import options_for_saver
 from flowpregel.pregel.naming import RunIdentity
 from flowpregel.pregel.pool_sizes import pools_of_run
 from flowpregel.pregel.resume import Start, start_of, stored_result
+from flowpregel.pregel.used_outputs import notice_of_gone_outputs
 from flowpregel.runtime import RunControl
 
 _NESTED_MODES = frozenset({"custom", "progress"})
@@ -216,13 +217,16 @@ def _steps_of(
         steps = stored_result(start.program, start.finished, options)
     else:
         steps = run_program(start.program, options, start.input)
-    if stored is None:
-        return steps
     notices: list[Any] = []
-    if start.finished is None:
+    if stored is not None and start.finished is None:
         notices.extend(stored.node_notices())
-    elif saver is not None:
+    elif stored is not None and saver is not None:
         notices.append(stored.notice(saver))
+    used = start.used
+    if used is not None and saver is not None:
+        notices.append(notice_of_gone_outputs(saver, used.address))
+    if not any(notices):
+        return steps
     return _after_notices(notices, steps)
 
 

@@ -266,6 +266,7 @@ class Pages:
                 name: tagged(part) for name, part in details["preview"].items()
             },
             "media": details["media"],
+            "outputs": details["outputs"],
             "attempts": [attempt_to_json(attempt) for attempt in details["attempts"]],
             "arguments": tagged(details["arguments"], rest=True),
             "result": tagged(details["result"], rest=True),

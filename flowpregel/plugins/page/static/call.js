@@ -38,10 +38,18 @@ export function callPanel({ run, start, isPending, linkBack, redraw }, id) {
         h("pre", { tabindex: 0 }, attempt.full)));
   }
 
+  // The state was read without reading the file: `flowpregel check` compares contents.
+  const outputWords = { unchanged: "", touched: "written since", changed: "changed since", gone: "gone" };
+
+  function outputOf(file) {
+    const words = [bytes(file.size), outputWords[file.state]].filter(Boolean).join(", ");
+    return h("li", { key: file.path }, h("span", { class: "mono" }, file.path), h("span", { class: "quiet" }, ` ${words}`));
+  }
+
   const textOf = (error) => (typeof error === "string" ? error : error.items.map(([, text]) => text).join(": "));
 
   function draw() {
-    const { row, arguments: given, result, error, attempts, preview, media } = details;
+    const { row, arguments: given, result, error, attempts, preview, media, outputs } = details;
     const asked = given ?? preview.arguments;
     const { metrics } = preview;
     const pictures = media.filter((medium) => !medium.series);
@@ -70,6 +78,7 @@ export function callPanel({ run, start, isPending, linkBack, redraw }, id) {
       given !== null && valueSection("Arguments", "arguments", given, itemsOf),
       metrics.items.length > 0 && section("Metrics", itemsOf(metrics), seriesOf(media.filter((medium) => medium.series))),
       state === "done" && valueSection(row.text ? "Result" : "Wrote", "result", result, tree),
+      outputs.length > 0 && section("Output files", h("ul", { class: "outputs" }, outputs.map(outputOf))),
       pictures.length > 0 && section("Preview", mediaOf(pictures)));
   }
 
