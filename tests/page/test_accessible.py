@@ -1,7 +1,7 @@
 """The page for every reader: contrast, names, the keyboard; and addresses, titles and
 icons that show the state.
 
-axe comes with `tox -e site`.
+axe comes with `tox -e axe`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.page.graph_flows import add_graph_runs
 from tests.page.question_flows import QUESTIONS, ask, book
 from tests.page.serving import Served, served
 from tests.page.stores import long_store, plain_store, sums
+from tests.page.sweep_flows import DEPTHS, sweep
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,6 +38,8 @@ VIEWS = {
     "calls": "#/run/divides/calls",
     "call": "#/run/divides/calls?call=FAILED",
     "plot": "#/run/divides/plot",
+    "series": "#/run/base/plot?kind=series&x=step&y=rmse",
+    "metric": "#/run/base/calls?call=FIRST",
     "compare": "#/compare?a=adds&b=many",
     "timeline": "#/run/divides/timeline",
     "graph": "#/run/divides/graph",
@@ -51,6 +54,8 @@ VIEWS = {
 READY = {
     "call": ".panel pre",
     "plot": "[data-drawn]",
+    "series": "[data-lines]",
+    "metric": ".panel [data-metric] svg",
     "compare": ".compare table",
     "timeline": "canvas",
     "graph": ".node",
@@ -81,6 +86,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 ask.copy({"checkpointer": saver}).run(name, id=name)
         sums.copy({"checkpointer": saver}).run([*range(40)], id="many")
         add_graph_runs(saver)
+        sweep.copy({"checkpointer": saver}).run([*DEPTHS], id="base")
     with served(store, actions=True) as server:
         yield server
 
@@ -100,10 +106,18 @@ def open_view(tab: Tab, server: Served, view: str) -> None:
     tab.open(server.address)
     tab.until("document.querySelector('tbody a')")
     address = VIEWS[view]
+    first = "document.querySelector('.rows .row').dataset.id"
     if view == "call":
         open_run(tab, server, "divides")
-        failed = "document.querySelector('.rows .row')"
-        address = address.replace("FAILED", tab.run(f"{failed}.dataset.id"))
+        address = address.replace("FAILED", tab.run(first))
+    elif view == "metric":
+        open_run(tab, server, "base")
+        tab.until(f"{first} && document.querySelectorAll('.rows .row').length > 5")
+        train = (
+            "[...document.querySelectorAll('.rows .row')]"
+            ".find(row => row.innerText.includes('train')).dataset.id"
+        )
+        address = address.replace("FIRST", tab.run(train))
     tab.run(f"location.hash = {address!r}")
     tab.until(f"document.querySelector('{READY.get(view, '.row a')}')")
 
