@@ -36,9 +36,9 @@ def load_flow_with_input(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     Raises:
         ConfigurationError: There is no such flow, or its input is missing or wrong.
     """
+    flow = load_flow(name, options.pop("folder"))
     arguments = options.pop("arguments")
     value = load_input(options.pop("flow_input"), arguments)
-    flow = load_flow(name, options.pop("folder"))
     if arguments is not None:
         return flow, input_from_arguments(flow, value)
     if flow.once is None or flow.once.completed is None:

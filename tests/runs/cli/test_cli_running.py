@@ -334,8 +334,12 @@ def test_a_run_keeps_which_flow_it_is_of(cli: Invoke, store: str) -> None:
         (f"{FLOWS}:unfinished_graph", "not compiled"),
     ],
 )
-def test_a_name_that_is_no_flow_is_explained(cli: Invoke, flow: str, says: str) -> None:
-    result = cli("run", flow, "--input", "1")
+@pytest.mark.parametrize("given", [("--input", "1"), ()])
+def test_a_name_that_is_no_flow_is_explained(
+    cli: Invoke, flow: str, says: str, given: tuple[str, ...]
+) -> None:
+    """This comes before the input, which may be missing, too."""
+    result = cli("run", flow, *given)
 
     assert Code.USAGE == result.exit_code
     assert says in result.stderr
