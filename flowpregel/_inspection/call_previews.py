@@ -26,6 +26,8 @@ _PICTURES: Final = {
 }
 """The media types of pictures, by kind."""
 _TEXTS: Final = ("text", "markdown")
+_UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
+"""The errors of reading media of another version, or of another program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,21 +166,15 @@ def media_to_json(packed: bytes, began: int = 0) -> list[dict[str, Any]]:
     media: list[dict[str, Any]] = []
     try:
         for title, kind, data in unpack_media(packed):
-            content = _medium_of(kind, data)
-            if kind == SERIES:
-                content = {
-                    "kind": kind,
-                    "series": _series_columns(data, began),
-                }
+            content = _medium_of(kind, data, began)
             if content:
                 media.append({"title": title, **content})
-    except (ValueError, TypeError, KeyError, RecursionError):
-        # The media are those of another version, or of another program.
+    except _UNREADABLE:
         return media
     return media
 
 
-def _medium_of(kind: str, data: bytes) -> dict[str, Any]:
+def _medium_of(kind: str, data: bytes, began: int) -> dict[str, Any]:
     """Return the kind of a medium and its data, or an empty dict for an unknown
     kind.
     """
@@ -192,6 +188,9 @@ def _medium_of(kind: str, data: bytes) -> dict[str, Any]:
     if kind in _TEXTS:
         text = data.decode(errors="replace")
         return {"kind": kind, "text": text}
+    if kind == SERIES:
+        columns = _series_columns(data, began)
+        return {"kind": kind, "series": columns}
     return {}
 
 
@@ -204,10 +203,12 @@ def series_in(packed: bytes, began: int) -> dict[str, Any]:
         began: Wall-clock nanoseconds at which the call began.
     """
     series: dict[str, Any] = {}
-    for medium in media_to_json(packed, began):
-        if medium["kind"] == SERIES:
-            name = medium["title"]
-            series[name] = medium["series"]
+    try:
+        for name, kind, data in unpack_media(packed):
+            if kind == SERIES:
+                series[name] = _series_columns(data, began)
+    except _UNREADABLE:
+        return series
     return series
 
 
