@@ -123,7 +123,7 @@ def checked_output(
         if present._replace(inode=recorded.inode) == recorded:
             state = "unchanged"
         elif reads:
-            is_same = has_recorded_content(output, path)
+            is_same = has_recorded_content(output, path, present)
             state = "unchanged" if is_same else "changed"
         elif present.size == recorded.size:
             state = "touched"

@@ -178,7 +178,9 @@ def written_file(path: str, folder: str) -> WrittenFile:
     )
 
 
-def has_recorded_content(output: WrittenFile, path: str) -> bool:
+def has_recorded_content(
+    output: WrittenFile, path: str, state: FileState | None = None
+) -> bool:
     """Return whether the file or folder at *path* has the content of an output.
 
     It is read only if its size is the same and its time is not.
@@ -186,13 +188,16 @@ def has_recorded_content(output: WrittenFile, path: str) -> bool:
     Args:
         output: The record of the output.
         path: The present path of the output.
+        state: The state of the file or folder, if `present_state` has just returned it.
 
     Raises:
         OSError: The file does not exist, or cannot be read.
     """
     recorded = output.state
+    if state is None:
+        state = present_state(path)
     # A copy has another inode.
-    state = present_state(path)._replace(inode=recorded.inode)
+    state = state._replace(inode=recorded.inode)
     if state == recorded:
         return True
     is_folder = bool(recorded.entries)
