@@ -9,7 +9,6 @@ import click
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._text import size_text
 from flowpregel.cli import console, targets
-from flowpregel.errors import ConfigurationError
 
 _KEY_OPTION = click.Option(
     ["--key", "key_file"],
@@ -85,15 +84,12 @@ def import_command(
     its values, as running a program of the same origin does. A run that was not done is
     stopped; `resume` continues it.
     """
-    if not store:
-        raise ConfigurationError(
-            "which store? pass --store PATH, or set FLOWPREGEL_STORE"
-        )
+    path = targets.named_store(store)
     key = None if key_file is None else targets.read_secret(key_file)
     encryption_key = None
     if encryption_key_file is not None:
         encryption_key = targets.read_key(encryption_key_file)
-    with targets.open_saver(store, codec=InertCodec()) as saver:
+    with targets.open_saver(path, codec=InertCodec()) as saver:
         thread = saver.import_thread(
             file,
             new_thread,
@@ -102,9 +98,9 @@ def import_command(
             encryption_key=encryption_key,
         )
         imported = saver.thread(thread)
-        path = saver.path
+        location = saver.path
     status = None if imported is None else imported.status
     console.print_result(
-        {"thread_id": thread, "status": status, "path": path},
-        f"imported {thread} into {path}: {status}",
+        {"thread_id": thread, "status": status, "path": location},
+        f"imported {thread} into {location}: {status}",
     )

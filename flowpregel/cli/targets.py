@@ -353,6 +353,19 @@ def read_secret(file: str) -> bytes:
     return key
 
 
+def named_store(path: str | None) -> str:
+    """Return the path or the URL of a store, which need not exist.
+
+    Raises:
+        ConfigurationError: *path* is None or empty.
+    """
+    if not path:
+        raise ConfigurationError(
+            "which store? pass --store PATH, or set FLOWPREGEL_STORE"
+        )
+    return path
+
+
 def existing_store(path: str | None) -> str:
     """Return the full path or the URL of an existing store.
 
@@ -360,10 +373,7 @@ def existing_store(path: str | None) -> str:
         ConfigurationError: *path* is None or empty.
         StoreError: There is no store at *path*.
     """
-    if not path:
-        raise ConfigurationError(
-            "which store? pass --store PATH, or set FLOWPREGEL_STORE"
-        )
+    path = named_store(path)
     plugin = store_plugin_at(path)
     full_path = plugin.full_location(path)
     if not plugin.exists(full_path):
