@@ -78,6 +78,33 @@ class DaskCluster:
         """Return how many machines there are."""
         return len(self.client.nthreads())
 
+    def retire(self, name: str) -> None:
+        """Let the worker of a machine leave in peace, if it is there."""
+        host = f"//{address_of(name)}:"
+        workers = [address for address in self.client.nthreads() if host in address]
+        self.client.retire_workers(workers, close_workers=True)
+
+    def state(self) -> dict[str, Any]:
+        """Return what programs must leave as it was."""
+
+        def of_scheduler(dask_scheduler: Any) -> dict[str, Any]:
+            return {
+                "workers": len(dask_scheduler.workers),
+                "tasks": len(dask_scheduler.tasks),
+                "clients": len(dask_scheduler.clients),
+                "plugins": sorted(dask_scheduler.plugins),
+                "worker plugins": sorted(dask_scheduler.worker_plugins),
+                "handlers": sorted(dask_scheduler.handlers),
+            }
+
+        def of_worker(dask_worker: Any) -> tuple[list[str], list[str], int]:
+            plugins, handlers = dask_worker.plugins, dask_worker.handlers
+            return sorted(plugins), sorted(handlers), len(dask_worker.data)
+
+        state: dict[str, Any] = self.client.run_on_scheduler(of_scheduler)
+        state["of workers"] = sorted(self.client.run(of_worker).values())
+        return state
+
     def executor(self) -> Any:
         """Return our executor on it."""
         from flowpregel.plugins.cluster.dask import DaskExecutor

@@ -4,10 +4,12 @@ each wire. A kernel without netem gives the wires a bandwidth instead.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +34,18 @@ def sh(line: str, *, check: bool = True) -> None:
 
 @contextmanager
 def machines() -> Iterator[Sequence[str]]:
-    """Make the machines, and remove them at the end with all that runs there."""
+    """Make the machines, and remove them at the end with all that runs there.
+
+    Only one program at a time has them. Others wait here.
+    """
+    with Path(tempfile.gettempdir(), f"{BRIDGE}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with _made_machines():
+            yield NAMES
+
+
+@contextmanager
+def _made_machines() -> Iterator[None]:
     remove()
     sh(f"ip link add {BRIDGE} type bridge")
     sh(f"ip addr add {HOME}/24 dev {BRIDGE}")
@@ -47,7 +60,7 @@ def machines() -> Iterator[Sequence[str]]:
             sh(f"ip -n {name} link set {name}b up")
             sh(f"ip -n {name} link set lo up")
             shape(name)
-        yield NAMES
+        yield
     finally:
         remove()
 
@@ -57,7 +70,7 @@ def shape(name: str) -> None:
     neither.
     """
     for discipline in (DELAY, BANDWIDTH.format("400mbit")):
-        line = f"tc qdisc add dev {name}a root {discipline}"
+        line = f"tc qdisc replace dev {name}a root {discipline}"
         if not subprocess.run(
             line.split(), check=False, capture_output=True
         ).returncode:

@@ -84,6 +84,25 @@ class RayCluster:
 
         return sum(each["Alive"] and "CPU" in each["Resources"] for each in ray.nodes())
 
+    def retire(self, name: str) -> None:
+        """Let the raylet of a machine leave in peace, if it is there."""
+        process = self.workers[name]
+        process.terminate()
+        process.wait()
+
+    def state(self) -> dict[str, Any]:
+        """Return what programs must leave as it was."""
+        import ray
+
+        # `ray.util.state` needs the dashboard.
+        actors = ray._private.state.actors().values()  # noqa: SLF001
+        alive = [actor for actor in actors if actor["State"] != "DEAD"]
+        return {
+            "machines": self.count(),
+            "CPUs": ray.available_resources().get("CPU", 0),
+            "actors": len(alive),
+        }
+
     def executor(self) -> Any:
         """Return our executor on it."""
         from flowpregel.plugins.cluster.ray import RayExecutor
