@@ -12,9 +12,13 @@ import pytest
 
 
 @contextmanager
-def local_cluster(workers: int = 2) -> Iterator[Any]:
+def local_cluster(workers: int = 2, **options: Any) -> Iterator[Any]:
     """Run a cluster while the context is open, and give its client; without Dask:
     skip.
+
+    Args:
+        workers: The number of worker processes.
+        options: What else `LocalCluster` takes.
     """
     distributed = pytest.importorskip(
         "distributed",
@@ -25,7 +29,10 @@ def local_cluster(workers: int = 2) -> Iterator[Any]:
         warnings.simplefilter("ignore")
         with (
             distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None
+                n_workers=workers,
+                threads_per_worker=1,
+                dashboard_address=None,
+                **options,
             ) as cluster,
             distributed.Client(cluster) as client,
         ):

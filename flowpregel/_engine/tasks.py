@@ -47,7 +47,11 @@ from flowpregel.context import Job, Spent
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
-from flowpregel.executors.by_name import check_executor, executor_named
+from flowpregel.executors.by_name import (
+    ExecutorFactory,
+    check_executor,
+    executor_named,
+)
 from flowpregel.executors.local import InlineExecutor, ThreadExecutor
 from flowpregel.executors.resources import (
     NO_LIMITS,
@@ -493,7 +497,10 @@ def _limits_here(
 
 def _limits_of(*owners: Any) -> SharedLimits:
     """Return the limits of the first of *owners* that is an executor with limits."""
-    for owner in owners:
+    for candidate in owners:
+        owner = candidate
+        if isinstance(owner, ExecutorFactory):
+            owner = owner.executor()
         if isinstance(owner, Executor) and owner.shared_limits is not None:
             return owner.shared_limits
     return NO_LIMITS
@@ -555,9 +562,11 @@ class RunExecutors:
                 return self._threads(node)
             case "processes":
                 return executors.default_pool()
-        check_executor(executor)
+        executor = check_executor(executor)
         if isinstance(executor, str):
             return executor_named(executor)
+        if isinstance(executor, ExecutorFactory):
+            return executor.executor()
         return self._once(executor, lambda: executors.FuturesExecutor(executor))
 
     def _is_awaited(self, node: Node) -> bool:

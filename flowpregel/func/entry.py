@@ -156,7 +156,8 @@ class entrypoint(EntrypointOptions):
         retry_policy: The policy for retries of the body. Tasks have their own policies.
         timeout: Seconds that an async body may take, or a policy.
         executor: The default executor of tasks: ``"processes"``, ``"threads"``,
-            ``"inline"``, or an executor.
+            ``"inline"``, an executor, or a function that makes an executor when the
+            first task needs it.
         adopts: The former name of the function, or several names. Runs of workflows
             with these names can be resumed.
         on_end: A function that is called once in this process, with a `RunEnd`, when a

@@ -69,8 +69,8 @@ class TaskOptions:
     timeout: float | timedelta | TimeoutPolicy | None = None
     """Seconds that one attempt may take, or a policy."""
     executor: Any = None
-    """The executor of calls: ``"processes"``, ``"threads"``, ``"inline"``, or an
-    executor object.
+    """The executor of calls: ``"processes"``, ``"threads"``, ``"inline"``, an executor
+    object, or a function that makes one when the first call needs it.
     """
     version: str | None = None
     """A version that is compared instead of the code: change the version to mark the
@@ -113,7 +113,7 @@ class TaskOptions:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
         policies_of(self.retry_policy)
         checked_cache_policy(self.cache_policy)
-        check_executor(self.executor)
+        object.__setattr__(self, "executor", check_executor(self.executor))
         if not isinstance(self.cache, bool):
             raise ConfigurationError(
                 f"task(cache={self.cache!r}): use True; the entrypoint sets where "

@@ -29,6 +29,7 @@ from flowpregel._pickling.digest import SharedSpace
 from flowpregel.context import Job, RunClient, RunInfo
 from flowpregel.errors import ConfigurationError, GraphInterrupt
 from flowpregel.executors.attempt import aperform, perform
+from flowpregel.executors.by_name import check_executor
 from flowpregel.policies import (
     CachePolicy,
     Resources,
@@ -105,6 +106,7 @@ class PregelNode(RunnableMethods):
         self.cache_policy = checked_cache_policy(self.cache_policy)
         check_trace_policy(self.trace_policy)
         self.timeout = TimeoutPolicy.coerce(self.timeout)
+        self.executor = check_executor(self.executor)
         # The constructor raises an error if the value is not allowed.
         Resources(isolation=self.isolation)
         if self.isolation is not None and is_graph(self.bound):
@@ -584,7 +586,8 @@ class NodeBuilder(PregelNode):
         """Run the node on *executor* instead of the graph's default.
 
         Args:
-            executor: ``"processes"``, ``"threads"``, ``"inline"``, or an executor.
+            executor: ``"processes"``, ``"threads"``, ``"inline"``, an executor, or a
+                function that makes one.
 
         Example:
             >>> NodeBuilder().subscribe_only("a").run_on("threads").build().executor

@@ -152,8 +152,8 @@ class Pregel(EventMethods):
         context_schema: The class to which the ``context`` dict of a run is converted.
         config: The default config of every run.
         name: The name in drawings and messages.
-        executor: Runs the nodes: ``"processes"``, ``"threads"``, ``"inline"``, or an
-            executor.
+        executor: Runs the nodes: ``"processes"``, ``"threads"``, ``"inline"``, an
+            executor, or a function that makes one when the first task needs it.
         migrate: A function that takes the channel values of a checkpoint, which an
             older program may have stored, and returns the values for this program. It
             is called at every read, even for values that were migrated before.

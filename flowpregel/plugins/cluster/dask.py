@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from distributed import Client, get_worker, secede
 from distributed.protocol import to_serialize
+from distributed.security import Security
 from distributed.threadpoolexecutor import thread_state
 
 from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
@@ -43,14 +45,41 @@ class DaskExecutor(ClusterExecutor):
         super().__init__(self._dask_pool)
 
     @classmethod
-    def connect(cls, location: str) -> DaskExecutor:
-        """Return an executor on the cluster whose scheduler is at ``HOST:PORT``.
+    def connect(
+        cls,
+        location: str,
+        *,
+        security: Security | None = None,
+        timeout: float = 60.0,
+    ) -> DaskExecutor:
+        """Return an executor with a client of its own.
 
         Args:
-            location: The host and the port. The connection is closed with the executor.
+            location: ``HOST:PORT`` of the scheduler, ``tls://HOST:PORT`` or another
+                address that Dask knows, or ``file://PATH`` of a scheduler file.
+            security: The certificates for TLS. None means those of Dask's
+                configuration, ``distributed.comm.tls``.
+            timeout: Seconds for which tasks wait if the cluster has no worker.
+
+        Raises:
+            OSError: The scheduler does not answer, or there is no such file.
+
+        Example:
+            >>> DaskExecutor.connect("tls://scheduler:8786")  # doctest: +SKIP
         """
-        client = Client(f"tcp://{location}", set_as_default=False)
-        executor = cls(client)
+        protocol, has_protocol, path = location.rpartition("://")
+        if protocol == "file":
+            where = {"scheduler_file": _existing_file(path)}
+        elif has_protocol:
+            where = {"address": location}
+        else:
+            where = {"address": f"tcp://{location}"}
+        client = Client(
+            **where,
+            security=security,
+            set_as_default=False,
+        )
+        executor = cls(client, timeout=timeout)
         executor._dask_pool.owns_client = True
         return executor
 
@@ -176,6 +205,17 @@ class DaskPool(RemotePool):
             workers=[address],
         )
         return answers[address]
+
+
+def _existing_file(path: str) -> str:
+    """Return *path* of a scheduler file. Dask itself would wait for a missing file."""
+    full_path = os.path.abspath(path)
+    if not os.path.exists(full_path):
+        raise FileNotFoundError(
+            f"there is no scheduler file {full_path}: pass the path that "
+            "dask scheduler --scheduler-file writes"
+        )
+    return full_path
 
 
 def run_remote_batch(

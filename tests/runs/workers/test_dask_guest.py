@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.func import entrypoint, task
 from tests.dask_cluster import local_cluster, until
 
@@ -151,3 +152,83 @@ def test_an_adaptive_cluster_without_workers_starts_as_many_as_tasks_need(
 
         assert ["r", "w"] == flow.run("rw")
         until(lambda: client.run_on_scheduler(names_in_scheduler)[2] == [])
+
+
+@pytest.fixture(scope="module")
+def secure_client() -> Iterator[Any]:
+    """A client of a cluster that takes nothing but TLS."""
+    pytest.importorskip("cryptography", reason="it makes the certificates")
+    distributed = pytest.importorskip("distributed")
+    security = distributed.security.Security.temporary()
+    with local_cluster(workers=1, security=security) as client:
+        yield client
+
+
+def test_an_executor_connects_by_tls_with_certificates_of_dasks_configuration(
+    secure_client: Any, tmp_path: Path
+) -> None:
+    """That is what `dask scheduler` and `dask worker` read, too."""
+    import dask
+
+    from flowpregel.executors.by_name import executor_named
+
+    security = secure_client.security
+    (tmp_path / "certificate.pem").write_text(security.tls_client_cert)
+    (tmp_path / "key.pem").write_text(security.tls_client_key)
+    tls = {
+        "distributed.comm.tls.ca-file": str(tmp_path / "certificate.pem"),
+        "distributed.comm.tls.client.cert": str(tmp_path / "certificate.pem"),
+        "distributed.comm.tls.client.key": str(tmp_path / "key.pem"),
+    }
+    url = f"dask+{secure_client.scheduler.address}"
+    assert url.startswith("dask+tls://")
+    with (
+        dask.config.set(tls),
+        executor_named(url) as executor,
+    ):
+        assert 1 == executor.submit(abs, -1).result(60)
+
+
+def test_an_executor_connects_by_tls_with_certificates_that_are_passed(
+    secure_client: Any,
+) -> None:
+    """A factory passes them, so that the flow's module connects nowhere."""
+    from flowpregel.plugins.cluster.dask import DaskExecutor
+
+    address = secure_client.scheduler.address
+    made: list[Any] = []
+
+    def connect() -> Any:
+        executor = DaskExecutor.connect(address, security=secure_client.security)
+        made.append(executor)
+        return executor
+
+    @entrypoint(executor=connect)
+    def flow(count: int) -> int:
+        return sum(future.result() for future in double.map(range(count)))
+
+    assert [] == made
+    assert 6 == flow.run(3)
+    made[0].close()
+
+
+def test_an_executor_connects_by_a_scheduler_file(client: Any, tmp_path: Path) -> None:
+    """Which `dask scheduler --scheduler-file` writes on a shared disk."""
+    import json
+
+    from flowpregel.executors.by_name import executor_named
+
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps(client.scheduler_info()))
+
+    with executor_named(f"dask+file://{file}") as executor:
+        assert 1 == executor.submit(abs, -1).result(60)
+
+
+def test_a_scheduler_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    """Dask itself would wait for it."""
+    pytest.importorskip("distributed")
+    from flowpregel.executors.by_name import executor_named
+
+    with pytest.raises(ExecutorUnavailableError, match=r"no scheduler file .*/s\.json"):
+        executor_named(f"dask+file://{tmp_path}/s.json")
