@@ -19,14 +19,16 @@ from flowpregel._inspection.inert import InertCodec
 from flowpregel.plugins.page.actions import ACTION_PATHS, Actions
 from flowpregel.plugins.page.app import server_of
 from flowpregel.plugins.page.guard import RequestGuard
-from flowpregel.plugins.page.pages import STATIC, Pages
+from flowpregel.plugins.page.pages import Pages
 from flowpregel.plugins.page.stores import open_stores
 
 FIRST_VISIT = (
     "/",
-    *(f"/static/{file.name}" for file in sorted(STATIC.iterdir()) if file.is_file()),
+    "/static/icon.svg",
+    "/static/page.js",
+    "/static/style.css",
 )
-"""All files of the page, which a browser loads at its first visit."""
+"""All files that a browser loads at its first visit."""
 
 
 class Answer(NamedTuple):

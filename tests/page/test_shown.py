@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.cli.app import app
-from flowpregel.plugins.page.pages import MODULES, STATIC, Pages, json_text, run_report
+from flowpregel.plugins.page.pages import Pages, json_text, run_report
+from flowpregel.plugins.page.scripts import MODULES, STATIC
 from flowpregel.storage.lmdb.tables import LMDBTable
 from tests.page.serving import served
 from tests.page.stores import (

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from flowpregel import LMDBSaver
-from flowpregel.plugins.page.pages import STATIC
+from flowpregel.plugins.page.scripts import STATIC
 from tests.page.big import MANY, THREAD, big_store
 from tests.page.serving import Served, served
 from tests.page.sweep_flows import sweep_store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flowpregel.plugins.page.pages import STATIC
+from flowpregel.plugins.page.scripts import MODULES, STATIC
 from tests.page.serving import FIRST_VISIT, Served, receive, served
 from tests.page.stores import long_store, plain_store
 
@@ -35,7 +36,9 @@ def test_a_first_visit_takes_few_bytes(server: Served) -> None:
     assert compressed < plain
 
 
-@pytest.mark.parametrize("path", FIRST_VISIT)
+@pytest.mark.parametrize(
+    "path", ["/", "/static/icon.svg", "/static/main.js", "/static/style.css"]
+)
 def test_a_file_has_the_same_content_in_both_encodings(
     server: Served, path: str
 ) -> None:
@@ -51,15 +54,27 @@ def test_a_file_has_the_same_content_in_both_encodings(
     assert "accept-encoding" == compressed.header("vary") == plain.header("vary")
 
 
+def test_a_visit_takes_one_request_for_all_scripts(server: Served) -> None:
+    """Each of the modules was a request, which took a server half of a visit."""
+    page = receive(server, "/", "identity").body.decode()
+    script = receive(server, "/static/page.js", "identity").body.decode()
+
+    assert ["static/page.js"] == re.findall(r'src="(.*?)"', page)
+    assert not re.findall(r"^(?:import|export) .*", script, re.MULTILINE)
+    for name in MODULES:
+        text = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+        assert text.splitlines()[-1].removeprefix("export ") in script
+
+
 def test_a_compressed_file_is_sent_once(server: Served) -> None:
     """Its tag holds in both encodings, and among other tags."""
-    etag = receive(server, "/static/main.js").header("etag")
+    etag = receive(server, "/static/page.js").header("etag")
     assert etag is not None
     tag = etag.replace("w/", "W/")
 
     for encoding in ("gzip", "identity"):
         again = receive(
-            server, "/static/main.js", encoding, if_none_match=f'"other", {tag}'
+            server, "/static/page.js", encoding, if_none_match=f'"other", {tag}'
         )
         assert again.head.startswith("HTTP/1.1 304")
         assert (b"", etag) == (again.body, again.header("etag"))

@@ -22,7 +22,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from flowpregel.errors import ConfigurationError, FlowPregelError
 from flowpregel.plugins.page.actions import Actions
 from flowpregel.plugins.page.forms import RunForms
-from flowpregel.plugins.page.pages import STATIC, Json, Pages, json_text
+from flowpregel.plugins.page.pages import Json, Pages, json_text
+from flowpregel.plugins.page.scripts import STATIC, page_script
 from flowpregel.plugins.page.static_files import static_endpoint
 from flowpregel.plugins.page.store_thread import StoreStalledError, StoreThread
 from flowpregel.plugins.page.stores import ServedStore, served_stores
@@ -128,7 +129,7 @@ def _routes(
     """
     pages = store.pages
     actions = store.actions
-    static = static_endpoint(STATIC)
+    static = static_endpoint(STATIC, {"page.js": page_script()})
 
     def follow(request: Request) -> Response:
         """Return a stream of the changes of the store, and of runs."""

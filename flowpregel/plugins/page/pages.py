@@ -10,7 +10,6 @@ import hashlib
 import html
 import json
 import os
-import re
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -26,6 +25,7 @@ from flowpregel.plugins.page.diagnosis import (
     complete_answers,
 )
 from flowpregel.plugins.page.logs import LogPages
+from flowpregel.plugins.page.scripts import STATIC, report_script
 from flowpregel.plugins.page.sent_lists import SentLists
 from flowpregel.plugins.page.sweeps import SweepPages
 from flowpregel.plugins.page.values import ValuePages, tagged
@@ -40,47 +40,6 @@ from flowpregel.watching import (
 Json: TypeAlias = Any
 """A value that `json.dumps` accepts."""
 
-STATIC = Path(__file__).with_name("static")
-MODULES = (
-    "dom",
-    "format",
-    "fields",
-    "query",
-    "points",
-    "source",
-    "place",
-    "chips",
-    "stream",
-    "model",
-    "values",
-    "columns",
-    "compare",
-    "markdown",
-    "questions",
-    "media",
-    "series",
-    "call",
-    "terms",
-    "calls",
-    "errors",
-    "start",
-    "status",
-    "usage",
-    "time",
-    "timeline",
-    "layout",
-    "plot",
-    "graph",
-    "steps",
-    "logs",
-    "run",
-    "runs",
-    "notify",
-    "main",
-)
-"""The page's modules, in an order in which each module follows the modules that it
-imports.
-"""
 MOST_CALLS = 20_000
 """The limit on the calls in a report. Calls that failed or wait are taken first."""
 MOST_DETAILS = 1_000
@@ -365,7 +324,7 @@ def report_page(answers: Mapping[str, Json]) -> str:
         (STATIC / name).read_text(encoding="utf-8")
         for name in ("vendor/uplot.css", "style.css")
     )
-    script = _script()
+    script = report_script()
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; "
         f"style-src {_hash_source(style)}; img-src data:; "
@@ -379,7 +338,7 @@ def report_page(answers: Mapping[str, Json]) -> str:
         ),
         '<link rel="icon" href="static/icon.svg" type="image/svg+xml">\n': "",
         '<link rel="stylesheet" href="static/style.css">': f"<style>{style}</style>",
-        '<script type="module" src="static/main.js"></script>': (
+        '<script type="module" src="static/page.js"></script>': (
             f'<script type="application/json" id="answers">{answers_text}</script>\n'
             f'<script type="module">{script}</script>'
         ),
@@ -402,30 +361,6 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
             'height: 640px; border: 1px solid #8885; border-radius: 8px"></iframe>'
         )
     return None
-
-
-def _script() -> str:
-    """Return the page's modules, and the library of plots, as one module without
-    imports.
-    """
-    scripts = [_library()]
-    for name in MODULES:
-        text = (STATIC / f"{name}.js").read_text(encoding="utf-8")
-        script = re.sub(r"^import .*;\n|^export ", "", text, flags=re.MULTILINE)
-        scripts.append(script)
-    return "\n".join(scripts)
-
-
-def _library() -> str:
-    """Return the library of plots as a script, with its licence as a comment."""
-    folder = STATIC / "vendor"
-    licence = (folder / "uplot.LICENSE").read_text(encoding="utf-8")
-    library = (folder / "uplot.js").read_text(encoding="utf-8")
-    # The first line is a comment with an address, and a report has no addresses. In one
-    # module with the page's scripts, the library need not be exported.
-    _, _, script = library.partition("\n")
-    script = script.removesuffix("export default uPlot;\n")
-    return f"/*! uPlot\n{licence}*/\n{script}"
 
 
 def _hash_source(text: str) -> str:

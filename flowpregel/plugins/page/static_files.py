@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import mimetypes
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,8 +33,17 @@ class StaticFile(NamedTuple):
     @classmethod
     def read(cls, path: Path) -> StaticFile:
         """Return the file at *path*."""
-        content = path.read_bytes()
-        media_type, _ = mimetypes.guess_type(path.name)
+        return cls.of(path.name, path.read_bytes())
+
+    @classmethod
+    def of(cls, name: str, content: bytes) -> StaticFile:
+        """Return a file with this content.
+
+        Args:
+            name: The name, which determines the media type.
+            content: The content.
+        """
+        media_type, _ = mimetypes.guess_type(name)
         digest = hashlib.sha256(content).hexdigest()
         return cls(
             content=content,
@@ -57,17 +66,23 @@ class StaticFile(NamedTuple):
         return Response(content, headers=headers, media_type=self.media_type)
 
 
-def static_endpoint(folder: Path) -> Callable[[Request], Awaitable[Response]]:
+def static_endpoint(
+    folder: Path,
+    texts: Mapping[str, str] | None = None,
+) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint that sends the files of a folder by their ``name``.
 
     Only the files that the folder has now are sent.
 
     Args:
         folder: The folder. Its own folders are left out.
+        texts: Further files, which are not in the folder, by name.
     """
     files = {
         path.name: StaticFile.read(path) for path in folder.iterdir() if path.is_file()
     }
+    for name, text in (texts or {}).items():
+        files[name] = StaticFile.of(name, text.encode())
 
     async def endpoint(request: Request) -> Response:
         """Return the file, or an error if there is none of this name."""

@@ -1,0 +1,84 @@
+"""The page's scripts: one module that the server sends, and one inside a report.
+
+The modules are written as files that import each other. A browser would send a request
+for each of them at each visit, which takes the server as long as all answers about a
+run. So they are joined.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+STATIC: Final = Path(__file__).with_name("static")
+"""The folder of the page's files."""
+MODULES: Final = (
+    "dom",
+    "format",
+    "fields",
+    "query",
+    "points",
+    "source",
+    "place",
+    "chips",
+    "stream",
+    "model",
+    "values",
+    "columns",
+    "compare",
+    "markdown",
+    "questions",
+    "media",
+    "series",
+    "call",
+    "terms",
+    "calls",
+    "errors",
+    "start",
+    "status",
+    "usage",
+    "time",
+    "timeline",
+    "layout",
+    "plot",
+    "graph",
+    "steps",
+    "logs",
+    "run",
+    "runs",
+    "notify",
+    "main",
+)
+"""The page's modules, in an order in which each module follows the modules that it
+imports.
+"""
+
+
+def page_script() -> str:
+    """Return the page's modules as one module without imports."""
+    scripts: list[str] = []
+    for name in MODULES:
+        text = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+        script = re.sub(r"^import .*;\n|^export ", "", text, flags=re.MULTILINE)
+        scripts.append(script)
+    return "\n".join(scripts)
+
+
+def report_script() -> str:
+    """Return the page's modules, and the library of plots, as one module without
+    imports.
+    """
+    return f"{_library()}\n{page_script()}"
+
+
+def _library() -> str:
+    """Return the library of plots as a script, with its licence as a comment."""
+    folder = STATIC / "vendor"
+    licence = (folder / "uplot.LICENSE").read_text(encoding="utf-8")
+    library = (folder / "uplot.js").read_text(encoding="utf-8")
+    # The first line is a comment with an address, and a report has no addresses. In one
+    # module with the page's scripts, the library need not be exported.
+    _, _, script = library.partition("\n")
+    script = script.removesuffix("export default uPlot;\n")
+    return f"/*! uPlot\n{licence}*/\n{script}"
