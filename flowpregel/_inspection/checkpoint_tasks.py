@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.ids import AttemptRecord, caller_of
+from flowpregel._inspection.cursors import FailedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,20 +19,9 @@ if TYPE_CHECKING:
 _MOST_ASKING = 50
 """The number of waiting tasks that are read."""
 _MOST_FAILED = 10_000
-"""The number of failed tasks that are read."""
+"""The number of failed tasks that are read of a checkpoint."""
 _AT_ONCE = 1_000
 """The number of tasks that are read in one transaction."""
-
-
-class FailedTasks(NamedTuple):
-    """The failed tasks of a checkpoint, of which at most `_MOST_FAILED` are read."""
-
-    bodies: int = 0
-    """The number of bodies that failed with one of their calls, so that only the call
-    should be counted as failed.
-    """
-    first: str = ""
-    """The call that failed first, with its error. Without a call it is a body."""
 
 
 class FailedTaskReader:
@@ -45,9 +34,6 @@ class FailedTaskReader:
 
     def __init__(self, records: TaskRecords) -> None:
         self._records = records
-        self._known: WeakKeyDictionary[TaskCursor, tuple[int, FailedTasks]]
-        self._known = WeakKeyDictionary()
-        """The version of the tasks when they were read, and the result, by cursor."""
 
     def read(self, checkpoint: CheckpointView) -> FailedTasks:
         """Return the failed tasks of a checkpoint.
@@ -56,11 +42,11 @@ class FailedTaskReader:
             checkpoint: The checkpoint from which the tasks started.
         """
         cursor = checkpoint.tasks
-        known = self._known.get(cursor)
-        if known is None or known[0] != cursor.version:
-            known = cursor.version, _failed_tasks(self._records, cursor)
-            self._known[cursor] = known
-        return known[1]
+        failed = cursor.known_failed
+        if failed is None:
+            failed = _failed_tasks(self._records, cursor)
+            cursor.known_failed = failed
+        return failed
 
 
 def _failed_tasks(records: TaskRecords, cursor: TaskCursor) -> FailedTasks:

@@ -183,6 +183,17 @@ class TaskTable:
         return self._data[start : start + DIGEST]
 
 
+class FailedTasks(NamedTuple):
+    """The failed tasks of a checkpoint, of which the first 10,000 are read."""
+
+    bodies: int = 0
+    """The number of bodies that failed with one of their calls, so that only the call
+    should be counted as failed.
+    """
+    first: str = ""
+    """The call that failed first, with its error. Without a call it is a body."""
+
+
 class CheckpointView:
     """A checkpoint, and a cursor over its tasks.
 
@@ -266,6 +277,8 @@ class TaskCursor:
         """True if the writes of a known task were undone, which *changes* does not
         show.
         """
+        self._failed: tuple[int, FailedTasks] | None = None
+        """The version of the tasks, and the failed tasks in that version."""
         self._store_mark: int | None = None
         """The store's mark before the tasks were read to the end while no run held the
         thread.
@@ -283,6 +296,18 @@ class TaskCursor:
     def is_behind(self) -> bool:
         """True if some tasks have not been compared yet."""
         return self._next_key is not None
+
+    @property
+    def known_failed(self) -> FailedTasks | None:
+        """The failed tasks, or None if they have changed since they were set."""
+        if self._failed is None:
+            return None
+        version, failed = self._failed
+        return failed if version == self.version else None
+
+    @known_failed.setter
+    def known_failed(self, failed: FailedTasks) -> None:
+        self._failed = self.version, failed
 
     def tasks_in(
         self,

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
@@ -383,7 +383,36 @@ class StoreReader:
         self._tracker.restore(thread_id)
         return self._cache.index(thread_id)
 
-    def keep_in_steps(self, thread_id: str, index: CallIndex) -> Iterator[None]:
+    def first_answers(self, thread_id: str) -> Any:
+        """Return the answers that were stored with the calls of a thread's last run, or
+        None.
+
+        They are valid as long as no call has changed since. The caller compares its own
+        mark.
+
+        Args:
+            thread_id: The id of the thread.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     reader = StoreReader(saver, is_cached=True)
+            ...     print(reader.first_answers("1"))
+            ...     reader.close()
+            None
+        """
+        if self._cache is None:
+            return None
+        self._tracker.restore(thread_id)
+        return self._cache.first_answers(thread_id)
+
+    def keep_in_steps(
+        self,
+        thread_id: str,
+        index: CallIndex,
+        first_answers: Callable[[], Any] | None = None,
+    ) -> Iterator[None]:
         """Store what this reader remembers of a run, as `keep` does, and yield after
         each part of the work.
 
@@ -392,6 +421,8 @@ class StoreReader:
         Args:
             thread_id: The id of the thread.
             index: The calls of the run.
+            first_answers: A function that returns the value, which JSON must support,
+                that the method `first_answers` of the next reader will return.
 
         Example:
             >>> from tempfile import TemporaryDirectory
@@ -404,7 +435,12 @@ class StoreReader:
         """
         run = self._tracker.runs.get(thread_id)
         if self._cache is not None and run is not None:
-            yield from self._cache.keep_in_steps(thread_id, run, index)
+            yield from self._cache.keep_in_steps(
+                thread_id,
+                run,
+                index,
+                first_answers,
+            )
 
     def keep(self, indexes: Mapping[str, CallIndex]) -> None:
         """Store what this reader remembers of large runs for the next reader, in

@@ -1,17 +1,18 @@
 """The memory of earlier readers of a store, in the user's cache files.
 
-A large run has two files, which were stored together and have the same snapshot id: one
-with what a reader remembers of the tasks, which the list of runs needs, and one with
-the index of the calls, which is read only when the run is opened.
+A large run has three files, which were stored together and have the same snapshot id:
+one with what a reader remembers of the tasks, which the list of runs needs; one with
+the answers that a page needs first; and one with the index of the calls, which is read
+only when the page asks for more.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from flowpregel._inspection.cache_files import CacheFiles
 from flowpregel._inspection.call_index import CallIndex
@@ -78,6 +79,16 @@ class ReaderCache:
             return CallIndex()
         return restored_index(columns)
 
+    def first_answers(self, thread_id: str) -> Any:
+        """Return the first answers of a thread that were stored with `run`, or None."""
+        snapshot = self._snapshots.get(thread_id)
+        if snapshot is None:
+            return None
+        columns = self._load(f"first {thread_id}")
+        if columns is None or columns.head["snapshot"] != snapshot:
+            return None
+        return columns.head["answers"]
+
     @classmethod
     def of_store(cls, store: str, tasks: TaskRecords) -> ReaderCache | None:
         """Return the cache of a store on disk, or None for a store at a URL, whose mark
@@ -112,6 +123,7 @@ class ReaderCache:
         for namespace in self._tasks.tables.used(None):
             names.add(f"tasks {namespace.thread_id}")
             names.add(f"calls {namespace.thread_id}")
+            names.add(f"first {namespace.thread_id}")
         self._files.remove_others(names)
 
     def keep_in_steps(
@@ -119,6 +131,7 @@ class ReaderCache:
         thread_id: str,
         run: RunCursor,
         index: CallIndex,
+        first_answers: Callable[[], Any] | None = None,
     ) -> Iterator[None]:
         """Store what a reader remembers of a thread, if it is worth it and complete,
         and yield after each part of the work.
@@ -129,6 +142,8 @@ class ReaderCache:
             thread_id: The id of the thread.
             run: The tracked changes of the thread's last run.
             index: The calls of that run.
+            first_answers: A function that returns the answers that a page needs first,
+                as values that JSON supports, or None to store none.
         """
         marks = (run.mark, run.store_mark)
         if self._marks.get(thread_id) == marks:
@@ -150,6 +165,12 @@ class ReaderCache:
             if (index.epoch, index.version) != version:
                 return
         assert calls is not None
+        if first_answers is not None:
+            first = Columns({"answers": first_answers()}, {})
+            self._save(f"first {thread_id}", first, snapshot)
+            yield
+            if (index.epoch, index.version) != version:
+                return
         if self._save(f"calls {thread_id}", calls, snapshot):
             yield
             self._save(f"tasks {thread_id}", tasks, snapshot)

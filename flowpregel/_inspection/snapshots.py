@@ -31,11 +31,11 @@ from flowpregel._inspection.columns import (
     unpack_array,
     unpack_texts,
 )
-from flowpregel._inspection.cursors import TaskCursor
+from flowpregel._inspection.cursors import FailedTasks, TaskCursor
 from flowpregel._inspection.run_cursor import RunCursor
 from flowpregel._inspection.tasks import CallRow, TaskLocation, TaskRecords
 
-VERSION: Final = f"2 {' '.join(CallRow._fields)}"
+VERSION: Final = f"3 {' '.join(CallRow._fields)}"
 """The version of the columns. A row with other fields has another version."""
 
 
@@ -64,7 +64,8 @@ def run_columns(run: RunCursor) -> Columns | None:
     for index, cursor in cursors.items():
         data, mark = cursor.to_bytes()
         states = dict(cursor.states)
-        open_cursors.append([index, states, mark])
+        failed = cursor.known_failed
+        open_cursors.append([index, states, mark, failed])
         blobs[f"tasks {index}"] = data
     head = {
         "first": run.first,
@@ -91,7 +92,7 @@ def restored_run(columns: Columns, tasks: TaskRecords) -> RunCursor:
         location = TaskLocation(address, step, bytes.fromhex(key))
         locations.append(location)
     cursors: dict[int, TaskCursor] = {}
-    for index, states, mark in head["cursors"]:
+    for index, states, mark, failed in head["cursors"]:
         location = locations[index]
         cursor = TaskCursor(tasks, location)
         cursor.restore(
@@ -99,6 +100,8 @@ def restored_run(columns: Columns, tasks: TaskRecords) -> RunCursor:
             mark,
             Counter(states),
         )
+        if failed is not None:
+            cursor.known_failed = FailedTasks(*failed)
         cursors[index] = cursor
     return RunCursor(
         first=head["first"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,7 +15,7 @@ from flowpregel import LMDBSaver, entrypoint, task
 from flowpregel._inspection import reader_cache
 from flowpregel._inspection.cache_files import cache_root
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.plugins.page.pages import Pages
+from flowpregel.plugins.page.pages import Pages, json_text
 from flowpregel.plugins.sqlite import SQLiteSaver
 from tests.page.serving import served
 from tests.runs.watched import counted_records, until
@@ -90,6 +91,57 @@ def test_a_run_is_stored_while_the_server_serves(
     assert [] == decoded
 
 
+def test_the_first_screen_is_sent_without_the_calls(
+    store: DurableSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next server read all calls of a run at the first visit."""
+    with closing(Pages(store)) as first:
+        read_to_the_end(first)
+        expected = json.loads(json_text(first.calls("1", offset="5", count="20")))
+        expected_errors = first.diagnosis.errors("1")
+        keep_all(first)
+    with closing(Pages(store)) as second:
+        with monkeypatch.context() as without_calls:
+            without_calls.delattr(reader_cache.ReaderCache, "index")
+            run = second.run("1")
+            screen = second.calls("1", offset="5", count="20")
+            known = ",".join(map(str, screen["numbers"][:19]))
+            since = f"{screen['epoch']}.{screen['version']}"
+            again = second.calls("1", offset="5", count="20", since=since, known=known)
+            errors = second.diagnosis.errors("1")
+        ordered = second.calls("1", sort="-began", count="1")
+        found = second.calls("1", q="n:3")
+
+    assert "failed" == run["status"]
+    for name in ("columns", "total", "counts", "bodies", "fields", "found"):
+        assert expected[name] == screen[name], name
+    assert expected["numbers"] == screen["numbers"]
+    assert expected["rows"] == screen["rows"]
+    assert screen["numbers"][19:] == [row[0] for row in again["rows"]]
+    assert screen["numbers"] == again["numbers"]
+    assert expected_errors == errors
+    assert CALLS + 1 == ordered["total"]
+    assert ordered["epoch"] != screen["epoch"]
+    assert 1 == found["total"]
+
+
+@pytest.mark.filterwarnings("ignore::flowpregel.errors.RunNotice")
+def test_a_first_screen_is_not_sent_after_a_change(store: DurableSaver) -> None:
+    with closing(Pages(store)) as first:
+        read_to_the_end(first)
+        keep_all(first)
+    with closing(Pages(store)) as second:
+        before = second.calls("1")["counts"]
+        run_to_an_error(store, CALLS + 5)
+        expected = {"done": CALLS + 4, "failed": 2}
+        # The tasks of a run that no process holds are read less often.
+        until(lambda: read_to_the_end(second) == expected)
+        after = second.calls("1")["counts"]
+
+    assert {"done": CALLS - 1, "failed": 2} == before
+    assert expected == after
+
+
 def test_a_run_is_stored_once_until_it_changes(store: DurableSaver) -> None:
     with closing(Pages(store)) as pages:
         read_to_the_end(pages)
@@ -99,7 +151,7 @@ def test_a_run_is_stored_once_until_it_changes(store: DurableSaver) -> None:
         has_more = pages.call_pages.keep_some()
         stored_again = {path: path.stat().st_mtime_ns for path in files()}
 
-    assert 2 == len(stored)
+    assert 3 == len(stored)
     assert not has_more
     assert stored == stored_again
 
@@ -135,10 +187,10 @@ def test_the_news_of_an_open_page_store_what_was_read(tmp_path: Path) -> None:
         with closing(socket.create_connection(address)) as link:
             head = f"GET /api/news HTTP/1.1\r\nhost: 127.0.0.1:{server.port}\r\n"
             link.sendall(f"{head}cookie: {server.cookie}\r\n\r\n".encode())
-            after = until(lambda: files() if len(files()) == 2 else None)
+            after = until(lambda: files() if len(files()) == 3 else None)
 
     assert [] == before
-    assert 2 == len(after)
+    assert 3 == len(after)
 
 
 def test_a_comparison_is_computed_once_until_a_run_changes(

@@ -14,18 +14,25 @@ call in all answers with the same epoch E.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
-from flowpregel.errors import ConfigurationError
+from flowpregel.plugins.page.call_answers import (
+    COLUMNS,
+    found_cells,
+    graph_to_json,
+    page_to_json,
+    parameter_words,
+    positive_counts,
+    query_of,
+    row_cells,
+)
+from flowpregel.plugins.page.first_screen import FirstScreen, first_answers
 from flowpregel.watching import (
-    CallGraph,
     CallIndex,
-    CallPage,
     CallQuery,
-    CallRow,
     CallTimeline,
     FailedCalls,
     RunTimeLeft,
@@ -35,8 +42,6 @@ from flowpregel.watching import (
 
 _MOST_INDEXES: Final = 4
 """The number of runs that have an index. They are the last requested runs."""
-_COLUMNS: Final = (*CallRow._fields[:-1], "fields")
-"""The names of a row's cells. The last field of a `CallRow` is the preview."""
 _NOTHING: Final = object()
 _WIDEST: Final = 4_000
 """The greatest width of a timeline in columns."""
@@ -80,6 +85,10 @@ class CallPages:
         """The runs that have an index, in the order of the last requests."""
         self._keeping: Iterator[None] = iter(())
         """The rest of the work of storing a run."""
+        self._screens: dict[str, FirstScreen | None] = {}
+        """The first screens of runs without an index, or None for those without a
+        valid screen.
+        """
 
     def index(self, thread: str) -> CallIndex:
         """Return the index of a run's calls, updated by some of the calls that changed.
@@ -87,6 +96,26 @@ class CallPages:
         `CallIndex.is_behind` specifies whether more have changed.
         """
         return self._updated(thread).index
+
+    def first_screen(self, thread: str) -> FirstScreen | None:
+        """Return the first screen of a run whose calls only an earlier server has read.
+
+        None is returned if this server has read them, or if some have changed since.
+        """
+        if thread in self._watched:
+            return None
+        if thread not in self._screens:
+            answers = self._reader.first_answers(thread)
+            self._screens[thread] = FirstScreen(answers) if answers else None
+        screen = self._screens[thread]
+        if screen is None:
+            return None
+        changes = self._reader.calls(thread, screen.mark)
+        has_changed = changes.is_whole or changes.is_more or bool(changes.rows)
+        if has_changed or self._reader.live(thread) is not None:
+            self._screens[thread] = None
+            return None
+        return screen
 
     def failed(self, thread: str) -> FailedCalls | None:
         """Return the failed calls of a run, or None if some calls have not been read
@@ -117,8 +146,20 @@ class CallPages:
 
     def keep(self) -> None:
         """Store the indexes for the next server."""
-        indexes = {thread: run.index for thread, run in self._watched.items()}
-        self._reader.keep(indexes)
+        for thread, run in self._watched.items():
+            for _ in self._kept_in_steps(thread, run):
+                pass
+        # The files of threads that were deleted are removed.
+        self._reader.keep({})
+
+    def _kept_in_steps(
+        self,
+        thread: str,
+        run: _WatchedRun,
+    ) -> Iterator[None]:
+        """Return the work of storing a run."""
+        answers = partial(first_answers, run.index, run.failed)
+        return self._reader.keep_in_steps(thread, run.index, answers)
 
     def keep_some(self) -> bool:
         """Do a small part of the work of `keep`, or return False if nothing is left.
@@ -133,7 +174,7 @@ class CallPages:
             if run.index.is_behind or run.kept_version == version:
                 continue
             run.kept_version = version
-            self._keeping = self._reader.keep_in_steps(thread, run.index)
+            self._keeping = self._kept_in_steps(thread, run)
             return True
         return False
 
@@ -190,9 +231,14 @@ class CallPages:
         known = parameters.pop("known", "")
         since = parameters.pop("since", "0.0")
         query = query_of(parameters)
+        screen = self.first_screen(thread)
+        if screen is not None and not find:
+            first_part = screen.calls(query, since, parameter_words(known))
+            if first_part is not None:
+                return first_part
         index = self.index(thread)
         known_numbers: list[int] = []
-        for word in _words(known):
+        for word in parameter_words(known):
             known_number = int(word)
             known_numbers.append(known_number)
         epoch, _, version = since.partition(".")
@@ -206,16 +252,16 @@ class CallPages:
         )
         answer = page_to_json(index, page)
         fields = index.table.fields
-        answer["counts"] = _positive(index.counts)
-        answer["bodies"] = _positive(index.body_counts)
+        answer["counts"] = positive_counts(index.counts)
+        answer["bodies"] = positive_counts(index.body_counts)
         answer["fields"] = sorted(fields)
         answer["found"] = [
             (
                 call_id,
                 index.position(query, call_id),
-                _found_cells(index, call_id),
+                found_cells(index, call_id),
             )
-            for call_id in _words(find)
+            for call_id in parameter_words(find)
         ]
         return answer
 
@@ -228,16 +274,16 @@ class CallPages:
         numbers = index.select(query)[:most]
         rows: list[Any] = []
         for number in numbers:
-            cells = _cells(index, number)
+            cells = row_cells(index, number)
             rows.append([number, *cells])
         return {
-            "columns": _COLUMNS,
+            "columns": COLUMNS,
             "limit": most,
             "numbers": numbers,
             "rows": rows,
             "total": index.counts.total(),
-            "counts": _positive(index.counts),
-            "bodies": _positive(index.body_counts),
+            "counts": positive_counts(index.counts),
+            "bodies": positive_counts(index.body_counts),
             "fields": sorted(index.table.fields),
         }
 
@@ -290,99 +336,3 @@ class CallPages:
             "drawing": run.drawing,
             "is_behind": index.is_behind,
         }
-
-
-def query_of(parameters: Mapping[str, str]) -> CallQuery:
-    """Return the query that a request describes.
-
-    Raises:
-        ConfigurationError: There is no such parameter, or a value is wrong.
-    """
-    values = dict(parameters)
-    text = values.pop("q", "")
-    task = values.pop("task", "")
-    order = values.pop("sort", "urgency")
-    states = values.pop("state", "")
-    offset = values.pop("offset", "0")
-    count = values.pop("count", "100")
-    query = CallQuery(
-        text=text,
-        states=_words(states),
-        task=task,
-        order=order,
-        offset=int(offset),
-        count=int(count),
-    )
-    if values:
-        names = ", ".join(values)
-        raise ConfigurationError(f"a query of calls has no parameter {names}")
-    return query
-
-
-def page_to_json(index: CallIndex, page: CallPage) -> dict[str, Any]:
-    """Return a part of the table of calls.
-
-    Args:
-        index: The calls.
-        page: The part.
-    """
-    rows: list[Any] = []
-    for number in page.rows:
-        cells = _cells(index, number)
-        rows.append([number, *cells])
-    return {
-        "columns": _COLUMNS,
-        "epoch": page.epoch,
-        "version": page.version,
-        "total": page.total,
-        "numbers": page.numbers,
-        "rows": rows,
-        "is_behind": page.is_behind,
-    }
-
-
-def graph_to_json(graph: CallGraph) -> dict[str, Any]:
-    """Return the tasks of a run, and the edges between them."""
-    nodes = [
-        {
-            "id": node.id,
-            "name": node.name,
-            "parent": node.parent,
-            "states": node.states,
-        }
-        for node in graph.nodes
-    ]
-    answer = graph._asdict()
-    answer["nodes"] = nodes
-    return answer
-
-
-def _cells(index: CallIndex, number: int) -> tuple[Any, ...]:
-    """Return the row of a call, with its own fields instead of the preview."""
-    fields: dict[str, Any] = {}
-    for name, values in index.table.fields.items():
-        if number in values:
-            fields[name] = values[number]
-    row = index.table.row(number)
-    cells = row[:-1]
-    return (*cells, fields)
-
-
-def _found_cells(index: CallIndex, call_id: str) -> tuple[Any, ...] | None:
-    """Return the row of a call, or None if it is unknown or gone."""
-    number = index.table.number_of(call_id)
-    if number is None:
-        return None
-    urgency = index.table.urgency[number]
-    if urgency < 0:
-        return None
-    return _cells(index, number)
-
-
-def _positive(counts: Counter[str]) -> dict[str, int]:
-    positive = +counts
-    return dict(positive)
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in text.split(",") if word]

@@ -7,13 +7,11 @@ changed. The answer has ``is_behind`` if more have changed, and the page asks ag
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
+from flowpregel.plugins.page.call_answers import errors_to_json
 from flowpregel.plugins.page.calls import CallPages
 from flowpregel.watching import time_use, user_traceback
-
-_MOST_KINDS: Final = 50
-"""The limit on the kinds of errors in an answer."""
 
 
 class DiagnosisPages:
@@ -34,16 +32,13 @@ class DiagnosisPages:
         Args:
             thread: The id of the run.
         """
+        screen = self._calls.first_screen(thread)
+        if screen is not None:
+            return screen.errors
         failed = self._calls.failed(thread)
         if failed is None:
             return {"kinds": [], "is_behind": True}
-        kinds = failed.kinds()
-        first_kinds = kinds[:_MOST_KINDS]
-        return {
-            "kinds": [kind.to_json() for kind in first_kinds],
-            "more": len(kinds) - len(first_kinds),
-            "is_behind": False,
-        }
+        return errors_to_json(failed)
 
     def time(self, thread: str) -> dict[str, Any]:
         """Return where the time of a run went.

@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from flowpregel.checkpoint.durable import DurableSaver
-from flowpregel.plugins.page.calls import CallPages, query_of
+from flowpregel.plugins.page.call_answers import query_of
+from flowpregel.plugins.page.calls import CallPages
 from flowpregel.watching import (
     SERIES_AXES,
     CallIndex,

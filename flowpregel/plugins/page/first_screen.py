@@ -1,0 +1,99 @@
+"""The first screen of a run, which a new server sends without reading the calls.
+
+::
+
+    CallIndex, FailedCalls ── first_answers ──► a file of the reader's cache
+                                                   │
+    GET api/calls, api/errors ◄── FirstScreen ◄────┘
+
+The calls of a large run are many megabytes. A page first shows the beginning of their
+table in the usual order, their counts, and the kinds of errors. These answers are
+stored beside the calls, which are read when the page asks for something else: another
+order, a search, a call, or another view.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from flowpregel.plugins.page.call_answers import (
+    errors_to_json,
+    page_to_json,
+    positive_counts,
+)
+from flowpregel.watching import CallIndex, CallQuery, FailedCalls
+
+_FIRST_CALLS: Final = 200
+"""The number of calls on the first screen. A tall window has room for a hundred."""
+
+
+def first_answers(index: CallIndex, failed: FailedCalls) -> dict[str, Any]:
+    """Return the answers of a `FirstScreen`.
+
+    Args:
+        index: The calls of the run, all of which have been read.
+        failed: The failed calls of the run.
+    """
+    query = CallQuery(count=_FIRST_CALLS)
+    page = index.page(query)
+    calls = page_to_json(index, page)
+    calls["counts"] = positive_counts(index.counts)
+    calls["bodies"] = positive_counts(index.body_counts)
+    calls["fields"] = sorted(index.table.fields)
+    calls["found"] = []
+    return {
+        "mark": index.mark,
+        "calls": calls,
+        "errors": errors_to_json(failed),
+    }
+
+
+class FirstScreen:
+    """The first screen of a run that does not change.
+
+    Args:
+        answers: The answers that `first_answers` returned.
+    """
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.mark: int = answers["mark"]
+        """The mark of the last changes of the calls."""
+        self.errors: dict[str, Any] = answers["errors"]
+        """The answer with the kinds of errors."""
+        # A page may know rows of an earlier server.
+        epoch = time.time_ns() // 1_000
+        self._calls: dict[str, Any] = {
+            **answers["calls"],
+            "epoch": epoch,
+            "version": 0,
+            "is_behind": False,
+        }
+
+    def calls(
+        self,
+        query: CallQuery,
+        since: str,
+        known: Sequence[str],
+    ) -> dict[str, Any] | None:
+        """Return a part of the table of calls, or None if the screen does not have it.
+
+        Args:
+            query: The query.
+            since: The epoch and the version of the page's rows.
+            known: The numbers of these rows.
+        """
+        numbers = self._calls["numbers"]
+        end = query.offset + query.count
+        has_part = end <= len(numbers) or len(numbers) == self._calls["total"]
+        usual = CallQuery(offset=query.offset, count=query.count, states=query.states)
+        if query.states or query != usual or not has_part:
+            return None
+        epoch, _, _ = since.partition(".")
+        is_same_epoch = int(epoch) == self._calls["epoch"]
+        known_numbers = set(map(int, known)) if is_same_epoch else set()
+        numbers = numbers[query.offset : end]
+        new_numbers = set(numbers) - known_numbers
+        rows = [row for row in self._calls["rows"] if row[0] in new_numbers]
+        return {**self._calls, "numbers": numbers, "rows": rows}
