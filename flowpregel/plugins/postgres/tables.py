@@ -21,11 +21,11 @@ from typing import Any
 
 from flowpregel.errors import ValueEncodingError
 from flowpregel.plugins.postgres.once import TABLE
-from flowpregel.plugins.postgres.transactions import CACHE, DELTAS, STORE, THREADS
+from flowpregel.plugins.postgres.transactions import CACHE, DELTAS, META, STORE, THREADS
 from flowpregel.storage import Seal, Table, after
 
 KINDS = {
-    b"meta": b"m",
+    b"meta": META,
     b"threads": THREADS,
     b"checkpoints": b"c",
     b"values": b"v",

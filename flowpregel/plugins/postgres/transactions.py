@@ -2,8 +2,9 @@
 
 Each record that can change belongs to a *scope*: a thread, the items of a store, or the
 results of a cache. A scope has a revision, a token that is replaced by each transaction
-that changes a record in the scope. So the records that a process has read or written in
-a scope stay valid as long as the revision of the scope is the same::
+that changes a record in the scope. A record in ``meta`` is a scope of its own if the
+transaction reads it, as one does that adds to a list. So the records that a process has
+read or written in a scope stay valid as long as the revision of the scope is the same::
 
     the scope is known                          it is not
     ------------------                          ---------
@@ -30,7 +31,7 @@ from flowpregel.plugins.postgres.once import LandingSlot
 Range: TypeAlias = tuple[bytes, bytes]
 """The keys from the first key (included) to the second (excluded)."""
 
-THREADS, DELTAS, STORE, CACHE = b"t", b"d", b"s", b"e"
+META, THREADS, DELTAS, STORE, CACHE = b"m", b"t", b"d", b"s", b"e"
 """The first bytes of the keys of these kinds of records."""
 SCOPE_SIZE = 17
 """The number of bytes that the keys of a thread's namespaces have in common."""
@@ -253,7 +254,10 @@ class WriteTransaction(Transaction):
 
     def put(self, key: bytes, record: bytes | None) -> None:
         """Put *record* at *key*, or delete the record there if *record* is None."""
-        self._meet(key)
+        # The source of a task is put into `meta` without being read. It needs no scope,
+        # because its key is the digest of its code.
+        if not key.startswith(META):
+            self._meet(key)
         self._changed[key] = record
 
     def drop(self, low: bytes, high: bytes) -> None:
@@ -356,11 +360,8 @@ class WriteTransaction(Transaction):
         Other kinds of records belong to a namespace, for whose thread this was called
         before.
         """
-        kind = key[:1]
-        if kind not in (THREADS, STORE, CACHE):
-            return
-        scope = key[:SCOPE_SIZE] if kind == THREADS else kind
-        if scope in self._revisions:
+        scope = _scope_of(key)
+        if scope is None or scope in self._revisions:
             return
         if not self._revisions:
             self._known = self._all_known.pop(scope, None)
@@ -385,3 +386,15 @@ class WriteTransaction(Transaction):
         revision = self.ask(_LOCK, scope)[0][0]
         if self._revisions.setdefault(scope, revision) != revision:
             raise ConflictError
+
+
+def _scope_of(key: bytes) -> bytes | None:
+    """Return the scope of the record at *key*, or None if the record belongs to a
+    namespace.
+    """
+    kind = key[:1]
+    if kind == META:
+        return key
+    if kind == THREADS:
+        return key[:SCOPE_SIZE]
+    return kind if kind in (STORE, CACHE) else None

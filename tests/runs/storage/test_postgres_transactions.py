@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,42 @@ def _await_answer(url: str) -> None:
             time.sleep(0.05)
         else:
             return
+
+
+def counted(data: bytes | None) -> tuple[bytes, int]:
+    """Add one to a number."""
+    number = int(data or b"0") + 1
+    return str(number).encode(), number
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_two_processes_that_change_one_record_lose_no_change(
+    postgres_url: str, is_known: bool
+) -> None:
+    """Such as the record of a rate, of pauses, or of schedules; also if one changes it
+    while the other does.
+    """
+    from flowpregel.plugins.postgres import PostgresSaver
+
+    with PostgresSaver(postgres_url) as ours, PostgresSaver(postgres_url) as other:
+        others: list[threading.Thread] = []
+
+        def interrupted(data: bytes | None) -> tuple[bytes, int]:
+            if not others:
+                change = partial(other.change_rate, "asks", counted)
+                others.append(threading.Thread(target=change))
+                others[0].start()
+                if is_known:
+                    others[0].join()
+            return counted(data)
+
+        if is_known:
+            # This process remembers the record now, and takes no lock to change it.
+            ours.change_rate("asks", counted)
+        ours.change_rate("asks", interrupted)
+        others[0].join()
+
+        assert ours.change_rate("asks", counted) == 3 + is_known
 
 
 def test_runs_go_through_a_pooler_in_transaction_mode(pooled_url: str) -> None:
