@@ -128,6 +128,16 @@ class StorePlugin(ABC):
         """
         return False
 
+    def is_local(self, location: str) -> bool:
+        """Return whether only processes of this machine can use the store.
+
+        If so, ``flowpregel enqueue --remote`` refuses it.
+
+        Args:
+            location: The location, as `full_location` returns it.
+        """
+        return False
+
     def checks(self, location: str) -> Iterable[StoreCheck]:
         """Yield checks of a store's surroundings, such as the disk and the rights on
         it, for ``flowpregel doctor``.
@@ -198,6 +208,9 @@ class FolderStores(StorePlugin):
 
     def is_lockable(self, location: str) -> bool:
         return os.access(location, os.W_OK)
+
+    def is_local(self, location: str) -> bool:
+        return True
 
     def checks(self, location: str) -> Iterator[StoreCheck]:
         """Yield checks of the store's folder. If the store does not exist yet, check

@@ -6,18 +6,23 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint import arguments, maintenance, output, run_files, signals
-from flowpregel.checkpoint.base import Leases
+from flowpregel.checkpoint.consumers import (
+    ConsumerEntry,
+    ConsumerRegistration,
+    QueueConsumer,
+    QueueConsumers,
+)
 from flowpregel.checkpoint.layout import (
     NamespaceRecord,
     Tables,
     digest,
     thread_name,
 )
-from flowpregel.checkpoint.leases import LeaseFiles, LiveState
+from flowpregel.checkpoint.leases import LeaseFiles, LeaseRegistry, LiveState
 from flowpregel.checkpoint.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.checkpoint.paused import PAUSED, PausedRuns
@@ -55,6 +60,8 @@ _RATE: Final = b"rate"
 """The prefix of the keys of rates in ``meta``. The digest of the name follows it."""
 
 __all__ = [
+    "ConsumerEntry",
+    "ConsumerRegistration",
     "DurableSaver",
     "EncodedBatch",
     "LeaseFiles",
@@ -63,6 +70,8 @@ __all__ = [
     "NamespaceRecord",
     "PausedRuns",
     "PoolRequest",
+    "QueueConsumer",
+    "QueueConsumers",
     "Retention",
     "ScheduledFlow",
     "Stats",
@@ -71,30 +80,6 @@ __all__ = [
     "Verification",
     "encode_batch",
 ]
-
-
-class LeaseRegistry(Leases, Protocol):
-    """The leases in a store that other processes use too."""
-
-    def owner(self, address: Address) -> LockHolder | None:
-        """Return the holder of the lease at *address*, or None if it is free."""
-
-    def ask_to_stop(self, address: Address) -> LockHolder | None:
-        """Ask the run that holds the lease at *address* to stop, and return its holder.
-
-        None is returned if the lease is free.
-        """
-
-    def dead_owner(self, address: Address) -> LockHolder | None:
-        """Return the process that died while it held the lease at *address*, or None
-        if the lease is held, or was released.
-        """
-
-    def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
-        """Return the holder of the lease at *address* and the state of the run.
-
-        None is returned if the lease is free, or if no state has been written yet.
-        """
 
 
 class DurableSaver(RecordSaver):
@@ -132,6 +117,8 @@ class DurableSaver(RecordSaver):
         """The folder of the store's lock files, or an empty text if it has none."""
         self.options = options
         """The options with which the store was opened."""
+        self.consumers: QueueConsumers = QueueConsumers(tables, leases)
+        """The processes of `flowpregel work` that take runs from the store."""
 
     @abstractmethod
     def opened_to_look(self, codec: Codec) -> tuple[DurableStore, LeaseRegistry]:

@@ -63,13 +63,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from flowpregel._core.records import Address
 from flowpregel._fault import fault
 from flowpregel._interrupts import defer_interrupts, raise_pending_interrupts
 from flowpregel._loggers import store_log
-from flowpregel.checkpoint.base import Fences, Lease, OnConflict
+from flowpregel.checkpoint.base import Fences, Lease, Leases, OnConflict
 from flowpregel.checkpoint.layout import namespace_key
 from flowpregel.errors import (
     StoreBusyError,
@@ -109,6 +109,30 @@ _FORK_LASTS: Final = 5.0
 """Seconds to wait until the lock of a dead owner is free: a child that the owner forked
 just before it died has inherited the lock, and releases it within this time.
 """
+
+
+class LeaseRegistry(Leases, Protocol):
+    """The leases in a store that other processes use too."""
+
+    def owner(self, address: Address) -> LockHolder | None:
+        """Return the holder of the lease at *address*, or None if it is free."""
+
+    def ask_to_stop(self, address: Address) -> LockHolder | None:
+        """Ask the run that holds the lease at *address* to stop, and return its holder.
+
+        None is returned if the lease is free.
+        """
+
+    def dead_owner(self, address: Address) -> LockHolder | None:
+        """Return the process that died while it held the lease at *address*, or None
+        if the lease is held, or was released.
+        """
+
+    def watch(self, address: Address) -> tuple[LockHolder, dict[str, Any]] | None:
+        """Return the holder of the lease at *address* and the state of the run.
+
+        None is returned if the lease is free, or if no state has been written yet.
+        """
 
 
 class LeaseFiles:

@@ -13,6 +13,7 @@ from flowpregel._inspection.preview import FULL, to_json
 from flowpregel.cli import (
     calls,
     docs,
+    enqueueing,
     logs,
     looking,
     maintenance,
@@ -44,6 +45,7 @@ _MODULES = (
     pool_sizes,
     scheduling,
     starting,
+    enqueueing,
     calls,
     logs,
     threads,
@@ -69,6 +71,7 @@ _HINTS = {
     # Before version 8.4, click wrote the option without quotation marks.
     "No such option:? '?--store": "give the store as an argument, without --store",
     r"No such option:? '?-\d": "put this value last, after two dashes: -- -5",
+    "No such command 'submit'": "flowpregel enqueue --remote hands a run to a cluster",
 }
 """Advice for a usage error, by a pattern of the error's message."""
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")

@@ -88,8 +88,11 @@ STATUSES = {
 def code_of_status(status: str) -> Code:
     """Return the exit code of ``watch`` for the status of a run in another process.
 
-    A stopped run must be run again, by whatever it was stopped.
+    A stopped run must be run again, by whatever it was stopped. A run that is enqueued
+    must be run, too.
     """
+    if status == "enqueued":
+        return Code.AGAIN
     codes = [code for code, name in STATUSES.items() if name == status]
     return codes[-1]
 

@@ -6,6 +6,8 @@ before it begins it, because other processes take runs from the same store.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,14 +17,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flowpregel import _clock
 from flowpregel._core.records import Address, Saved
 from flowpregel._inspection.situations import is_pause
-from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.checkpoint.queue import QueuePosition
 from flowpregel.checkpoint.work import is_paused, work_of
 from flowpregel.cli import targets
+from flowpregel.errors import ConfigurationError
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.durable import DurableSaver
+    from flowpregel.checkpoint.durable import ConsumerRegistration, DurableSaver
     from flowpregel.checkpoint.maintenance import ThreadInfo
     from flowpregel.checkpoint.paused import PausedRuns
     from flowpregel.pregel.pregel import Pregel
@@ -58,10 +61,12 @@ class DueRuns:
     Args:
         reader: The store, open for reading.
         flows: The names of the flows whose runs are chosen; empty for all.
+        registration: The entry of this process among those that take runs, or None.
     """
 
     reader: DurableSaver
     flows: Collection[str] = ()
+    registration: ConsumerRegistration | None = None
 
     def threads(self) -> list[ThreadInfo]:
         """Return the threads of these runs, those with the greatest priority first."""
@@ -98,8 +103,15 @@ class DueRuns:
                 return False
 
     def flow_of(self, thread: ThreadInfo) -> Pregel:
-        """Import the flow that a thread's run recorded."""
-        return targets.flow_in_metadata(thread.thread_id, thread.metadata)
+        """Import the flow that a thread's run recorded. If that fails, record the
+        reason in the store, because the program that enqueued the run is elsewhere.
+        """
+        try:
+            return _recorded_flow(thread)
+        except ConfigurationError as error:
+            if self.registration is not None:
+                self.registration.refuse(thread.thread_id, str(error))
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,7 @@ class AbandonedRuns:
         """Import the flow that a thread's run recorded, or else `flow`."""
         if self.flow is not None and thread.metadata.get(FLOW) is None:
             return targets.load_flow(self.flow)
-        return targets.flow_in_metadata(thread.thread_id, thread.metadata)
+        return _recorded_flow(thread)
 
     def _is_left(self, thread: ThreadInfo, paused: PausedRuns) -> bool:
         """Return whether a person must resume the run, because it is paused, or at a
@@ -147,6 +159,25 @@ class AbandonedRuns:
             return True
         saved = self.reader.load(Address(thread.thread_id))
         return saved is None or is_paused(saved)
+
+
+def _recorded_flow(thread: ThreadInfo) -> Pregel:
+    """Import the flow that a thread's run recorded.
+
+    Raises:
+        ConfigurationError: The run recorded no flow, or the flow cannot be imported on
+            this machine.
+    """
+    try:
+        return targets.flow_in_metadata(thread.thread_id, thread.metadata)
+    except ConfigurationError as error:
+        host = socket.gethostname()
+        folder = str(thread.metadata.get(FOLDER, "")) or "an unknown folder"
+        raise ConfigurationError(
+            f"{error} (on {host}, in {os.getcwd()}; the run was recorded by a program "
+            f"in {folder}). Install the program on {host}, or start this command in "
+            "the folder of the program"
+        ) from error
 
 
 def _can_resume(saver: DurableSaver, saved: Saved) -> bool:

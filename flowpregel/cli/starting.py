@@ -1,4 +1,4 @@
-"""The commands that prepare a run: signature, enqueue."""
+"""The command ``signature``, which prepares a run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from flowpregel.cli.form_fields import (
     json_value,
     parameters_of_flow,
 )
-from flowpregel.cli.options import INPUT_OPTIONS
-from flowpregel.cli.typed_arguments import load_flow_with_input
 from flowpregel.errors import ConfigurationError, FlowPregelError
 
 if TYPE_CHECKING:
@@ -148,7 +146,7 @@ def _by_name(flow: Any, run_input: Any) -> dict[str, Any]:
     if not hasattr(flow, "parameters"):
         value = json_value(run_input)
         return value if isinstance(value, dict) else {}
-    arguments = _arguments_of(flow, run_input)
+    arguments = flow_arguments(flow, run_input)
     signature: inspect.Signature = flow.parameters.signature
     return dict(signature.bind(*arguments.args, **arguments.kwargs).arguments)
 
@@ -171,51 +169,7 @@ def unused_id(saver: DurableSaver, thread_id: str) -> str:
     return f"{stem}-{number}"
 
 
-@console.store_command("enqueue", *INPUT_OPTIONS)
-@click.argument("flow", metavar="MODULE:FLOW")
-@click.option(
-    "--id",
-    "thread_id",
-    metavar="ID",
-    help="The id of the run; by default the flow's name.",
-)
-@click.option(
-    "--priority",
-    type=int,
-    default=0,
-    show_default=True,
-    help="A run with a greater number begins first.",
-)
-def enqueue_command(
-    flow: str,
-    thread_id: str | None,
-    priority: int,
-    store: str | None,
-    **options: Any,
-) -> None:
-    """Record a run of a workflow, which a process of `work` begins.
-
-    If the store has a run with this id and the same input, nothing is changed.
-    """
-    loaded, run_input = load_flow_with_input(flow, options)
-    if not hasattr(loaded, "enqueue"):
-        raise ConfigurationError(f"{flow} is a graph, and only workflows are enqueued")
-    arguments = _arguments_of(loaded, run_input)
-    with targets.flow_on(loaded, store) as flow_on_store:
-        stored: Any = flow_on_store
-        enqueued = stored.enqueue(
-            *arguments.args,
-            **arguments.kwargs,
-            id=thread_id or loaded.name,
-            priority=priority,
-        )
-    console.print_result(
-        {"thread_id": enqueued, "status": "enqueued"},
-        f"enqueued: {enqueued}; `flowpregel work` runs it",
-    )
-
-
-def _arguments_of(flow: Any, run_input: Any) -> Arguments:
+def flow_arguments(flow: Any, run_input: Any) -> Arguments:
     """Return the arguments of a workflow's function for an input."""
     arguments = flow.parameters.arguments_of(run_input)
     if isinstance(arguments, Arguments):

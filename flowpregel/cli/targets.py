@@ -38,8 +38,8 @@ def load_flow(name: str, folder: str = "") -> Pregel:
     Args:
         name: The module and the name of the variable, of the flow's function, or of a
             task, for the flow that makes one call of it.
-        folder: The folder of the module. If it does not exist, the working directory
-            is used.
+        folder: The folder of the module. If it does not have the module, the working
+            directory is used.
 
     Raises:
         ConfigurationError: There is no such flow. The message lists the flows of the
@@ -118,7 +118,7 @@ def _import(name: str, folder: str = "") -> ModuleType:
     Args:
         name: The name of the module, or its file.
         folder: The folder of the module, if *name* is a module's name. If it does not
-            exist, the working directory is used.
+            have the module, the working directory is used.
     """
     if name.endswith(".py") or os.sep in name:
         path = os.path.realpath(name)
@@ -128,7 +128,8 @@ def _import(name: str, folder: str = "") -> ModuleType:
         module_name = file.removesuffix(".py")
     else:
         module_name = name
-        if not os.path.isdir(folder):
+        # The run may come from another machine, on which the module has another folder.
+        if not folder or PathFinder.find_spec(name.partition(".")[0], [folder]) is None:
             folder = os.getcwd()
     if folder not in sys.path:
         # Worker processes get the same path, so they find the module too.

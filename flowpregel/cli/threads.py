@@ -20,6 +20,7 @@ from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.queue import QueuePosition, places
 from flowpregel.checkpoint.work import Status, status_of
 from flowpregel.cli import console, targets
+from flowpregel.cli.consumers import consumer_text, consumers_of, refusals
 from flowpregel.cli.diagnosis import ExplainedRun, Explanation, explain_run
 from flowpregel.cli.looking import full_option, limit_option
 from flowpregel.cli.outputs import add_outputs, output_file_lines
@@ -355,6 +356,9 @@ def _facts_and_activity(
     facts = _thread_facts(saved, running=owner is not None)
     if facts["status"] == "enqueued":
         facts["queue"] = _queue_facts(saver, thread, saved)
+        consumers = consumers_of(saver, saved.checkpoint.metadata.get(FLOW))
+        facts["taken by"] = consumer_text(consumers) or "no process of `work`"
+        facts["refused"] = "; ".join(refusals(consumers, thread)) or None
     live = None
     if owner is not None:
         live = _live_activity(saver, thread)

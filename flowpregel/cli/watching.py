@@ -26,6 +26,7 @@ from flowpregel._text import in_one_line, printable
 from flowpregel.cli import console
 from flowpregel.cli.call_counts import ENDED, CallCounts
 from flowpregel.cli.console import Code, print_note, rich_console
+from flowpregel.cli.consumers import QueueWait
 from flowpregel.cli.dashboard import Dashboard, can_draw
 from flowpregel.cli.worker_counts import worker_count_text
 from flowpregel.errors import ConfigurationError, RunNotice
@@ -146,25 +147,51 @@ def watch_run(
                 )
             last_changed = rows[0]
             thread = last_changed.thread_id
-        if can_draw():
-            code = Dashboard(saver, reader, thread, store).show()
-        else:
-            code = _watch_in_lines(reader, thread, store)
-    return code
+        wait = QueueWait(saver, reader, thread)
+        if not can_draw():
+            return _watch_in_lines(reader, wait, thread, store)
+        while (row := reader.run(thread)) is not None and wait.sleep_if_due(row):
+            pass
+        code = Dashboard(saver, reader, thread, store).show()
+        return wait.exit_code(code)
 
 
-def _watch_in_lines(reader: StoreReader, thread: str, store: str | None) -> Code:
+def follow_run(saver: DurableSaver, thread: str, store: str | None) -> Code:
+    """Print lines about a run until it has ended or waits for a person, whatever
+    processes of `work` take it, and return the exit code for its status.
+
+    Args:
+        saver: The open store.
+        thread: The id of the run.
+        store: The store to name in the commands for the next step.
+
+    Raises:
+        ConfigurationError: There is no such run.
+    """
+    with closing(StoreReader(saver)) as reader:
+        wait = QueueWait(saver, reader, thread, until_end=True)
+        return _watch_in_lines(reader, wait, thread, store)
+
+
+def _watch_in_lines(
+    reader: StoreReader,
+    wait: QueueWait,
+    thread: str,
+    store: str | None,
+) -> Code:
     """Print lines about a run until it ends, and return the exit code for its status.
 
     Args:
         reader: The reader of the store.
+        wait: The wait for a process of `work` that takes the run.
         thread: The id of the run.
         store: The store to name in the command for the next step.
     """
     view = WatchView(reader, thread)
     row = view.refresh()
-    while row.status == "running":
-        time.sleep(_PERIOD)
+    while row.status == "running" or wait.sleep_if_due(row):
+        if row.status == "running":
+            time.sleep(_PERIOD)
         row = view.refresh()
     if view.started:
         view.close()
@@ -176,7 +203,7 @@ def _watch_in_lines(reader: StoreReader, thread: str, store: str | None) -> Code
         {"thread_id": thread, "status": status},
         f"{thread}: {status}",
     )
-    return console.code_of_status(status)
+    return wait.exit_code(console.code_of_status(status))
 
 
 class RunView:

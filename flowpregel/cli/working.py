@@ -106,8 +106,12 @@ def work_command(
     next process resumes them.
     """
     # A process that has opened a store for reading only cannot open it for writing.
-    with targets.open_to_write(store) as saver, targets.open_to_read(store) as reader:
-        choice = DueRuns(reader, flows)
+    with (
+        targets.open_to_write(store) as saver,
+        targets.open_to_read(store) as reader,
+        saver.consumers.register(jobs, flows) as registration,
+    ):
+        choice = DueRuns(reader, flows, registration)
         schedules = ScheduleFollower(saver, flows)
         worker = RunWorker(choice, saver, schedules=schedules)
         return worker.work(jobs, every, until_empty=until_empty)

@@ -255,7 +255,7 @@ class WriteTransaction(Transaction):
     def put(self, key: bytes, record: bytes | None) -> None:
         """Put *record* at *key*, or delete the record there if *record* is None."""
         # The source of a task is put into `meta` without being read. It needs no scope,
-        # because its key is the digest of its code.
+        # because its key is a digest of the source.
         if not key.startswith(META):
             self._meet(key)
         self._changed[key] = record

@@ -59,6 +59,9 @@ class SQLitePlugin(StorePlugin):
     def is_lockable(self, location: str) -> bool:
         return os.access(files.path_in(location), os.W_OK)
 
+    def is_local(self, location: str) -> bool:
+        return True
+
     def checks(self, location: str) -> Iterator[StoreCheck]:
         """Check the folder of the database: its disk, and the rights of this user."""
         folder = os.path.dirname(files.path_in(location))

@@ -126,7 +126,7 @@ def test_a_run_is_enqueued_and_worked_on(command: Command, tmp_path: Path) -> No
             "--id=a",
             "--priority=3",
         )
-        assert "enqueued: a; `flowpregel work` runs it\n" == result.stdout
+        assert "enqueued: a" == result.stdout.splitlines()[0]
     assert 0 == command("work", "--until-empty").exit_code
     with LMDBSaver(tmp_path / "store", readonly=True) as saver:
         saved = saver.load(Address("a"))
