@@ -3,67 +3,85 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, cast
 
 import click
 
 from flowpregel._entry_points import COMMANDS, load_plugin, plugin_hint, plugin_names
-from flowpregel._inspection.preview import FULL, to_json
-from flowpregel.cli import (
-    calls,
-    docs,
-    enqueueing,
-    logs,
-    looking,
-    maintenance,
-    moving,
-    pausing,
-    pool_sizes,
-    recovering,
-    running,
-    scheduling,
-    starting,
-    tables,
-    threads,
-    working,
-)
-from flowpregel.cli.console import (
-    Code,
-    exit_code_of,
-    has_flag,
-    print_json,
-    print_note,
-)
 from flowpregel.errors import ConfigurationError, FlowPregelError
 
-_MODULES = (
-    running,
-    working,
-    recovering,
-    pausing,
-    pool_sizes,
-    scheduling,
-    starting,
-    enqueueing,
-    calls,
-    logs,
-    threads,
-    tables,
-    looking,
-    maintenance,
-    moving,
-    docs,
-)
-"""The modules with commands, in the order in which the help lists the commands."""
+_HOMES = {
+    "running": (
+        "run",
+        "resume",
+        "answer",
+        "cancel",
+        "signal",
+        "wake",
+    ),
+    "working": ("work",),
+    "recovering": ("recover",),
+    "pausing": ("pause", "unpause"),
+    "pool_sizes": ("pool",),
+    "scheduling": ("schedule",),
+    "starting": ("signature",),
+    "enqueueing": ("enqueue",),
+    "calls": (
+        "check",
+        "debug",
+        "why",
+        "retry",
+        "redo",
+    ),
+    "logs": ("logs",),
+    "threads": ("ls", "show", "watch"),
+    "tables": ("table", "compare"),
+    "looking": (
+        "history",
+        "state",
+        "diff",
+        "stats",
+        "graph",
+    ),
+    "maintenance": (
+        "fork",
+        "rm",
+        "gc",
+        "rename",
+        "verify",
+        "backup",
+        "encrypt",
+        "doctor",
+    ),
+    "moving": ("export", "import"),
+    "docs": ("docs",),
+}
+"""The names of the commands that each module defines, in the order in which the help
+lists them. The function of the command ``ls`` is ``ls_command``.
+"""
 
 
-def _commands() -> Iterator[click.Command]:
-    """Yield the commands of all modules, in the order of their definitions."""
-    for module in _MODULES:
-        for value in vars(module).values():
-            if isinstance(value, click.Command):
-                yield value
+class BuiltinCommands(Mapping[str, click.Command]):
+    """The built-in commands by name.
+
+    The module of a command is imported when the command is first read, so that a
+    process imports only what its command needs.
+    """
+
+    def __init__(self) -> None:
+        self._modules = {name: home for home in _HOMES for name in _HOMES[home]}
+
+    def __getitem__(self, name: str) -> click.Command:
+        module = import_module(f"flowpregel.cli.{self._modules[name]}")
+        return cast("click.Command", getattr(module, f"{name}_command"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 _HINTS = {
@@ -110,14 +128,10 @@ class CommandGroup(click.Group):
             code = super().invoke(ctx)
         except click.UsageError as error:
             raise _with_hint(error) from error
-        except FlowPregelError as error:
-            code = exit_code_of(error)
-            if has_flag("--json"):
-                print_json({"error": to_json(error, FULL), "code": code})
-            else:
-                print_note(f"error: {error}")
-        except KeyboardInterrupt:
-            code = Code.STOPPED
+        except (FlowPregelError, KeyboardInterrupt) as error:
+            from flowpregel.cli import console  # noqa: PLC0415 - keeps --version fast
+
+            code = console.report_error(error)
         ctx.exit(code or 0)
 
 
@@ -149,7 +163,8 @@ def _with_hint(error: click.UsageError) -> click.UsageError:
 
 @click.command(
     cls=CommandGroup,
-    commands={str(command.name): command for command in _commands()},
+    # The group only reads the mapping: commands of plug-ins are found by entry point.
+    commands=cast("dict[str, click.Command]", BuiltinCommands()),
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,

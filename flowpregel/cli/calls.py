@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flowpregel._core.records import Address, Saved
-from flowpregel._inspection.error_kinds import error_pattern
 from flowpregel._inspection.preview import FULL, one_line, to_json
-from flowpregel._inspection.tasks import error_line
 from flowpregel._tracebacks import whole_text
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, running, targets
@@ -382,6 +380,9 @@ def _failed_calls(
     Raises:
         ConfigurationError: No call failed so.
     """
+    from flowpregel._inspection.error_kinds import error_pattern  # noqa: PLC0415
+    from flowpregel._inspection.tasks import error_line  # noqa: PLC0415
+
     pattern = error_pattern(error)
     selected: list[Work] = []
     for call in calls:

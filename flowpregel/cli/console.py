@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flowpregel import errors
-from flowpregel._inspection.preview import one_line
+from flowpregel._inspection.preview import FULL, one_line, to_json
 from flowpregel._text import in_one_line, printable, seconds_in
 from flowpregel.cli.wording import StyledText
 
@@ -237,6 +237,20 @@ def print_json(value: Any) -> None:
     """Print *value*, which has types that JSON supports, in one line."""
     text = json.dumps(value, ensure_ascii=True)
     click.echo(text)
+
+
+def report_error(error: errors.FlowPregelError | KeyboardInterrupt) -> Code:
+    """Print the error that ends a command, and return the exit code for it. Ctrl-C is
+    not printed.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return Code.STOPPED
+    code = exit_code_of(error)
+    if has_flag("--json"):
+        print_json({"error": to_json(error, FULL), "code": code})
+    else:
+        print_note(f"error: {error}")
+    return code
 
 
 def print_note(text: str) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flowpregel._inspection.inert import InertCodec
-from flowpregel._inspection.reader import StoreReader
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code
 from flowpregel.cli.worker_counts import pools_text
@@ -106,6 +105,8 @@ def _answer(
     """Return the pools of a run once they have the requested size, or None if they do
     not have it before *deadline*, or before the run ends.
     """
+    from flowpregel._inspection.reader import StoreReader  # noqa: PLC0415
+
     with closing(StoreReader(saver)) as reader:
         while time.monotonic() < deadline and saver.owner(thread) is not None:
             live = reader.live(thread)

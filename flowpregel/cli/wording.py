@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from flowpregel._inspection.situations import Situation
 from flowpregel._text import in_one_line
+
+if TYPE_CHECKING:
+    from flowpregel._inspection.situations import Situation
 
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 """The units of a relative time, each with its number of seconds."""

@@ -8,13 +8,29 @@ import signal
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
+import click
 import pytest
 
 import flowpregel.cli
+from flowpregel.cli.app import app
 from tests.runs.cli_flows import FLOWS
 from tests.runs.cli_jobs import COMMAND, ROOT, RUN, environment, half_way, let_go
+
+
+def commands_of_modules() -> list[tuple[str, click.Command]]:
+    """Return each command that a module of `flowpregel.cli` defines, with its module's
+    name.
+    """
+    return [
+        (name, value)
+        for _, name, _ in iter_modules(flowpregel.cli.__path__)
+        for value in vars(import_module(f"flowpregel.cli.{name}")).values()
+        if isinstance(value, click.Command) and not isinstance(value, click.Group)
+    ]
 
 
 @pytest.mark.slow
@@ -123,3 +139,45 @@ def test_help_imports_neither_the_engine_nor_the_store(words: list[str]) -> None
 
     assert "Usage: flowpregel" in result.stdout
     assert "heavy: []" == result.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        (["--version"], set()),
+        (["ls", "--help"], {"threads", "looking"}),  # which share options
+        (["compare", "--help"], {"tables"}),
+    ],
+)
+def test_a_command_imports_the_modules_of_no_other_command(
+    words: list[str], modules: set[str]
+) -> None:
+    """What each command would otherwise import for all takes a third of its start."""
+    others = {module for module, _ in commands_of_modules()} - modules
+    code = (
+        "import atexit, sys; from flowpregel.cli import main; "
+        f"sys.argv = ['flowpregel', *{words!r}]; "
+        "atexit.register(lambda: print(*[m for m in sys.modules if "
+        "m.startswith('flowpregel.cli.')])); main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = result.stdout.splitlines()[-1].split()
+    names = {module.removeprefix("flowpregel.cli.") for module in imported}
+
+    assert modules <= names
+    assert set() == others & names
+
+
+def test_the_command_knows_each_command_of_its_modules() -> None:
+    """They are listed by name, so that none is imported for another."""
+    listed = {name: command.callback for name, command in app.commands.items()}
+
+    assert {
+        command.name: command.callback for _, command in commands_of_modules()
+    } == listed
