@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from multiprocessing import context
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,18 @@ def test_a_worker_imports_nothing_that_only_uses_a_store(
 
     assert "flowpregel.func" in modules or "flowpregel.graph" in modules
     assert set() == FOR_COORDINATORS.intersection(modules)
+
+
+def test_a_worker_imports_no_joblib_because_its_program_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """joblib has a copy of loky, which takes the place of loky's start method."""
+    loky = pytest.importorskip("joblib.externals.loky.backend.context")
+    contexts = context._concrete_contexts  # noqa: SLF001 - an import of joblib does so
+    monkeypatch.setitem(contexts, "loky", loky.LokyContext())
+
+    with ProcessExecutor(1) as pool, LMDBSaver(tmp_path / "runs.lmdb") as saver:
+        modules = modules_of_task(saver, pool)
+
+    assert "loky" in modules
+    assert "joblib" not in modules

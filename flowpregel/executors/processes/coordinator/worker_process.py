@@ -146,11 +146,12 @@ class WorkerProcess:
             setup: The worker's setup, whose descriptors are `InheritedFd`.
             env: Environment variables, in addition to the program's own.
         """
-        # loky is imported only here, because the import takes 56 ms.
-        from loky.backend import get_context  # noqa: PLC0415
+        # loky is imported only here, because the import takes 56 ms. The class is not
+        # taken from the context "loky" of multiprocessing, which an import of joblib
+        # replaces: workers would start with joblib's copy of loky, and import joblib.
+        from loky.backend.process import LokyProcess  # noqa: PLC0415
 
-        context: Any = get_context("loky")
-        process = context.Process(target=run_worker, args=(setup,), env=env)
+        process: Any = LokyProcess(target=run_worker, args=(setup,), env=env)
         process.start()
         return process
 
