@@ -67,7 +67,12 @@ def plan_call(
         body = caller.attempt.body = BodyCalls(may_repeat)
     task_id, record = identify_call(run, caller, call, step)
     outcome: Outcome | None = None
-    if record is not None and task_id not in running:
+    # In a new run no call has a record, unless the body may repeat its calls.
+    if (
+        record is not None
+        and task_id not in running
+        and (body.may_repeat or not run.replay.is_empty())
+    ):
         task_id, outcome = _recorded_outcome(run, step, caller, call, task_id, record)
     if outcome is not None:
         run.outbox.resolve(call, outcome)

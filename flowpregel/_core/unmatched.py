@@ -44,11 +44,13 @@ def unmatched(
 ) -> UnmatchedCallsError | None:
     """Return the error for the call of *record*, which no recorded call fits.
 
+    The run has stored writes of an earlier run.
+
     Returns:
         None if the call may run at once.
     """
     replay = run.replay
-    if not replay.reuses_writes or replay.is_empty():
+    if not replay.reuses_writes:
         return None
     if run.options.on_unmatched is None or caller.record is not None:
         return None
