@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 _LONGEST = 40
@@ -69,13 +70,12 @@ def described(
         >>> described("measure", ("a.py", list(range(100))), {"deep": True})
         "measure('a.py', <list of 100>, deep=True)"
     """
-
-    def text_at(position: int | str, value: Any) -> str:
-        return "<redacted>" if position in redacted else _shown(value)
-
-    texts = [text_at(index, value) for index, value in enumerate(args[:_MOST])]
-    for key, value in [*kwargs.items()][:_MOST]:
-        texts.append(f"{key}={text_at(key, value)}")
+    shown: list[tuple[int | str, Any]] = [*enumerate(args[:_MOST])]
+    shown += islice(kwargs.items(), _MOST)
+    texts: list[str] = []
+    for position, value in shown:
+        text = "<redacted>" if position in redacted else _shown(value)
+        texts.append(text if isinstance(position, int) else f"{position}={text}")
     if len(args) > _MOST or len(kwargs) > _MOST:
         texts.append("...")
     return f"{name}({', '.join(texts)})"

@@ -43,7 +43,7 @@ class Spelling:
 
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Spelled:
         """Return the canonical spelling of a call."""
-        if self.signature is None or (not kwargs and self._is_spelled(args)):
+        if self.signature is None or self.is_spelled(args, kwargs):
             return args, kwargs
         try:
             bound = self.signature.bind_partial(*args, **kwargs)
@@ -53,10 +53,12 @@ class Spelling:
             return args, kwargs
         return _spelled(args, bound)
 
-    def _is_spelled(self, args: tuple[Any, ...]) -> bool:
-        """Return whether arguments given only by position already have the canonical
-        spelling.
-        """
+    def is_spelled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether a call already has the canonical spelling."""
+        if self.signature is None:
+            return True
+        if kwargs:
+            return False
         if len(args) <= self.plain:
             return True
         more = args[self.plain :]

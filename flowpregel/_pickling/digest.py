@@ -50,6 +50,7 @@ def digest_of(
     description: str = "a value",
     *,
     strict: bool = False,
+    fields: LeftOutFields | None = None,
 ) -> str:
     """Return a digest of the content of *value*: 32 hex digits.
 
@@ -62,6 +63,7 @@ def digest_of(
         description: The name of the value in error messages.
         strict: True to refuse a value that has no content to digest, such as a lock;
             otherwise such a value is digested by its type.
+        fields: The fields of objects to leave out, if any.
 
     Raises:
         ConfigurationError: *strict* is True, and a part of *value* has no content to
@@ -71,7 +73,15 @@ def digest_of(
         >>> digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
         True
     """
-    return _digest_of(value, description, strict=strict)
+    digest = hashlib.blake2b(digest_size=_SIZE)
+    try:
+        _Feeder(digest.update, description, strict, fields).feed(value)
+    except RecursionError as error:
+        raise ConfigurationError(
+            f"{description} are nested too deeply to be digested (lists in lists, "
+            "objects that hold each other): pass them flat, or as text or bytes"
+        ) from error
+    return digest.hexdigest()
 
 
 def earlier_digests(value: Any, description: str) -> Iterator[str]:
@@ -83,13 +93,13 @@ def earlier_digests(value: Any, description: str) -> Iterator[str]:
         description: The name of the value in error messages.
     """
     known = LeftOutFields({}, have_equal_content)
-    _digest_of(value, description, strict=False, fields=known)
+    digest_of(value, description, strict=False, fields=known)
     for left_out in choices(known.with_defaults):
         fields = LeftOutFields(left_out, _never)
-        yield _digest_of(value, description, strict=False, fields=fields)
+        yield digest_of(value, description, strict=False, fields=fields)
     for homes in earlier_homes(known.classes):
         fields = LeftOutFields({}, _never, homes)
-        yield _digest_of(value, description, strict=False, fields=fields)
+        yield digest_of(value, description, strict=False, fields=fields)
 
 
 def _never(*_: Any) -> bool:
@@ -109,25 +119,6 @@ def have_equal_content(first: Any, second: Any) -> bool:
     return len(digests) == 1
 
 
-def _digest_of(
-    value: Any,
-    description: str,
-    *,
-    strict: bool,
-    fields: LeftOutFields | None = None,
-) -> str:
-    """Return the same as `digest_of`, without the fields that *fields* leaves out."""
-    digest = hashlib.blake2b(digest_size=_SIZE)
-    try:
-        _Feeder(digest.update, description, strict, fields).feed(value)
-    except RecursionError as error:
-        raise ConfigurationError(
-            f"{description} are nested too deeply to be digested (lists in lists, "
-            "objects that hold each other): pass them flat, or as text or bytes"
-        ) from error
-    return digest.hexdigest()
-
-
 def arguments_digest(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -136,10 +127,20 @@ def arguments_digest(
     """Return a digest of a call's arguments. A value without content is digested by its
     type.
     """
-    if not kwargs and _ATOMS.issuperset(map(type, args)):
-        plain = b"plain" + marshal.dumps(args, _MARSHAL)
-        return hashlib.blake2b(plain, digest_size=_SIZE).hexdigest()
+    plain = plain_digest(args, kwargs)
+    if plain is not None:
+        return plain
     return digest_of((args, dict(kwargs)), description, strict=False)
+
+
+def plain_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """Return the `arguments_digest` of plain values that are given only by position, or
+    None for other arguments. Plain values refer to no file.
+    """
+    if kwargs or not _ATOMS.issuperset(map(type, args)):
+        return None
+    plain = b"plain" + marshal.dumps(args, _MARSHAL)
+    return hashlib.blake2b(plain, digest_size=_SIZE).hexdigest()
 
 
 def has_plain_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
