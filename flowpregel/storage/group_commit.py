@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from flowpregel._fault import fault
+from flowpregel import _fault
 from flowpregel._interrupts import defer_interrupts
 from flowpregel.errors import StoreBusyError
 
@@ -168,7 +168,8 @@ class CommitQueue:
 
     def _commit(self, group: Sequence[CommitRequest]) -> None:
         """Commit a group in one transaction, and set the requests' outcomes."""
-        fault("store.commit.begin")
+        if _fault.points:
+            _fault.fault("store.commit.begin")
         try:
             results = self._attempt([request.work for request in group])
         except Exception as error:  # noqa: BLE001
@@ -181,7 +182,8 @@ class CommitQueue:
             for request in group:
                 self._commit([request])
         else:
-            fault("store.commit.after")
+            if _fault.points:
+                _fault.fault("store.commit.after")
             for request, result in zip(group, results, strict=True):
                 request.outcome.set_result(result)
 

@@ -43,7 +43,7 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from flowpregel._fault import fault
+from flowpregel import _fault
 from flowpregel._interrupts import defer_interrupts
 from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
 from flowpregel.storage.ballast import make_ballast
@@ -169,7 +169,8 @@ class Environment:
             try:
                 results = [work(transaction) for work in works]
                 number = transaction.id()
-                fault("store.commit.before")
+                if _fault.points:
+                    _fault.fault("store.commit.before")
             except BaseException:
                 transaction.abort()
                 raise
