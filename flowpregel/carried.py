@@ -102,7 +102,9 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
         config: The config of the run, whose ``configurable`` may have ``traceparent``
             and the other W3C headers.
     """
-    headers = headers_in(config) if config.get("configurable") else {}
+    headers: Mapping[str, str] = {}
+    if "traceparent" in (config.get("configurable") or ()):
+        headers = headers_in(config)
     values = {}
     for variable in tuple(_declared):
         # The location is searched only if the variable is set: a module that is still

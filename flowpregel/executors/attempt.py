@@ -97,7 +97,7 @@ def perform(job: Job, client: RunClient) -> Outcome:
             steps.close()
             return Raised(_not_awaited(job.task.name, awaited))
         if os.getpid() != pid:
-            _end_if_forked(pid, None)
+            _exit_fork(None)
         for future in [*scope.deferred]:
             future.result()
         if scope.files is not None:
@@ -106,7 +106,8 @@ def perform(job: Job, client: RunClient) -> Outcome:
             job.preview = _packed_preview(scope, has_result=True)
         return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
-        _end_if_forked(pid, error)
+        if os.getpid() != pid:
+            _exit_fork(error)
         if scope.preview is not None:
             job.preview = _packed_preview(scope, has_result=False)
         return outcome_of(job, error, scope)
@@ -164,15 +165,14 @@ def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
     return Preview(fields, packed_media(media) if media else b"")
 
 
-def _end_if_forked(pid: int, error: BaseException | None) -> None:
-    """Exit, with the status for *error*, if this process is a fork of *pid*.
+def _exit_fork(error: BaseException | None) -> None:
+    """Exit this process, a fork in which an attempt has ended, with the status for
+    *error*.
 
-    The attempt began in process *pid*. A fork has only one OS thread of that process,
+    The attempt began in another process. A fork has only one OS thread of that process,
     and shares files, store and workers with it. So the fork must not run the functions
     that a program runs at exit, such as atexit functions and the shutdown of pools.
     """
-    if os.getpid() == pid:
-        return
     code = 0
     try:
         if isinstance(error, SystemExit):
@@ -200,7 +200,8 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
     token = current.set(scope)
     try:
         await _await_each(_attempt(scope, prefer_async=True))
-        _end_if_forked(pid, None)
+        if os.getpid() != pid:
+            _exit_fork(None)
         for future in [*scope.deferred]:
             await future
         if scope.files is not None:
@@ -209,7 +210,8 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             job.preview = _packed_preview(scope, has_result=True)
         return Returned(scope.writes)
     except BaseException as error:
-        _end_if_forked(pid, error)
+        if os.getpid() != pid:
+            _exit_fork(error)
         if scope.preview is not None:
             job.preview = _packed_preview(scope, has_result=False)
         if _is_cancelled_from_outside(error):

@@ -201,7 +201,8 @@ class IOLoop:
             self._is_woken = False
             while self._commands:
                 self._guarded(self._commands.popleft())
-            self._expire()
+            if self._timers and self._timers[0][0] <= watchdog.turn_began:
+                self._expire()
             self._guarded(self._dispatch)
             watchdog.turn_began = 0.0
         self._is_finished = True
