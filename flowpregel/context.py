@@ -617,7 +617,8 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         raise scope.question
     questions = scope.asked_questions()
     index = questions.find(value)
-    scope.emit_notices()
+    if questions.notices:
+        scope.emit_notices()
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
     # The task gets a copy, because the answers may be recorded again if a later answer
     # is refused.

@@ -6,9 +6,9 @@ from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import ids, records
-from flowpregel._core.answers import ANY_QUESTION
 from flowpregel._core.ids import KnownQuestions, QuestionRecord
 from flowpregel._core.provenance import code_of_node
+from flowpregel._core.questions import ANY_QUESTION
 from flowpregel._core.recorded_calls import digest_of_caller
 from flowpregel._core.records import Interrupted, Kind, Outcome, Task, Write
 from flowpregel._core.run import Run

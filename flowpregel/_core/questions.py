@@ -1,4 +1,5 @@
-"""The questions of one task: which recorded question each one repeats, and its answer.
+"""The questions of one task, and the answers of a run: which recorded question each one
+repeats, and its answer.
 
 A question is recognised by its content, regardless of where it stands in the body:
 
@@ -18,14 +19,45 @@ So an answer never goes to a different question that other code asks instead.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
+from flowpregel._core.commands import Interrupt
 from flowpregel._core.ids import KnownQuestions, QuestionRecord, interrupt_id
 from flowpregel._pickling.digest import digest_of
 from flowpregel._text import outlined
 from flowpregel.errors import ConfigurationError
 
 NOTHING_KNOWN = KnownQuestions((), "")
+ANY_QUESTION = ""
+"""The id of an answer without a particular question. The question that is asked first
+gets this answer.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class Answers:
+    """The answers and the open questions of a run."""
+
+    by_id: dict[str, Any] = field(default_factory=dict)
+    """The answers that no task has taken yet, by interrupt id."""
+    for_moved: list[Any] = field(default_factory=list)
+    """The answers to questions that were asked before the graph was moved. They go to
+    the questions that the graph asks now.
+    """
+    interrupts: dict[str, Interrupt] = field(default_factory=dict)
+    """The questions that were asked and have no answer, by id."""
+    questions: dict[str, QuestionRecord] = field(default_factory=dict)
+    """The records of all questions without answers, by id, whether this run or an
+    earlier run asked them.
+    """
+
+    @property
+    def has_free_answer(self) -> bool:
+        """True if there is an answer without a question id, which goes to the first
+        question that is asked.
+        """
+        return bool(self.for_moved) or ANY_QUESTION in self.by_id
 
 
 class AskedQuestions:
@@ -82,7 +114,8 @@ class AskedQuestions:
             known = self.records[index]
             if not known.content or known.code in ("", self._code):
                 return self._take_by_order(index, question)
-        self._note_new(question)
+        if self._unused:
+            self._note_new(question)
         question = question._replace(
             id=interrupt_id(self._namespace, len(self.records))
         )
@@ -132,8 +165,6 @@ class AskedQuestions:
         """Add a notice that *question* is new, if the user might mistake it for a
         recorded question.
         """
-        if not self._unused:
-            return
         before = ", ".join(
             _question_text(self.records[index]) for index in self._unused
         )

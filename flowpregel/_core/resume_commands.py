@@ -7,7 +7,6 @@ from typing import Any
 
 from flowpregel import errors
 from flowpregel._core import ids, records
-from flowpregel._core.answers import ANY_QUESTION
 from flowpregel._core.barrier import (
     TO_NODE,
     TaskOutput,
@@ -21,6 +20,7 @@ from flowpregel._core.effects import Steps
 from flowpregel._core.ids import QuestionRecord
 from flowpregel._core.prepared_writes import prepared_writes
 from flowpregel._core.program import Program
+from flowpregel._core.questions import ANY_QUESTION
 from flowpregel._core.records import Write
 from flowpregel._core.run import Run
 from flowpregel._core.stream_events import interrupts_of

@@ -23,7 +23,6 @@ from typing import Any
 from flowpregel import errors
 from flowpregel._code.sources import UNSEEN
 from flowpregel._core import ids, records
-from flowpregel._core.answers import Answers
 from flowpregel._core.barrier import TaskOutput, apply, breaks_before, due_nodes
 from flowpregel._core.body_calls import BodyCalls
 from flowpregel._core.code_around import CodeAround
@@ -34,6 +33,7 @@ from flowpregel._core.ids import AttemptRecord, FailedCall, QuestionRecord
 from flowpregel._core.outbox import Outbox
 from flowpregel._core.program import Options, Program
 from flowpregel._core.provenance import attempt_record_of, note_failed
+from flowpregel._core.questions import Answers
 from flowpregel._core.records import (
     Batch,
     Checkpoint,
@@ -164,7 +164,9 @@ class Run:
             path: The path of the task.
             writes: The writes, of which those to untracked channels are left out.
         """
-        tracked = self._tracked_writes(writes)
+        tracked = tuple(writes)
+        if self.program.untracked:
+            tracked = self._tracked_writes(writes)
         if self.options.address is not None and tracked:
             checkpoint_id = self.cursor.checkpoint_id
             self.outbox.writes.append(TaskWrites(checkpoint_id, task_id, path, tracked))
@@ -221,7 +223,9 @@ class Run:
                 self._note_unseen_values(attempt)
             if outbox.holds_attempts:
                 outbox.add_attempt(attempt)
-        tracked = self._tracked_writes(writes)
+        tracked = tuple(writes)
+        if self.program.untracked:
+            tracked = self._tracked_writes(writes)
         if tracked:
             checkpoint_id = self.cursor.checkpoint_id
             identity = checkpoint_id, task.id, task.path
@@ -271,8 +275,6 @@ class Run:
 
     def _tracked_writes(self, writes: Sequence[Write]) -> tuple[Write, ...]:
         """Return *writes* without the values that no checkpoint may contain."""
-        if not self.program.untracked:
-            return tuple(writes)
         tracked = []
         for name, value in writes:
             if name not in self.program.untracked:
