@@ -70,10 +70,10 @@ def described(
         >>> described("measure", ("a.py", list(range(100))), {"deep": True})
         "measure('a.py', <list of 100>, deep=True)"
     """
-    shown: list[tuple[int | str, Any]] = [*enumerate(args[:_MOST])]
-    shown += islice(kwargs.items(), _MOST)
+    arguments: list[tuple[int | str, Any]] = [*enumerate(args[:_MOST])]
+    arguments += islice(kwargs.items(), _MOST)
     texts: list[str] = []
-    for position, value in shown:
+    for position, value in arguments:
         text = "<redacted>" if position in redacted else _shown(value)
         texts.append(text if isinstance(position, int) else f"{position}={text}")
     if len(args) > _MOST or len(kwargs) > _MOST:

@@ -10,13 +10,14 @@ earlier calls.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+from flowpregel._core.files import FileContent, with_files
 from flowpregel._core.records import Arguments, Node
-from flowpregel._pickling.digest import have_equal_content
+from flowpregel._pickling.digest import have_equal_content, plain_digest
 
 Spelled: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """The positional and the keyword arguments of a call."""
@@ -65,6 +66,25 @@ class Spelling:
         return len(more) <= len(self.defaults) and not any(
             map(is_default, more, self.defaults)
         )
+
+    def digest_and_files(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        take_digest: Callable[[Any, Any], str],
+    ) -> tuple[str, tuple[FileContent, ...]]:
+        """Return the digest of a call's arguments, and the files among them.
+
+        Args:
+            args: The positional arguments.
+            kwargs: The keyword arguments.
+            take_digest: A function that returns the digest of arguments in canonical
+                spelling, and notes the files.
+        """
+        plain = plain_digest(args, kwargs)
+        if plain is not None and self.is_spelled(args, kwargs):
+            return plain, ()
+        return with_files(lambda: take_digest(*self.of(args, kwargs)))
 
     def without_first(self) -> Spelling:
         """Return the spelling of the same function without its first parameter."""

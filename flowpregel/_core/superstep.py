@@ -416,11 +416,7 @@ class Superstep:
         record = task.origin.record
         if run.stopped is not None:
             self._settle(task, Withdrawn())
-        elif (
-            record is not None
-            and not run.replay.is_empty()
-            and unmatched(run, caller, record) is not None
-        ):
+        elif record and not run.replay.is_empty() and unmatched(run, caller, record):
             # Recorded calls exist that no call has matched yet. So this call waits:
             # other calls of the same task may follow at once and match these records,
             # and then this call is simply new.

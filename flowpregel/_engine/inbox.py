@@ -113,7 +113,8 @@ class RunInbox:
         for event in self._events:
             refuse(event)
         self._events.clear()
-        self._refuse_posted()
+        if not self._posted.empty():
+            self._refuse_posted()
 
     def _refuse_posted(self) -> None:
         with suppress(Empty):

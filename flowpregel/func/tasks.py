@@ -36,12 +36,12 @@ from flowpregel._core.commands import (
     is_generator_function,
     name_of,
 )
-from flowpregel._core.files import FileContent, with_files
+from flowpregel._core.files import with_files
 from flowpregel._core.ids import CallKey
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
 from flowpregel._core.spelling import Spelled, Spelling, spelling_of
-from flowpregel._pickling.digest import arguments_digest, plain_digest, space_of
+from flowpregel._pickling.digest import arguments_digest, space_of
 from flowpregel._text import described, no_such_attribute
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
@@ -184,14 +184,7 @@ class TaskFunction(Generic[P, R]):
     ) -> CallKey:
         """Return the key by which the call is compared with recorded calls."""
         text = described(self.name, args, kwargs, self.node.redacted)
-        files: tuple[FileContent, ...] = ()
-        plain = plain_digest(args, kwargs)
-        if plain is not None and self._spelling.is_spelled(args, kwargs):
-            digest = plain
-        else:
-            digest, files = with_files(
-                lambda: self._digest(*self._spelling.of(args, kwargs))
-            )
+        digest, files = self._spelling.digest_and_files(args, kwargs, self._digest)
         earlier = self._earlier_digests(args, kwargs) if node.adopts else ()
         code = self._code_of(node)
         unseen = UNSEEN.get(code, "")

@@ -205,7 +205,7 @@ def labels_of_graph(graph: Any) -> dict[str, str]:
     a module that runs a graph has created or imported the graph. If there is no such
     variable, the result is empty.
     """
-    once: RunIdentity | None = graph.once
+    once: RunIdentity | None = graph.definition.once
     if once is not None:
         return flow_labels(once.flow, once.folder)
     for module, variables in _callers_modules():

@@ -664,27 +664,36 @@ def assign(
 def _only_send(
     queue: TaskQueue, workers: Sequence[WorkerLoad], limits: PoolLimits
 ) -> tuple[int, list[InFlight]] | None:
-    """Return the index of the first idle worker and the only waiting task, if sending
-    the task to the worker is the whole assignment; otherwise, return None.
+    """Return the index of an idle worker and the only waiting task, if sending the task
+    to the worker is the whole assignment; otherwise, return None.
 
     The result is the same without this function, which saves comparing the resources.
     """
     if queue.count != 1 or limits.keep > len(workers) or limits.amounts["cpus"] != inf:
         return None
+    index = _first_idle(workers, limits.size)
+    task = queue.only_task()
+    if index is None or task.needs is not None:
+        return None
+    return index, [task]
+
+
+def _first_idle(workers: Sequence[WorkerLoad], size: int) -> int | None:
+    """Return the index of the first idle worker for tasks without needs.
+
+    Return None if there is none, if *size* workers run tasks, or if a worker is neither
+    idle nor busy, because another worker may have to be started then.
+    """
     idle: int | None = None
     busy = 0
     for index, worker in enumerate(workers):
         if worker.state is WorkerState.BUSY:
             busy += 1
         elif worker.state is not WorkerState.IDLE:
-            # Another worker may have to be started.
             return None
         elif idle is None and worker.kind == PLAIN:
             idle = index
-    task = queue.only_task()
-    if idle is None or busy >= limits.size or task.needs is not None:
-        return None
-    return idle, [task]
+    return idle if busy < size else None
 
 
 def _assign_free_workers(
