@@ -1,5 +1,11 @@
 """Drives a real browser: headless Chromium, by its DevTools protocol over a
 websocket.
+
+A browser can end, and a page of it can crash, while a command waits for its answer.
+Both are events: the websocket closes, or the session of the page gets
+``targetCrashed``. A browser that is silent is asked for its version from time to time.
+Each of them raises a `BrowserLostError` at once, and the next test gets another page or
+browser.
 """
 
 from __future__ import annotations
@@ -10,14 +16,18 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.page.serving import Served
@@ -42,11 +52,82 @@ _FLAGS = (
     "--no-first-run",
     "--disable-features=IsolateSandboxedIframes",
     "--mute-audio",
+    # A page whose window is behind another one is drawn, and its timers are not late.
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
     "--remote-debugging-port=0",
 )
 _NETWORK = "ERR_NETWORK_CHANGED"
 _PATIENCE = 120.0
 """Seconds until something is taken to have failed: a busy machine is no failure."""
+
+
+_SILENCE = 10.0
+"""Seconds of silence after which the browser is asked for its version."""
+_MOST_QUESTIONS = 6
+"""The number of such questions without an answer: a busy machine is no failure."""
+
+
+class BrowserLostError(Exception):
+    """The browser or the page has ended, or does not answer."""
+
+
+class Link:
+    """The websocket of a browser.
+
+    Args:
+        connection: The websocket.
+        diary: The last lines that the browser has written to stderr.
+    """
+
+    def __init__(self, connection: ClientConnection, diary: deque[str]) -> None:
+        self._connection = connection
+        self._diary = diary
+        self._questions = count(1_000_000_000)
+        self.is_lost = False
+        """True if the browser has ended, or does not answer."""
+
+    def send(self, command: dict[str, Any]) -> None:
+        """Send a command."""
+        try:
+            self._connection.send(json.dumps(command))
+        except ConnectionClosed as error:
+            raise self._lost("has ended") from error
+
+    def receive(self, command: str) -> dict[str, Any]:
+        """Return the next answer or event.
+
+        Args:
+            command: The name of the command that waits for its answer.
+        """
+        asked = set()
+        waited = 0.0
+        while True:
+            try:
+                told = json.loads(self._connection.recv(timeout=_SILENCE))
+            except TimeoutError:
+                waited += _SILENCE
+                if len(asked) == _MOST_QUESTIONS:
+                    raise self._lost("does not answer") from None
+                if waited > _PATIENCE:
+                    raise BrowserLostError(
+                        f"the page does not answer {command}"
+                    ) from None
+                number = next(self._questions)
+                asked.add(number)
+                self.send({"id": number, "method": "Browser.getVersion"})
+            except ConnectionClosed as error:
+                raise self._lost("has ended") from error
+            else:
+                if told.get("id") not in asked:
+                    return dict(told)
+                asked.clear()
+
+    def _lost(self, reason: str) -> BrowserLostError:
+        self.is_lost = True
+        lines = "".join(self._diary)
+        return BrowserLostError(f"the browser {reason}; it has written:\n{lines}")
 
 
 class Tab:
@@ -61,7 +142,7 @@ class Tab:
 
     def __init__(
         self,
-        link: ClientConnection,
+        link: Link,
         session: str,
         target: str = "",
         context: str | None = None,
@@ -71,7 +152,8 @@ class Tab:
         self._target = target
         self._context = context
         self._numbers = count(1_000)
-        self._is_lost = False
+        self._is_aborted = False
+        self._is_crashed = False
         self.messages: list[str] = []
         """What the page has written to its console, errors and violations of its policy
         too.
@@ -83,13 +165,27 @@ class Tab:
         command = {"id": number, "method": method, "params": params}
         if self._session:
             command["sessionId"] = self._session
-        self._link.send(json.dumps(command))
-        while True:
-            told = json.loads(self._link.recv(timeout=_PATIENCE))
+        self._link.send(command)
+        while not self._is_crashed:
+            try:
+                told = self._link.receive(method)
+            except BrowserLostError:
+                self._is_crashed = True
+                raise
             if told.get("id") == number:
                 assert "error" not in told, told["error"]
                 return told["result"]
             self._note(told)
+        raise BrowserLostError("the page has crashed")
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the page or its browser has ended, or does not answer."""
+        return self._is_crashed or self._link.is_lost
+
+    def become(self, other: Tab) -> None:
+        """Be another page from now on."""
+        vars(self).update(vars(other))
 
     def _note(self, told: dict[str, Any]) -> None:
         params = told.get("params", {})
@@ -99,17 +195,28 @@ class Tab:
             case "Log.entryAdded":
                 text = str(params["entry"]["text"])
                 # An interface that comes or goes aborts all requests, local ones too.
-                self._is_lost |= _NETWORK in text
+                self._is_aborted |= _NETWORK in text
                 if "net::ERR_" not in text:  # such as when the server has ended
                     self.messages.append(text)
+            case "Inspector.targetCrashed":
+                self._is_crashed |= told.get("sessionId") == self._session
             case "Page.javascriptDialogOpening":
                 self.messages.append(f"a dialog: {params['message']}")
+                # The page would answer nothing until the dialog is closed.
+                self._link.send(
+                    {
+                        "id": next(self._numbers),
+                        "method": "Page.handleJavaScriptDialog",
+                        "params": {"accept": True},
+                        "sessionId": told["sessionId"],
+                    }
+                )
 
     def open(self, address: str) -> None:
         """Go to an address, and wait until its page is loaded."""
-        self._is_lost = True
-        while self._is_lost:
-            self._is_lost = _NETWORK in self.send("Page.navigate", url=address).get(
+        self._is_aborted = True
+        while self._is_aborted:
+            self._is_aborted = _NETWORK in self.send("Page.navigate", url=address).get(
                 "errorText", ""
             )
             self.until("document.readyState === 'complete'")
@@ -156,7 +263,7 @@ class Tab:
         tab = Tab(self._link, session["sessionId"], target, self._context)
         # What one page writes may arrive while another waits for its answer.
         tab.messages = self.messages
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Inspector", "Page", "Runtime", "Log"):
             tab.send(f"{domain}.enable")
         tab.look()
         return tab
@@ -164,6 +271,13 @@ class Tab:
     def close(self) -> None:
         """Close the page."""
         Tab(self._link, "").send("Target.closeTarget", targetId=self._target)
+
+    def close_profile(self) -> None:
+        """Close all pages of the profile, unless the browser is lost."""
+        with suppress(BrowserLostError):
+            Tab(self._link, "").send(
+                "Target.disposeBrowserContext", browserContextId=self._context
+            )
 
     def hold(self, selector: str, seconds: float = 0.12) -> None:
         """Press the mouse on an element for as long as a person does."""
@@ -235,18 +349,38 @@ class Browser:
         link: Its websocket.
     """
 
-    def __init__(self, link: ClientConnection) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the browser has ended, or does not answer."""
+        if not self._link.is_lost:
+            with suppress(BrowserLostError):
+                Tab(self._link, "").send("Browser.getVersion")
+        return self._link.is_lost
+
+    @property
+    def process_id(self) -> int:
+        """The id of the process that all pages depend on."""
+        told = Tab(self._link, "").send("SystemInfo.getProcessInfo")
+        (process,) = (each for each in told["processInfo"] if each["type"] == "browser")
+        return int(process["id"])
+
+    def new_profile(self) -> Tab:
+        """Return a page that shares no cookies, files or messages with earlier ones."""
+        start = Tab(self._link, "")
+        context = start.send("Target.createBrowserContext")["browserContextId"]
+        return Tab(self._link, "", context=context).another()
 
     @contextmanager
     def profile(self) -> Iterator[Tab]:
-        """Give a page that shares no cookies, files or messages with earlier ones."""
-        start = Tab(self._link, "")
-        context = start.send("Target.createBrowserContext")["browserContextId"]
+        """Give a page as `new_profile` does, and close it."""
+        page = self.new_profile()
         try:
-            yield Tab(self._link, "", context=context).another()
+            yield page
         finally:
-            start.send("Target.disposeBrowserContext", browserContextId=context)
+            page.close_profile()
 
 
 @contextmanager
@@ -263,15 +397,33 @@ def browser(folder: Path) -> Iterator[Browser]:
         start_new_session=True,
     ) as process:
         try:
-            assert process.stderr is not None
-            lines = (
-                line.partition("listening on ")[2].strip() for line in process.stderr
+            diary: deque[str] = deque(maxlen=50)
+            address: Future[str] = Future()
+            reader = threading.Thread(
+                target=_read_stderr, args=(process, address, diary)
             )
-            address = next(filter(None, lines))
-            with connect(address, max_size=None, proxy=None) as link:
-                yield Browser(link)
+            reader.start()
+            found = address.result(timeout=_PATIENCE)
+            with connect(found, max_size=None, proxy=None) as connection:
+                yield Browser(Link(connection, diary))
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            reader.join()
+
+
+def _read_stderr(
+    process: subprocess.Popen[str], address: Future[str], diary: deque[str]
+) -> None:
+    """Read all that a browser writes to stderr, so that it never waits for a reader."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        diary.append(line)
+        if "listening on " in line and not address.done():
+            address.set_result(line.partition("listening on ")[2].strip())
+    if not address.done():
+        lines = "".join(diary)
+        address.set_exception(BrowserLostError(f"the browser has not begun:\n{lines}"))
 
 
 def open_run(tab: Tab, server: Served, thread: str, view: str = "calls") -> None:

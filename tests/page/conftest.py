@@ -37,8 +37,8 @@ def many_calls(tmp_path_factory: pytest.TempPathFactory) -> str:
     return big_store(tmp_path_factory.mktemp("many") / "store", MANY)
 
 
-_browser = ExitStack()
-"""Ends the browser, which all files of this folder share."""
+_browsers = ExitStack()
+"""Ends the browser, which all files of this folder share, and those that were lost."""
 _started: list[Browser] = []
 
 
@@ -48,13 +48,22 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 
     A browser takes seconds of CPU once it has started, and another page few.
     """
+    page = _new_page(tmp_path_factory)
+    yield page
+    page.close_profile()
+
+
+def _new_page(tmp_path_factory: pytest.TempPathFactory) -> Tab:
+    """Return a page of the shared browser, or of another one if that is lost."""
     from tests.page.browser import browser
 
+    if _started and _started[0].is_lost:
+        _started.clear()
+        _browsers.close()
     if not _started:
         folder = tmp_path_factory.mktemp("profile")
-        _started.append(_browser.enter_context(browser(folder)))
-    with _started[0].profile() as page:
-        yield page
+        _started.append(_browsers.enter_context(browser(folder)))
+    return _started[0].new_profile()
 
 
 @pytest.hookimpl(trylast=True)
@@ -62,12 +71,14 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """End the browser before the tests of other folders begin."""
     if nextitem is None or HERE not in nextitem.path.parents:
         _started.clear()
-        _browser.close()
+        _browsers.close()
 
 
 @pytest.fixture
-def quiet(tab: Tab) -> Iterator[None]:
+def quiet(tab: Tab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Begin with a plain window, and see that nothing was thrown or forbidden."""
+    if tab.is_lost:
+        tab.become(_new_page(tmp_path_factory))
     tab.look()
     tab.messages.clear()
     yield

@@ -64,7 +64,8 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     """A page of one browser for all tests."""
-    with browser(tmp_path_factory.mktemp("profile")) as tab:
+    folder = tmp_path_factory.mktemp("profile")
+    with browser(folder) as chromium, chromium.profile() as tab:
         yield tab
 
 
