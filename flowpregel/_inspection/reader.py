@@ -34,6 +34,7 @@ from flowpregel._inspection.tasks import (
     TaskRecords,
 )
 from flowpregel.checkpoint.layout import NamespaceRecord
+from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.executors.processes.coordinator.crash_report import cpu_of, memory_of
 from flowpregel.storage.locks import LockHolder
 
@@ -234,6 +235,21 @@ class StoreReader:
         if run is None:
             return None
         return self._statuses.summary(*run, counting)
+
+    def paused(self) -> PausedRuns:
+        """Return the runs that `flowpregel work` neither begins nor resumes.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     reader = StoreReader(saver)
+            ...     saver.pause(["wing"])
+            ...     print(sorted(reader.paused().threads))
+            ...     reader.close()
+            ['wing']
+        """
+        return self._statuses.paused()
 
     def beginning(self, thread_id: str) -> RunBeginning | None:
         """Return the beginning of a thread's last run, or None if it is unknown.

@@ -21,6 +21,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from flowpregel._inspection.situations import Situation
+from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import ConfigurationError
 
@@ -159,6 +161,10 @@ class RunSummary(NamedTuple):
     """The input of the run in short."""
     error: str
     """The call that failed first in the last superstep, and its error."""
+    paused: str
+    """The reason why the run is paused: ``all``, ``flow`` or ``run``; empty if it is
+    not paused.
+    """
 
 
 class StripRun(NamedTuple):
@@ -269,6 +275,7 @@ class _RunDetails(NamedTuple):
     short: str
     failed: int | None
     error: str
+    paused: str
 
 
 class RunList:
@@ -303,6 +310,8 @@ class RunList:
         """The time of the newest checkpoint, and the beginning and input of the last
         run, by thread.
         """
+        self._pauses = PausedRuns()
+        """The paused runs at the last request."""
         self._details: dict[str, tuple[object, _RunDetails]] = {}
         """The state of a run when it was read, and the details, by thread."""
 
@@ -362,6 +371,7 @@ class RunList:
     def _select(self, query: RunQuery, now: int) -> _SelectedRuns:
         """Return the runs that a query selects, in its order."""
         rows = self._reader.runs()
+        self._pauses = self._reader.paused()
         self._forget_deleted(rows)
         candidates = [row for row in rows if _matches(row, query)]
         states = Counter(row.status for row in candidates)
@@ -459,6 +469,7 @@ class RunList:
                 failed=details.failed,
                 input=run_input,
                 error=details.error,
+                paused=details.paused,
             )
             summaries.append(summary)
         return summaries
@@ -573,7 +584,9 @@ class RunList:
 
     def _details_of(self, row: RunRow, counting: Counting) -> tuple[_RunDetails, bool]:
         """Return the details of a run, and whether its calls were counted for them."""
-        state = (row.status, row.updated, row.states)
+        # A pause is a wish, which no checkpoint of the run records.
+        pause = self._pauses.reason(row.thread_id, {FLOW: row.flow})
+        state = (row.status, row.updated, row.states, pause)
         known = self._details.get(row.thread_id)
         if known is not None:
             known_state, known_details = known
@@ -585,13 +598,14 @@ class RunList:
         is_counted = counting != "no"
         thread_id = row.thread_id
         summary = self._reader.summary(thread_id, counting)
-        details = _RunDetails("done", row.status, None, "")
+        details = _RunDetails("done", row.status, None, "", "")
         if summary is not None:
             details = _RunDetails(
                 situation=summary.text.situation,
                 short=summary.text.short,
                 failed=summary.failed,
                 error=summary.error,
+                paused=summary.text.paused,
             )
         self._details[row.thread_id] = state, details
         return details, is_counted

@@ -180,7 +180,7 @@ class RunStatusReader:
         if row.status == "waiting":
             questions = open_questions(self._tasks, newest)
         queued = {QUEUE: newest.metadata(QUEUE)}
-        paused = self._paused()
+        paused = self.paused()
         facts = RunFacts(
             thread_id=row.thread_id,
             status=row.status,
@@ -249,7 +249,7 @@ class RunStatusReader:
             run = self._tracker.updated_run(thread_id)
         return None if run.behind else run.states
 
-    def _paused(self) -> PausedRuns:
+    def paused(self) -> PausedRuns:
         """Return the paused runs of the store."""
         tables = self._tasks.tables
         get_paused = partial(tables.meta.get, key=PAUSED)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flowpregel import LMDBSaver
+from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.graph import START, StateGraph
 from tests.page.browser import NEEDS_CHROMIUM, Tab
-from tests.page.serving import Served, served
+from tests.page.serving import Served, served, wait_for_commands
+from tests.page.status_flows import wait
 from tests.page.stores import plain_store, shares, sums
+from tests.page.waits import stopped_where_it_waits
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,6 +25,8 @@ pytestmark = [
 ]
 
 NAMES = "[...document.querySelectorAll('tbody a')].map(link => link.text)"
+CHOSEN = "[...document.querySelectorAll('[aria-label=\"Chosen runs\"] button')]"
+WAIT = "tests.page.status_flows:wait"
 MANY = 60
 
 
@@ -154,6 +161,50 @@ def test_failed_runs_are_tried_again_together(tab: Tab, tmp_path: Path) -> None:
         assert ["fails-2", "fails-0"] == [each["thread"] for each in commands]
         assert {"retry"} == {each["action"] for each in commands}
         assert not tab.run("document.querySelector('tbody input:checked')")
+
+
+@pytest.mark.parametrize(
+    ("pause", "words", "line"),
+    [
+        ({"flows": [WAIT]}, "Unpause their flow (2)", f"--flow={WAIT}"),
+        ({"everything": True}, "Unpause all runs (2)", "--all"),
+        ({"threads": ["a", "b"]}, "Unpause (2)", "unpause"),
+    ],
+)
+def test_a_pause_of_chosen_runs_ends_whatever_is_paused(
+    tab: Tab, tmp_path: Path, pause: dict[str, Any], words: str, line: str
+) -> None:
+    """The list shows a pause that begins while it is open."""
+    with LMDBSaver(tmp_path / "store") as saver, served_list(tab, saver) as server:
+        tab.hold("tr[data-run=a] input")
+        tab.hold("tr[data-run=b] input")
+        tab.until(f"{CHOSEN}.some(button => button.textContent === 'Pause (2)')")
+        saver.pause(**{"threads": [], **pause})
+        tab.until(f"{CHOSEN}.some(button => button.textContent === {words!r})")
+        offered = tab.run(f"{CHOSEN}.map(button => button.textContent)")
+        tab.run(f"{CHOSEN}.find(e => e.textContent === {words!r}).id = 'unpause'")
+        tab.hold("#unpause")
+        tab.until("!document.querySelector('[aria-label=\"Chosen runs\"]')")
+        assert server.actions is not None
+        wait_for_commands(server.actions)
+        paused = saver.paused()
+        commands = server.actions.commands()
+
+    assert words in offered
+    assert not any(text.startswith("Pause") for text in offered)
+    assert PausedRuns() == paused
+    assert all(line in command["line"] for command in commands)
+
+
+@contextmanager
+def served_list(tab: Tab, saver: LMDBSaver) -> Iterator[Served]:
+    """Open the list of two runs that wait for a signal."""
+    for thread in ("a", "b"):
+        with stopped_where_it_waits():
+            wait.copy({"checkpointer": saver}).run("paid", id=thread)
+    with served(str(saver.path), actions=True) as server:
+        open_list(tab, server)
+        yield server
 
 
 def test_without_actions_chosen_runs_can_only_be_compared(

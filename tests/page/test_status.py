@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowpregel import LMDBSaver
-from flowpregel.errors import UnansweredError
-from flowpregel.runtime import pauses
 from tests.page.browser import NEEDS_CHROMIUM, Tab, open_run
 from tests.page.serving import result_of, served
 from tests.page.status_flows import lenient, nap, strict, wait
 from tests.page.stores import plain_store, running_python, steady
+from tests.page.waits import stopped_where_it_waits
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,17 +37,6 @@ def sentence_of(tab: Tab, begin: str) -> str:
     """Return the sentence, once it begins so."""
     tab.until(f"{SENTENCE}.startsWith({begin!r})")
     return str(tab.run(SENTENCE))
-
-
-@contextmanager
-def stopped_where_it_waits() -> Iterator[None]:
-    """Let runs end where they would sleep or wait for a signal."""
-    token = pauses.set(True)
-    try:
-        with pytest.raises(UnansweredError):
-            yield
-    finally:
-        pauses.reset(token)
 
 
 def test_a_run_that_sleeps_is_woken_by_its_button(tab: Tab, tmp_path: Path) -> None:

@@ -17,16 +17,19 @@ const DAY = 86_400;
 const MOST_AT_ONCE = 4;
 const STILL_GOES_ON = ["running", "waiting", "stopped", "enqueued"];
 
-// The commands that can be started for many runs, each with its words and the runs that it is for.
+// The commands that can be started for many runs, each with its words and the runs that it is for. A
+// pause of a flow, or of all runs, ends for others too, so the words say so.
 const BULK = [
   ["cancel", "Cancel", (run) => run.status === "running"],
   ["retry", "Try again what failed", (run) => ["failed", "partly failed"].includes(run.situation)],
   ["resume", "Resume", (run) => run.status === "stopped"],
   ["wake", "Wake now", (run) => ["sleeping", "awaiting signal"].includes(run.situation)],
-  ["pause", "Pause", (run) => STILL_GOES_ON.includes(run.status) && !isPaused(run)],
-  ["unpause", "End the pause", (run) => isPaused(run)],
+  ["pause", "Pause", (run) => STILL_GOES_ON.includes(run.status) && !run.paused],
+  ["unpause", "Unpause", (run) => run.paused === "run"],
+  ["unpause", "Unpause their flow", (run) => run.paused === "flow", (runs) => runs.map(({ thread_id, flow }) => ({ thread: thread_id, scope: flow }))],
+  ["unpause", "Unpause all runs", (run) => run.paused === "all", ([run]) => [{ thread: run.thread_id, scope: null }]],
 ];
-const isPaused = (run) => run.short.endsWith(", paused");
+const eachThread = (runs) => runs.map((run) => ({ thread: run.thread_id }));
 
 // The rows of an answer, which has only those that changed, and their order.
 function withRows(answer, before) {
@@ -92,7 +95,7 @@ export function showRuns() {
   const bulk = h("div");
   const offers = h("div");
   const chosen = new Map(); // the chosen runs, by id
-  let underWay = null; // the action that is started for many runs, and the number of runs that are left
+  let underWay = null; // the words of the action that is started for many runs, and the number of runs that are left
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const element = h("section", { "aria-labelledby": "runs-title" },
     h("div", { class: "bar" }, h("h1", { id: "runs-title" }, "Runs"), search, h("span", { class: "dates" }, dates.from, "–", dates.to), filters),
@@ -116,12 +119,12 @@ export function showRuns() {
 
   function drawBulk() {
     const runs = [...chosen.values()];
-    const buttonOf = ([action, text, isFor]) => {
+    const buttonOf = ([action, text, isFor, requestsOf = eachThread]) => {
       const fitting = runs.filter(isFor);
-      const isPending = underWay?.action === action;
+      const isPending = underWay?.text === text;
       return (fitting.length > 0 || isPending) && actionButton({
-        key: action, class: "needs-actions", text: `${text} (${fitting.length})`, pendingText: `${text} … (${underWay?.left} left)`, isPending,
-        onclick: () => underWay || startEach(action, fitting.map((run) => run.thread_id)),
+        key: text, class: "needs-actions", text: `${text} (${fitting.length})`, pendingText: `${text} … (${underWay?.left} left)`, isPending,
+        onclick: () => underWay || startEach(action, text, requestsOf(fitting)),
       });
     };
     const stateOf = (code) => (code === null ? "running" : { 0: "done", 3: "waiting" }[code] ?? "failed");
@@ -135,18 +138,18 @@ export function showRuns() {
         h("summary", null, badge(stateOf(code)), h("code", null, line)), h("pre", { tabindex: 0 }, output || "(it has printed nothing)")))));
   }
 
-  // A command for each run, some at a time: each is a process.
-  async function startEach(action, threads) {
-    const left = [...threads];
-    underWay = { action, left: left.length };
+  // A command for each request, some at a time: each is a process.
+  async function startEach(action, text, requests) {
+    const left = [...requests];
+    underWay = { text, left: left.length };
     draw();
     try {
       while (left.length) {
-        await act(action, { thread: left.shift() });
+        await act(action, left.shift());
         underWay.left = left.length;
         do await refresh(); while (page.commands.filter(({ code }) => code === null).length >= MOST_AT_ONCE && await later());
       }
-      say(`${action} was started for ${threads.length} runs`);
+      say(`${action} was started for ${requests.length} runs`);
     } catch (error) {
       problem.hidden = false;
       patch(problem, String(error.message ?? error));
