@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 from flowpregel._core.records import Address, Saved
@@ -56,6 +57,8 @@ from flowpregel.storage.records import Seal
 from flowpregel.storage.renames import RENAMED, names_in, with_rename
 from flowpregel.storage.stores import DurableStore
 
+_THREADS_AT_ONCE: Final = 64
+"""The number of threads whose newest checkpoints are read in one transaction."""
 _RATE: Final = b"rate"
 """The prefix of the keys of rates in ``meta``. The digest of the name follows it."""
 
@@ -841,13 +844,20 @@ class DurableSaver(RecordSaver):
         self._store.close()
 
     def _infos(self, thread_id: str | None) -> Iterator[ThreadInfo]:
-        for record in self._tables.used(thread_id):
-            address = Address(record.thread_id, record.namespace)
-            if not record.namespace and (newest := self.load(address)) is not None:
-                running = self._leases.owner(address) is not None
+        records = self._tables.used(thread_id)
+        while page := [*islice(records, _THREADS_AT_ONCE)]:
+            addresses = [
+                Address(record.thread_id) for record in page if not record.namespace
+            ]
+            read = partial(maintenance.newest_checkpoints, self._reader)
+            copies = self._read(partial(read, addresses=addresses))
+            owners = self._leases.owners(addresses)
+            for copied in copies:
+                newest = self._reader.decoded(copied)
+                running = Address(newest.address.thread_id) in owners
                 yield ThreadInfo(
-                    thread_id=record.thread_id,
-                    created=record.created,
+                    thread_id=newest.address.thread_id,
+                    created=copied.namespace.created,
                     updated=newest.checkpoint.at,
                     step=newest.checkpoint.step,
                     status=status_of(newest, running=running),

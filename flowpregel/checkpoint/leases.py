@@ -59,7 +59,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -116,6 +116,9 @@ class LeaseRegistry(Leases, Protocol):
 
     def owner(self, address: Address) -> LockHolder | None:
         """Return the holder of the lease at *address*, or None if it is free."""
+
+    def owners(self, addresses: Sequence[Address]) -> dict[Address, LockHolder]:
+        """Return the holders of those leases at *addresses* that are not free."""
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the run that holds the lease at *address* to stop, and return its holder.
@@ -208,6 +211,19 @@ class LeaseFiles:
     def owner(self, address: Address) -> LockHolder | None:
         """Return the holder of the lease at *address*, or None if it is free."""
         return holder_and_state(self.file(address))[0]
+
+    def owners(self, addresses: Sequence[Address]) -> dict[Address, LockHolder]:
+        """Return the holders of those leases at *addresses* that are not free.
+
+        Args:
+            addresses: The addresses.
+        """
+        owners: dict[Address, LockHolder] = {}
+        for address in addresses:
+            owner = self.owner(address)
+            if owner is not None:
+                owners[address] = owner
+        return owners
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the run that holds the lease at *address* to stop, and return its holder.

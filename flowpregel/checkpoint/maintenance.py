@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,7 @@ from flowpregel.checkpoint.layout import (
     NamespaceRecord,
     Tables,
 )
-from flowpregel.checkpoint.reader import Reader
+from flowpregel.checkpoint.reader import CopiedCheckpoint, Reader
 from flowpregel.checkpoint.work import Status
 from flowpregel.errors import StoreError
 from flowpregel.storage.tables import Table
@@ -47,6 +47,47 @@ class ThreadInfo:
     """
     metadata: Mapping[str, Any]
     """The metadata of the newest checkpoint."""
+
+
+def newest_checkpoints(
+    reader: Reader, transaction: Any, addresses: Sequence[Address]
+) -> list[CopiedCheckpoint]:
+    """Copy the newest checkpoint at each address that has one, with the task writes on
+    it, and without channel values.
+
+    A remote engine reads them all in three round trips, unless a checkpoint has many
+    tasks.
+
+    Args:
+        reader: The reader of the checkpoints.
+        transaction: An open transaction.
+        addresses: The threads and namespaces.
+    """
+    tables = reader.tables
+    names = [
+        layout.namespace_key(address.thread_id, address.namespace)
+        for address in addresses
+    ]
+    tables.threads.expect(transaction, names)
+    newest: list[tuple[NamespaceRecord, str]] = []
+    for address in addresses:
+        namespace = tables.namespace(transaction, address)
+        if namespace is not None and namespace.newest is not None:
+            newest.append((namespace, namespace.newest))
+    keys = [
+        layout.checkpoint_key(namespace.prefix, identifier)
+        for namespace, identifier in newest
+    ]
+    tables.checkpoints.expect(transaction, keys)
+    tables.writes.expect_prefixes(transaction, keys)
+    copies: list[CopiedCheckpoint] = []
+    for namespace, identifier in newest:
+        record = tables.checkpoint(transaction, namespace, identifier)
+        if record is not None:
+            copied = CopiedCheckpoint(identifier, record, namespace)
+            reader.copy_tasks(transaction, copied)
+            copies.append(copied)
+    return copies
 
 
 @dataclass(slots=True, kw_only=True)

@@ -180,7 +180,7 @@ class Reader:
                 page.append(
                     self._copied(transaction, namespace, identifier, record, chains)
                 )
-                self._copy_tasks(transaction, page[-1])
+                self.copy_tasks(transaction, page[-1])
             return page
 
         is_whole = before is None
@@ -379,7 +379,7 @@ class Reader:
         copied = self._copied(transaction, namespace, identifier, record, {})
         copied.marks_unreadable = lazy_results
         if tasks:
-            self._copy_tasks(transaction, copied, lazy_results=lazy_results)
+            self.copy_tasks(transaction, copied, lazy_results=lazy_results)
         return copied
 
     def _copied(
@@ -422,7 +422,7 @@ class Reader:
                 copied.deltas[name] = chain, chain.positions[version]
         return copied
 
-    def _copy_tasks(
+    def copy_tasks(
         self, transaction: Any, copied: CopiedCheckpoint, *, lazy_results: bool = False
     ) -> None:
         """Add the task writes to *copied*.

@@ -137,6 +137,19 @@ class Table(SealedRecords, ABC):
             keys: The keys.
         """
 
+    def expect_prefixes(
+        self,
+        transaction: Any,
+        prefixes: list[bytes],
+    ) -> None:
+        """Prepare to read the keys that begin with each of *prefixes*. A remote engine
+        fetches the first records of each prefix in one round trip.
+
+        Args:
+            transaction: The transaction.
+            prefixes: The prefixes. None of them begins with another one.
+        """
+
     # ------------------------------------------------------------ payloads
 
     def get(

@@ -56,6 +56,10 @@ _RENEW = """
 """
 _ALIVE = "place = %s AND expires >= clock_timestamp()"
 _OWNER = f"SELECT owner, {{}} FROM flowpregel.leases WHERE {_ALIVE}"
+_OWNERS = (
+    "SELECT place, owner FROM flowpregel.leases "
+    "WHERE place = ANY(%b::bytea[]) AND expires >= clock_timestamp()"
+)
 _ASK = f"UPDATE flowpregel.leases SET asked = true WHERE {_ALIVE} RETURNING owner"
 _WATCH = """
     UPDATE flowpregel.leases SET watched = clock_timestamp() + %s * interval '1 second'
@@ -158,6 +162,12 @@ class LeaseTable:
         return _owner_from_rows(
             self._database.execute(_OWNER.format("NULL"), lease_key(address))
         )
+
+    def owners(self, addresses: Sequence[Address]) -> dict[Address, LockHolder]:
+        """Return the owners of those leases of *addresses* that are not free."""
+        address_of = {lease_key(address): address for address in addresses}
+        rows = self._database.execute(_OWNERS, [*address_of])
+        return {address_of[key]: LockHolder(**json.loads(owner)) for key, owner in rows}
 
     def dead_owner(self, address: Address) -> LockHolder | None:
         """Return the owner whose lease of *address* has expired, or None."""

@@ -16,7 +16,7 @@ into chunks. The key of the row begins with the kind of the record (1 byte).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flowpregel.errors import ValueEncodingError
@@ -118,6 +118,9 @@ class PostgresTable(Table):
     def expect(self, transaction: Any, keys: list[bytes]) -> None:
         transaction.expect([self._kind + key for key in keys])
 
+    def expect_prefixes(self, transaction: Any, prefixes: list[bytes]) -> None:
+        transaction.expect_ranges([self._range(prefix) for prefix in prefixes])
+
     def put(self, transaction: Any, key: bytes, payload: bytes) -> None:
         if len(payload) > _LARGEST:
             raise ValueEncodingError(
@@ -144,23 +147,17 @@ class PostgresTable(Table):
         backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         low, high = self._range(prefix)
+        rows: Iterable[tuple[bytes, bytes]] | None = None
         if start and backwards:
             high = self._kind + start
         elif start:
             low = self._kind + start
-        limit = _FIRST_PAGE
-        order = "DESC" if backwards else "ASC"
-        while page := transaction.page(low, high, limit, order):
-            for key, record in page:
-                yield key[1:], record
-            if len(page) < limit:
-                return
-            last_key, _ = page[-1]
-            limit = _LARGEST_PAGE
-            if backwards:
-                high = last_key
-            else:
-                low = last_key + b"\0"
+        elif not backwards:
+            rows = transaction.expected_rows(low)
+        if rows is None:
+            rows = _paged_rows(transaction, low, high, backwards=backwards)
+        for key, record in rows:
+            yield key[1:], record
 
     def keys(
         self,
@@ -179,3 +176,28 @@ class PostgresTable(Table):
     def _range(self, prefix: bytes) -> tuple[bytes, bytes]:
         """Return the first key with *prefix*, and the key after the last one."""
         return self._kind + prefix, after(self._kind + prefix)
+
+
+def _paged_rows(
+    transaction: Any, low: bytes, high: bytes, *, backwards: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows from the key *low* on, below *high*, and read them page by page.
+
+    Args:
+        transaction: The transaction.
+        low: The first key.
+        high: The key after the last one.
+        backwards: True to yield the greatest key first.
+    """
+    limit = _FIRST_PAGE
+    order = "DESC" if backwards else "ASC"
+    while page := transaction.page(low, high, limit, order):
+        yield from page
+        if len(page) < limit:
+            return
+        last_key, _ = page[-1]
+        limit = _LARGEST_PAGE
+        if backwards:
+            high = last_key
+        else:
+            low = last_key + b"\0"

@@ -41,6 +41,10 @@ _MOST_BYTES = 1 << 20
 same limit holds for the remembered keys, each of which counts as 16 bytes.
 """
 _LARGEST = 1 << 16
+_MOST_EXPECTED = 64
+"""The number of records of an expected range that are read in one round trip. A range
+with more records is read page by page.
+"""
 _AHEAD = 64
 """The number of deltas to read when a single delta is requested, because its reader
 will also need the deltas before it.
@@ -61,6 +65,14 @@ _PAGE = (
     "SELECT {} FROM flowpregel.records WHERE key >= %s AND key < %s ORDER BY key {} "
     "LIMIT {}"
 )
+_RANGES = f"""
+    SELECT expected.low, row.key, row.record
+    FROM unnest(%b::bytea[], %b::bytea[]) AS expected(low, high), LATERAL (
+        SELECT key, record FROM flowpregel.records
+        WHERE key >= expected.low AND key < expected.high
+        ORDER BY key LIMIT {_MOST_EXPECTED + 1}
+    ) AS row ORDER BY 1, 2
+"""
 _DROP = "DELETE FROM flowpregel.records WHERE key >= %s AND key < %s"
 _CHANGE = f"SELECT flowpregel.change(%b, %b, %b::bigint{6 * ', %b::bytea[]'})"
 
@@ -133,6 +145,8 @@ class Transaction:
         self._begun = False
         self._found: dict[bytes, bytes | None] = {}
         """The records that were read so far."""
+        self._expected: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        """All rows of the ranges that were expected, by the first key of the range."""
 
     def __enter__(self) -> Self:
         return self
@@ -158,6 +172,26 @@ class Transaction:
             rows = self.ask(_GET, missing)
         self._found.update(dict.fromkeys(missing))
         self._found.update(rows)
+
+    def expect_ranges(self, ranges: Sequence[Range]) -> None:
+        """Read the ranges of keys that will be needed, in one round trip. Those with
+        many records are left out.
+        """
+        if not ranges:
+            return
+        rows_of: dict[bytes, list[tuple[bytes, bytes]]] = {low: [] for low, _ in ranges}
+        lows, highs = zip(*ranges, strict=True)
+        for low, key, record in self.ask(_RANGES, [*lows], [*highs]):
+            rows_of[low].append((key, record))
+        for low, rows in rows_of.items():
+            if len(rows) <= _MOST_EXPECTED:
+                self._expected[low] = rows
+
+    def expected_rows(self, low: bytes) -> list[tuple[bytes, bytes]] | None:
+        """Return all rows of the expected range that begins with the key *low*, or None
+        if the range was not read whole.
+        """
+        return self._expected.get(low)
 
     def page(
         self,
@@ -251,6 +285,9 @@ class WriteTransaction(Transaction):
         self._meet(low)
         self._send()
         return super().page(low, high, limit, order, columns)
+
+    def expect_ranges(self, ranges: Sequence[Range]) -> None:
+        """Read nothing ahead, because this transaction may change the records."""
 
     def put(self, key: bytes, record: bytes | None) -> None:
         """Put *record* at *key*, or delete the record there if *record* is None."""

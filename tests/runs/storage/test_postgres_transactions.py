@@ -218,6 +218,26 @@ def _await_answer(url: str) -> None:
             return
 
 
+def test_the_threads_of_a_store_are_read_together(wired: Any) -> None:
+    """However many they are, so that a look at the queue stays cheap; also those with
+    more tasks than are read ahead.
+    """
+    saver, statements, _ = wired
+    for number in range(40):
+        Timeline(saver, f"t{number}").commit(1, {"a": 1})
+    saver.commit([writes("t7", 1, ("a", n), task=n) for n in range(1, 71)])
+    saver.commit([writes("t8", 1, ("__error__", ValueError("no")))])
+
+    statements.clear()
+    with saver.lease("t9"):
+        threads = {thread.thread_id: thread.status for thread in saver.threads()}
+
+    others = {f"t{number}": "done" for number in range(40)}
+    expected = {**others, "t7": "stopped", "t8": "failed", "t9": "running"}
+    assert expected == threads
+    assert len(statements) < 40
+
+
 def counted(data: bytes | None) -> tuple[bytes, int]:
     """Add one to a number."""
     number = int(data or b"0") + 1
