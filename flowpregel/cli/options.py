@@ -225,7 +225,7 @@ RUN_OPTIONS = (
         callback=console.duration,
         help=(
             "Stop after this long (3h50m), with exit code 75; the same command "
-            "resumes the run."
+            "resumes the run. By default soon before the end of a SLURM job."
         ),
     ),
     click.Option(

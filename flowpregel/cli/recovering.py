@@ -8,6 +8,7 @@ import click
 
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code
+from flowpregel.cli.job_limit import seconds_of_job
 from flowpregel.cli.options import RUN_OPTIONS
 from flowpregel.cli.run_choices import AbandonedRuns
 from flowpregel.cli.working import RunWorker
@@ -60,4 +61,13 @@ def recover_command(
     # A process that has opened a store for reading only cannot open it for writing.
     with targets.open_to_write(store) as saver, targets.open_to_read(store) as reader:
         worker = RunWorker(AbandonedRuns(reader, flow), saver, options=options)
-        return worker.work(jobs, every or _PERIOD, until_empty=every is None)
+        # --stop-after is a limit of each run, and that of a job is one of the command.
+        job_seconds = None
+        if options["stop_after"] is None:
+            job_seconds = seconds_of_job(options)
+        return worker.work(
+            jobs,
+            every or _PERIOD,
+            until_empty=every is None,
+            stop_after=job_seconds,
+        )

@@ -26,6 +26,7 @@ from flowpregel._inspection.situations import is_pause
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, exit_code_of, print_note
+from flowpregel.cli.job_limit import print_limit, seconds_of_job
 from flowpregel.cli.pausing import end_pause
 from flowpregel.runtime import SLEEPS_UNTIL
 
@@ -154,6 +155,11 @@ def _run_options(request: RunRequest) -> dict[str, Any]:
     for name in _COMMAND_OPTIONS:
         options.pop(name, None)
     options["thread_id"] = request.thread_id
+    own_limit = request.flow.definition.run_options.get("stop_after")
+    if options.get("stop_after") is None and own_limit is None:
+        options["stop_after"] = seconds_of_job(options)
+        if options["stop_after"] is not None and not request.options["quiet"]:
+            print_limit(options["stop_after"])
     return options
 
 

@@ -31,6 +31,7 @@ from flowpregel._interrupts import on_sigterm
 from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, print_note
+from flowpregel.cli.job_limit import ended_after, seconds_of_job
 from flowpregel.cli.run_choices import DueRuns, RunChoice
 from flowpregel.cli.scheduling import ScheduleFollower
 from flowpregel.runtime import pauses
@@ -89,11 +90,18 @@ _IMPORTING: Final = threading.Lock()
     show_default=True,
     help="Look for new runs at this interval.",
 )
+@click.option(
+    "--stop-after",
+    metavar="TIME",
+    callback=console.duration,
+    help="End after this long (3h50m), as after SIGTERM, with exit code 75.",
+)
 def work_command(
     jobs: int,
     until_empty: bool,
     flows: tuple[str, ...],
     every: float,
+    stop_after: float | None,
     store: str | None,
 ) -> Code:
     """Run what is enqueued or scheduled, and resume what was stopped or killed.
@@ -103,8 +111,10 @@ def work_command(
     or signal has come are resumed, too, and paused runs are left alone. Several of
     these commands may share a store.
     After SIGTERM no more runs begin, and the running ones have 20 seconds to end; the
-    next process resumes them.
+    next process resumes them. The same happens before the end of a SLURM job.
     """
+    if stop_after is None:
+        stop_after = seconds_of_job({"stop_grace": _STOP_GRACE})
     # A process that has opened a store for reading only cannot open it for writing.
     with (
         targets.open_to_write(store) as saver,
@@ -114,7 +124,12 @@ def work_command(
         choice = DueRuns(reader, flows, registration)
         schedules = ScheduleFollower(saver, flows)
         worker = RunWorker(choice, saver, schedules=schedules)
-        return worker.work(jobs, every, until_empty=until_empty)
+        return worker.work(
+            jobs,
+            every,
+            until_empty=until_empty,
+            stop_after=stop_after,
+        )
 
 
 class _Ended(NamedTuple):
@@ -186,6 +201,7 @@ class RunWorker:
         every: float,
         *,
         until_empty: bool,
+        stop_after: float | None = None,
     ) -> Code:
         """Take runs until this process is asked to end, and return the exit code.
 
@@ -193,9 +209,10 @@ class RunWorker:
             jobs: The number of runs at a time.
             every: The seconds after which the store is read again.
             until_empty: True to return when nothing is due.
+            stop_after: The seconds after which this process is asked to end, or None.
         """
         code = Code.OK
-        with on_sigterm(self._end, dies=False):
+        with on_sigterm(self._end, dies=False), ended_after(stop_after, self._end):
             try:
                 while not self._reason or self._active:
                     now = _clock.wall()
