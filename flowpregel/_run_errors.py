@@ -186,20 +186,32 @@ class ResourcesError(_DetailedError):
     """The name of the resource."""
     requested: float
     available: float
-    """The amount of the resource in the whole pool."""
+    """The amount of the resource in the whole pool, or in the machine of a cluster that
+    has most of it.
+    """
     holders: Sequence[str] = ()
     """The tasks that have the resource while they wait for this or similar calls."""
+    machine: str = ""
+    """The machine of a cluster that has most of the resource, or an empty text for
+    resources of a pool.
+    """
 
     def __str__(self) -> str:
         name = self.resource
         needs = f"task {self.task!r} needs {self.requested:,g} of {name!r}"
         total = f"{self.available:,g}"
         if self.holders:
+            where = self.machine or "the pool"
             return (
                 f"{needs}, and would wait forever: tasks that wait for their own "
                 f"calls ({', '.join(self.holders)}) hold too much of the {total} in "
-                "the pool; declare resources on the called tasks, not on their "
+                f"{where}; declare resources on the called tasks, not on their "
                 "callers"
+            )
+        if self.machine:
+            return (
+                f"{needs}, but no machine of the cluster has that much: the largest, "
+                f"{self.machine}, has {total}; request less, or add a larger machine"
             )
         return (
             f"{needs}, but the pool has {total}: request less, or give the pool more "

@@ -90,7 +90,9 @@ def test_a_batch_keeps_a_place_busy_and_leaves_some_for_others(
     count: int, seconds: float, size: int
 ) -> None:
     """By measured run time."""
-    assert size == hosts_of(a=1, b=1).batch_size(queue_of(count, seconds))
+    queue = queue_of(count, seconds)
+
+    assert size == hosts_of(a=1, b=1).batch_size(queue, queue.count)
 
 
 def test_what_a_machine_that_is_gone_had_is_given_up() -> None:

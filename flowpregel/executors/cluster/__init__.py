@@ -6,11 +6,12 @@ engine, derive a class from `RemotePool`, and write the methods of `ClusterEngin
 of which have no default. Pass an instance to `ClusterExecutor`. On a machine, the
 engine's task calls the methods of `pool_host`.
 
-Read the modules in this order: `remote_pool` and `remote_hosts`, which run in the
-coordinator, then `machine` and `coordinator_client`, which run on each machine.
+Read the modules in this order: `remote_pool`, `remote_hosts` and `placement`, which run
+in the coordinator, then `machine` and `coordinator_client`, which run on each machine.
 """
 
 from flowpregel.executors.cluster.engine import ClusterEngine
+from flowpregel.executors.cluster.limits import limits_of_cluster
 from flowpregel.executors.cluster.machine import RemotePoolHost, pool_host
 from flowpregel.executors.cluster.remote_pool import ClusterExecutor, RemotePool
 
@@ -19,5 +20,6 @@ __all__ = [
     "ClusterExecutor",
     "RemotePool",
     "RemotePoolHost",
+    "limits_of_cluster",
     "pool_host",
 ]

@@ -88,6 +88,14 @@ class ClusterEngine(ABC):
             waiting: The number of waiting tasks.
         """
 
+    def can_grow(self) -> bool:
+        """Return whether the engine may get further machines, or larger ones.
+
+        Then a task that no machine can run waits for such a machine for some time. The
+        default implementation returns False.
+        """
+        return False
+
     def release_machines(self) -> None:  # noqa: B027 - an engine may hold nothing
         """Release the resources that the engine has for this pool.
 

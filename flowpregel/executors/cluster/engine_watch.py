@@ -70,7 +70,7 @@ class EngineWatch:
         clock: AwakeClock,
     ) -> None:
         self._kind = kind
-        self._timeout = timeout
+        self.timeout = timeout
         self._ask = ask
         self.clock = clock
         self._answer = ask()
@@ -125,7 +125,7 @@ class EngineWatch:
         """
         if not has_tasks:
             self._had_machine_at = self.clock.now
-        limit = LOST_AFTER if machines is None else self._timeout
+        limit = LOST_AFTER if machines is None else self.timeout
         if self.clock.now - self._had_machine_at <= limit:
             return ""
         loss = "has lost its scheduler" if machines is None else "has no machine"

@@ -36,7 +36,7 @@ from flowpregel.executors.cluster.coordinator_client import (
     RELAYED,
     CoordinatorClient,
 )
-from flowpregel.executors.cluster.handshake import own_versions
+from flowpregel.executors.cluster.handshake import pack_report
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import last_lines
@@ -144,6 +144,8 @@ class RemotePoolHost(ProcessExecutor):
 
     Args:
         size: The number of tasks that run at once.
+        limits: The ``"memory"`` and ``"gpus"`` that tasks may take, if these differ
+            from what the machine has.
 
     Example:
         >>> with RemotePoolHost(2) as host:  # on a machine, use `pool_host` instead
@@ -152,8 +154,14 @@ class RemotePoolHost(ProcessExecutor):
 
     pool_class: ClassVar[type[Pool]] = RelayWorkerPool
 
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
+    def __init__(
+        self,
+        size: int,
+        limits: Mapping[str, float] | None = None,
+    ) -> None:
+        amounts = dict(limits or {})
+        amounts["cpus"] = size
+        super().__init__(size, limits=amounts)
         # Dask's workers are daemon processes, which must not have children, so the flag
         # is cleared. The pool's workers end with this process in any case.
         multiprocessing.current_process().daemon = False
@@ -177,15 +185,15 @@ class RemotePoolHost(ProcessExecutor):
     # ------------------------------------------------ methods for any OS thread
 
     def handshake(self, name: str) -> Future[Sequence[bytes]]:
-        """Return a future for the versions of this machine, pickled.
+        """Return a future for the report of this machine: its versions and resources.
 
         Args:
             name: The name of the coordinator, which has a client here from now on.
         """
         self.client(name)
-        versions = Future[Sequence[bytes]]()
-        versions.set_result([pickle.dumps(own_versions())])
-        return versions
+        report = Future[Sequence[bytes]]()
+        report.set_result([pack_report(self._pool.settings.amounts)])
+        return report
 
     def run(
         self,
@@ -199,8 +207,8 @@ class RemotePoolHost(ProcessExecutor):
         Args:
             name: The coordinator's name.
             packed: The id of the batch, the code of the tasks by digest, and an order
-                for each task: number in the batch, name, depth, timeout, contexts,
-                digest of the code, and body.
+                for each task: number in the batch, name, depth, timeout, resources,
+                contexts, digest of the code, and body.
             keys: The keys of *buffers*.
             buffers: The large buffers that the tasks need.
         """
@@ -231,11 +239,11 @@ class RemotePoolHost(ProcessExecutor):
         share: Callable[[BufferRef], Any],
     ) -> InFlight:
         """Return the task of an *order*, with its buffers in shared memory."""
-        name, depth, timeout, contexts, digest, body = order
+        name, depth, timeout, resources, contexts, digest, body = order
         # Only the coordinator knows the call itself, so the task has no input.
         planned = Task(
             key,
-            Node(name=name),
+            Node(name=name, resources=resources),
             Kind.PULL,
             None,
             "",
@@ -437,7 +445,11 @@ _lock: Final = threading.RLock()
 _current: RemotePoolHost | None = None
 
 
-def pool_host(size: int, coordinator: str) -> RemotePoolHost:
+def pool_host(
+    size: int,
+    coordinator: str,
+    limits: Mapping[str, float] | None = None,
+) -> RemotePoolHost:
     """Return the pool of this process, with a client for *coordinator*.
 
     The first call starts the pool. It is closed when the last coordinator has ended.
@@ -445,6 +457,8 @@ def pool_host(size: int, coordinator: str) -> RemotePoolHost:
     Args:
         size: The number of tasks that run at once.
         coordinator: The name of the coordinator.
+        limits: The ``"memory"`` and ``"gpus"`` that tasks may take, if these differ
+            from what the machine has.
 
     Example:
         >>> host = pool_host(2, "coordinator-1")
@@ -455,6 +469,6 @@ def pool_host(size: int, coordinator: str) -> RemotePoolHost:
     global _current
     with _lock:
         if _current is None or _current.is_closed:
-            _current = RemotePoolHost(size)
+            _current = RemotePoolHost(size, limits)
         _current.client(coordinator)
         return _current

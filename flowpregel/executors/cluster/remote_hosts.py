@@ -14,11 +14,14 @@ from flowpregel.context import nothing
 from flowpregel.errors import MachineLostError
 from flowpregel.executors.cluster.engine_watch import LOST_AFTER
 from flowpregel.executors.processes.coordinator.assign import (
+    ONE_CPU,
     Execution,
     InFlight,
     TaskQueue,
+    WorkerLoad,
 )
 from flowpregel.executors.processes.coordinator.side_threads import WorkerOutput
+from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.serialization import BufferRef
 from flowpregel.executors.processes.wire.shared_memory import Arena, origin_of
 
@@ -141,6 +144,16 @@ class Inbox:
         return unread
 
 
+@dataclass(slots=True)
+class MachineReport:
+    """The answers of a machine about itself."""
+
+    nodename: str = ""
+    """The machine's host name."""
+    amounts: Mapping[str, float] = field(default_factory=dict)
+    """The amounts of memory, in bytes, and of GPUs."""
+
+
 @dataclass(slots=True, eq=False)
 class RemoteHost:
     """The coordinator's record of one machine."""
@@ -152,15 +165,14 @@ class RemoteHost:
     commands: list[tuple[Any, ...]] = field(default_factory=list)
     """The commands that are sent to the machine at the end of the loop's turn."""
     is_used: bool = False
-    """True if a batch was sent to the machine. Before the first batch, it has no pool
-    of worker processes.
+    """True if the machine gets a handshake, because a batch was sent to it or a task
+    waits for resources that it may have. Before, it has no pool of worker processes.
     """
     last_seen: float = 0.0
     """The time of the machine's last answer, or of the first present batch, on the
     clock of the `EngineWatch`.
     """
-    nodename: str = ""
-    """The machine's host name."""
+    report: MachineReport = field(default_factory=lambda: MachineReport())
     refusal: str | None = None
     """The reason why the machine cannot run tasks, an empty text if it can, or None
     until it has answered the handshake.
@@ -183,9 +195,26 @@ class RemoteHost:
         return not (self.is_silent or self.refusal)
 
     @property
+    def is_known(self) -> bool:
+        """True if the machine has answered the handshake, and was not silent since."""
+        return self.refusal is not None and not self.is_silent
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """The amounts of the machine's resources. Its CPUs are the tasks that it runs
+        at once.
+        """
+        return {**self.report.amounts, "cpus": float(self.size)}
+
+    @property
+    def has_slot(self) -> bool:
+        """True if a slot of the machine is free."""
+        return self.is_open and self.load < 1
+
+    @property
     def has_room(self) -> bool:
         """True if the machine would begin a batch at once."""
-        return self.is_open and not self.is_busy and self.load < 1
+        return self.has_slot and not self.is_busy
 
     def note_begun(self, batch_ids: Iterable[int]) -> None:
         """Note that the machine has begun these batches.
@@ -206,8 +235,7 @@ class RemoteHost:
         """
         working = 0
         for batch in self.batches.values():
-            is_waiting = any(task.execution.calls for task in batch.tasks.values())
-            working += not is_waiting
+            working += not batch.is_waiting
         return working / self.size
 
     def forgotten_batches(self, batch_ids: Sequence[int]) -> list[RemoteBatch]:
@@ -309,17 +337,21 @@ class RemoteHosts(dict[str, RemoteHost]):
             if not batch.has_begun
         )
 
-    def batch_size(self, queue: TaskQueue) -> int:
-        """Return the number of tasks at the front of the queue that keep one slot busy
-        for a while.
+    def batch_size(self, tasks: Iterable[InFlight], waiting: int) -> int:
+        """Return the number of first tasks among *tasks* that keep one slot busy for a
+        while.
 
-        Part of the queue is left for the other slots.
+        Part of the tasks is left for the other slots.
+
+        Args:
+            tasks: The tasks that wait.
+            waiting: The number of these tasks.
         """
         slots = sum(host.size for host in self.values())
-        fair_share = queue.count // (2 * slots)
+        fair_share = waiting // (2 * slots)
         size = 0
         seconds = 0.0
-        for task in queue:
+        for task in tasks:
             seconds += task.seconds
             limit = _BATCH_SECONDS if size < fair_share else _LEAST_SECONDS
             if size and seconds > limit:
@@ -406,7 +438,7 @@ class RemoteBatch:
     @property
     def host(self) -> str:
         """The machine's host name."""
-        return self.remote_host.nodename
+        return self.remote_host.report.nodename
 
     def loss(self, task: InFlight) -> MachineLostError:
         """Return the error of a task that was lost with this batch.
@@ -422,12 +454,31 @@ class RemoteBatch:
             cause = f"it did not answer for {LOST_AFTER:g} s"
         error = MachineLostError(
             task.job.task.name,
-            f"{host.nodename} {host.address}".strip(),
+            f"{host.report.nodename} {host.address}".strip(),
             cause,
             task.failed_starts,
         )
         error.__cause__ = self.failure
         return error
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if a task of the batch waits for its calls."""
+        return any(task.execution.calls for task in self.tasks.values())
+
+    @property
+    def load(self) -> WorkerLoad:
+        """The resources that the batch takes, which are those of a single task."""
+        state = WorkerState.BUSY
+        if self.is_waiting:
+            state = WorkerState.WAITING
+        task = next(iter(self.tasks.values()))
+        needs = task.needs or ONE_CPU
+        return WorkerLoad(
+            state,
+            held=needs.amounts,
+            needs=needs,
+        )
 
     @property
     def has_arrived(self) -> bool:

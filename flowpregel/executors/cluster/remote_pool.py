@@ -21,6 +21,7 @@ from collections.abc import Sequence, Set
 from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any, Final
 
 from flowpregel._core.calls import MACHINE_LOSSES
@@ -35,8 +36,9 @@ from flowpregel.executors.cluster.engine_watch import (
     AwakeClock,
     EngineWatch,
 )
-from flowpregel.executors.cluster.handshake import version_difference
+from flowpregel.executors.cluster.handshake import read_report
 from flowpregel.executors.cluster.machine_calls import MachineCalls
+from flowpregel.executors.cluster.placement import HostPlacement, order_of
 from flowpregel.executors.cluster.remote_hosts import (
     PATIENCE,
     SLOWEST_LINK,
@@ -49,9 +51,11 @@ from flowpregel.executors.processes.coordinator.arrivals import AnyOutcome
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import unreadable_message
 from flowpregel.executors.processes.coordinator.executor import PoolExecutor
+from flowpregel.executors.processes.coordinator.resources import OF_THE_MACHINE
 from flowpregel.executors.processes.coordinator.task_pool import TaskPool
 from flowpregel.executors.processes.wire import protocol
 from flowpregel.executors.processes.wire.protocol import Frame, PoolSettings
+from flowpregel.executors.resources import SharedLimits
 
 FAREWELL: Final = 2.0
 """Seconds for which closing waits until machines have ended what they had."""
@@ -86,10 +90,12 @@ class ClusterExecutor(PoolExecutor):
         isolates=True,
         times_out=True,
         cancels=True,
+        admits=True,
     )
 
     def __init__(self, pool: RemotePool) -> None:
         super().__init__(pool, _ROOM * max(1, pool.size))
+        self.shared_limits: SharedLimits | None = pool.limits
 
 
 class RemotePool(ClusterEngine, TaskPool):
@@ -101,6 +107,8 @@ class RemotePool(ClusterEngine, TaskPool):
         kind: The name of the engine, for spans and errors.
         timeout: Seconds for which tasks wait if there is no machine.
         clock: The clock that measures silences. The default is a clock of its own.
+        limits: The named limits, as `limits_of_cluster` returns them. The default is
+            none.
     """
 
     def __init__(
@@ -108,9 +116,19 @@ class RemotePool(ClusterEngine, TaskPool):
         kind: str,
         timeout: float,
         clock: AwakeClock | None = None,
+        limits: SharedLimits | None = None,
     ) -> None:
         self._buffers = Buffers()
-        super().__init__(PoolSettings(size=0, grace=LOST_AFTER), self._buffers)
+        self.limits: SharedLimits = limits or SharedLimits()
+        # The amounts of machines are compared with the needs of a task when it is
+        # placed on one of them, because machines come and go.
+        settings = PoolSettings(
+            size=0,
+            grace=LOST_AFTER,
+            amounts={**dict.fromkeys(OF_THE_MACHINE, inf), **self.limits.limits},
+            limits_scope=self.limits.scope,
+        )
+        super().__init__(settings, self._buffers)
         self.encoder.repeats_calls = True
         self.kind = kind
         self.name: str = os.urandom(8).hex()
@@ -124,6 +142,9 @@ class RemotePool(ClusterEngine, TaskPool):
             clock or AwakeClock(),
         )
         self.size: int = self._watch.size
+        self._placement = HostPlacement(
+            self._queue, self.hosts, self.resources, timeout
+        )
         self._calls = MachineCalls(self, self.loop, self._watch.clock)
         self._waiting = 0
         """The number of tasks that waited at the last check."""
@@ -162,11 +183,8 @@ class RemotePool(ClusterEngine, TaskPool):
 
     def _dispatch(self) -> None:
         """Send batches and commands to the machines, and post events."""
-        while self._queue.count:
-            host = self.hosts.next_for(self._queue)
-            if host is None:
-                break
-            self._send(host)
+        while (batch := self._placement.next_batch(self._tasks)) is not None:
+            self._send(*batch)
         for host in self.hosts.values():
             self._contact(host)
         self._post_events()
@@ -201,9 +219,10 @@ class RemotePool(ClusterEngine, TaskPool):
             not host.inbox.is_paused,
         )
 
-    def _send(self, host: RemoteHost) -> None:
-        """Send as many tasks as keep a slot of *host* busy for a while."""
-        tasks = self._queue.take(self.hosts.batch_size(self._queue))
+    def _send(self, host: RemoteHost, tasks: Sequence[InFlight]) -> None:
+        """Send *tasks* to *host* as a batch."""
+        for task in tasks:
+            self.resources.count_start(task)
         batch = RemoteBatch(
             next(self._batch_ids),
             host,
@@ -233,7 +252,7 @@ class RemotePool(ClusterEngine, TaskPool):
             except Exception as error:  # noqa: BLE001 - it is the task's failure
                 self.finish(task, Raised(error))
                 continue
-            orders.append(_order_of(task))
+            orders.append(order_of(host, task))
         if orders:
             codes = {task.code.digest: task.code.data for task in batch.tasks.values()}
             packed = pickle.dumps((batch.id, codes, orders), 5)
@@ -253,7 +272,7 @@ class RemotePool(ClusterEngine, TaskPool):
         cannot run them.
         """
         try:
-            host.refusal = version_difference(pickle.loads(handshake.result()[0]))
+            host.refusal, host.report.amounts = read_report(handshake.result()[0])
         except (ImportError, AttributeError) as error:
             # The machine has no flowpregel, or one without this handshake.
             host.refusal = f"{type(error).__name__}: {error}"
@@ -262,12 +281,13 @@ class RemotePool(ClusterEngine, TaskPool):
             return
         self._calls.note_answer(host)
         self._calls.allow_poll(host, handshake, ())
+        self._placement.note_machines()
         for batch in list(host.batches.values()):
             if host.refusal:
                 self._requeue(batch)
             elif batch.end is None:
                 self._ship(batch)
-        if host.refusal:
+        if host.refusal or self.resources.count:
             self._check()
 
     def _on_polled(
@@ -292,7 +312,7 @@ class RemotePool(ClusterEngine, TaskPool):
                 commands,
             )
             return
-        host.nodename = nodename
+        host.report.nodename = nodename
         self._calls.note_answer(host)
         is_new_client = host.inbox.epoch not in (0, epoch)
         host.note_begun(batch_ids)
@@ -540,7 +560,7 @@ class RemotePool(ClusterEngine, TaskPool):
         A task waits until its machine has begun it. Before that, the engine may take
         the machine for idle.
         """
-        count = self._queue.count + self.hosts.unbegun_count()
+        count = self._placement.startable_count() + self.hosts.unbegun_count()
         waiting = min(count, self._waiting)
         if waiting or self._has_shown_demand:
             self._has_shown_demand = waiting > 0
@@ -560,6 +580,7 @@ class RemotePool(ClusterEngine, TaskPool):
         if problem:
             for task in list(self._tasks.values()):
                 self.finish(task, Raised(ExecutorUnavailableError(problem)))
+        self._placement.refuse_unfit(self._watch.clock.now, self.can_grow())
 
     def _lose(self, batch: RemoteBatch) -> None:
         """Abandon *batch*, and queue its tasks again if they may start again.
@@ -598,17 +619,3 @@ class RemotePool(ClusterEngine, TaskPool):
         self.hosts.clear()
         self._watch.is_done = True
         self.loop.is_done = True
-
-
-def _order_of(task: InFlight) -> tuple[Any, ...]:
-    """Return the fields of a task in a batch, which `RemotePoolHost.run` documents."""
-    planned = task.job.task
-    return (
-        task.execution.number,
-        planned.name,
-        planned.depth,
-        planned.timeout,
-        task.contexts,
-        task.code.digest,
-        task.body,
-    )

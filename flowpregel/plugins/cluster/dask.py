@@ -7,14 +7,20 @@ import os
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from distributed import Client, get_worker, secede
 from distributed.protocol import to_serialize
 from distributed.security import Security
 from distributed.threadpoolexecutor import thread_state
 
-from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
+from flowpregel.executors.cluster import (
+    ClusterExecutor,
+    RemotePool,
+    RemotePoolHost,
+    limits_of_cluster,
+    pool_host,
+)
 
 _PLACEHOLDERS: Final = 10
 """The number of placeholders for a waiting task. By default, Dask expects half a second
@@ -34,14 +40,35 @@ class DaskExecutor(ClusterExecutor):
     Args:
         client: A connected client; it stays open. With ``direct_to_workers=False``
             all messages pass through the scheduler, which is slower.
-        timeout: Seconds for which tasks wait if the cluster has no worker.
+        timeout: Seconds for which tasks wait if the cluster has no worker, or none with
+            the resources that they need.
+        limits: The number of calls of tasks with ``limit="name"`` that may run at once
+            on all machines together, by name.
+        limits_scope: The calls that share the named limits: ``"pool"`` for those of
+            this executor, or ``"store"`` for those of all programs whose runs are in
+            the same store, LMDB or SQLite.
+
+    Raises:
+        ConfigurationError: An argument makes no sense.
 
     Example:
         >>> DaskExecutor(Client("tcp://scheduler:8786"))  # doctest: +SKIP
     """
 
-    def __init__(self, client: Client, *, timeout: float = 60.0) -> None:
-        self._dask_pool = DaskPool(client, timeout)
+    def __init__(
+        self,
+        client: Client,
+        *,
+        timeout: float = 60.0,
+        limits: Mapping[str, float] | None = None,
+        limits_scope: Literal["pool", "store"] = "pool",
+    ) -> None:
+        self._dask_pool = DaskPool(
+            client,
+            timeout,
+            limits,
+            limits_scope,
+        )
         super().__init__(self._dask_pool)
 
     @classmethod
@@ -97,7 +124,13 @@ class DaskExecutor(ClusterExecutor):
 class DaskPool(RemotePool):
     """The workers of a Dask cluster."""
 
-    def __init__(self, client: Client, timeout: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        timeout: float,
+        limits: Mapping[str, float] | None,
+        limits_scope: Literal["pool", "store"],
+    ) -> None:
         self._client = client
         self._placeholders: list[Any] = []
         """Tasks that no worker has the resource for. They make Dask's scheduler count
@@ -106,7 +139,8 @@ class DaskPool(RemotePool):
         self.owns_client = False
         """True if the client is closed with this pool."""
         self._is_direct = client.direct_to_workers is not False
-        super().__init__("dask", timeout)
+        named_limits = limits_of_cluster(limits, limits_scope)
+        super().__init__("dask", timeout, limits=named_limits)
 
     def machines(self) -> Mapping[str, int] | None:
         if self._client.status != "running":
@@ -139,6 +173,11 @@ class DaskPool(RemotePool):
                 key="flowpregel-waiting",
                 resources={"flowpregel-waiting": 1},
             )
+
+    def can_grow(self) -> bool:
+        # The client that has not started the cluster does not know whether it adapts.
+        cluster = self._client.cluster
+        return cluster is None or getattr(cluster, "_adaptive", None) is not None
 
     def release_machines(self) -> None:
         self._placeholders.clear()
@@ -218,6 +257,24 @@ def _existing_file(path: str) -> str:
     return full_path
 
 
+def host_of(dask_worker: Any, coordinator: str) -> RemotePoolHost:
+    """Return the pool of a Dask worker's process, with a client for *coordinator*.
+
+    Args:
+        dask_worker: The worker. Its memory limit and its resource ``GPU``, if it has
+            these, are the memory and the GPUs of the pool.
+        coordinator: The name of the coordinator.
+    """
+    limits: dict[str, float] = {}
+    memory = dask_worker.memory_manager.memory_limit
+    if memory:
+        limits["memory"] = memory
+    gpus = dask_worker.state.total_resources.get("GPU")
+    if gpus:
+        limits["gpus"] = int(gpus)
+    return pool_host(dask_worker.state.nthreads, coordinator, limits)
+
+
 def run_remote_batch(
     coordinator: str,
     packed: bytes,
@@ -225,7 +282,7 @@ def run_remote_batch(
     *buffers: Any,
 ) -> None:
     """Run a batch in the pool of this machine. Dask runs this function as one task."""
-    host = pool_host(get_worker().state.nthreads, coordinator)
+    host = host_of(get_worker(), coordinator)
     end_of_batch = host.run(
         coordinator,
         packed,
@@ -246,11 +303,10 @@ async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
     environment without flowpregel, learn nothing of this coordinator. The pool removes
     the handler when the coordinator has ended.
     """
-    size = dask_worker.state.nthreads
-    host = pool_host(size, coordinator)
+    host = host_of(dask_worker, coordinator)
 
     async def on_message(method: str, args: tuple[Any, ...]) -> Any:
-        current_host = pool_host(size, coordinator)
+        current_host = host_of(dask_worker, coordinator)
         future = getattr(current_host, method)(coordinator, *args)
         answer = await asyncio.wrap_future(future)
         if not answer:

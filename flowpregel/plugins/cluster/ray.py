@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pickle import PickleBuffer
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
+from flowpregel.executors.cluster import (
+    ClusterExecutor,
+    RemotePool,
+    limits_of_cluster,
+    pool_host,
+)
 
 _CALLS: Final = 1000
 """The number of batches and messages that a machine takes at once."""
@@ -28,16 +33,32 @@ class RayExecutor(ClusterExecutor):
     Args:
         address: The address of the cluster for `ray.init`, which is called if Ray is
             not initialized yet.
-        timeout: Seconds for which tasks wait if the cluster has no machine.
+        timeout: Seconds for which tasks wait if the cluster has no machine, or none
+            with the resources that they need.
+        limits: The number of calls of tasks with ``limit="name"`` that may run at once
+            on all machines together, by name.
+        limits_scope: The calls that share the named limits: ``"pool"`` for those of
+            this executor, or ``"store"`` for those of all programs whose runs are in
+            the same store, LMDB or SQLite.
+
+    Raises:
+        ConfigurationError: An argument makes no sense.
 
     Example:
         >>> RayExecutor("ray://head:10001")  # doctest: +SKIP
     """
 
-    def __init__(self, address: str | None = None, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        timeout: float = 60.0,
+        limits: Mapping[str, float] | None = None,
+        limits_scope: Literal["pool", "store"] = "pool",
+    ) -> None:
         if not ray.is_initialized():
             ray.init(address, log_to_driver=False)
-        super().__init__(RayPool("ray", timeout))
+        super().__init__(RayPool(timeout, limits, limits_scope))
 
     @classmethod
     def connect(cls, location: str) -> RayExecutor:
@@ -55,9 +76,17 @@ class RayExecutor(ClusterExecutor):
 class RayPool(RemotePool):
     """The machines of a Ray cluster, with an actor on each of them."""
 
-    def __init__(self, kind: str, timeout: float) -> None:
+    def __init__(
+        self,
+        timeout: float,
+        limits: Mapping[str, float] | None,
+        limits_scope: Literal["pool", "store"],
+    ) -> None:
         self._actors: dict[str, Any] = {}
-        super().__init__(kind, timeout)
+        self._resources: dict[str, Mapping[str, float]] = {}
+        """The resources of each machine in Ray's books, by its address."""
+        named_limits = limits_of_cluster(limits, limits_scope)
+        super().__init__("ray", timeout, limits=named_limits)
 
     def machines(self) -> Mapping[str, int] | None:
         machines = {}
@@ -65,7 +94,12 @@ class RayPool(RemotePool):
             cpus = int(node["Resources"].get("CPU", 0))
             if node["Alive"] and cpus:
                 machines[node["NodeID"]] = cpus
+                self._resources[node["NodeID"]] = node["Resources"]
         return machines
+
+    def can_grow(self) -> bool:
+        # Any cluster may have an autoscaler, and Ray does not report it.
+        return True
 
     def put_buffer(self, address: str, data: memoryview) -> Any:
         return ray.put(PickleBuffer(data))
@@ -99,9 +133,15 @@ class RayPool(RemotePool):
 
     def _start_actor(self, address: str) -> Any:
         cpus = self.hosts[address].size
+        resources = self._resources[address]
+        gpus = int(resources.get("GPU", 0))
+        limits = {"memory": resources["memory"]}
+        if gpus:
+            limits["gpus"] = gpus
         affinity = NodeAffinitySchedulingStrategy(address, soft=False)
         options = ray.remote(RayMachine).options(
             num_cpus=cpus,
+            num_gpus=gpus,
             max_concurrency=_CALLS,
             max_restarts=-1,
             scheduling_strategy=affinity,
@@ -111,6 +151,7 @@ class RayPool(RemotePool):
             cpus,
             self.name,
             is_client,
+            limits,
         )
 
     def release_machines(self) -> None:
@@ -128,6 +169,7 @@ class RayMachine:
         coordinator: The name of the coordinator.
         is_client: True if the coordinator is a client of Ray's server, which forwards
             nothing but bytes.
+        limits: The memory and the GPUs that tasks may take.
     """
 
     def __init__(
@@ -135,14 +177,16 @@ class RayMachine:
         size: int,
         coordinator: str,
         is_client: bool,
+        limits: Mapping[str, float],
     ) -> None:
         self._size = size
         self._coordinator = coordinator
         self._is_client = is_client
+        self._limits = limits
 
     async def call(self, method: str, *args: Any) -> Any:
         """Call a method of the machine."""
-        host = pool_host(self._size, self._coordinator)
+        host = pool_host(self._size, self._coordinator, self._limits)
         future = getattr(host, method)(self._coordinator, *args)
         answer = await asyncio.wrap_future(future)
         if answer and self._is_client:

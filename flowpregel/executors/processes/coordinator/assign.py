@@ -657,7 +657,7 @@ def assign(
         result.sends += _ahead(queue, chain(unsent, waiting), free)
     result.starts += [PLAIN] * (free.missing - len(result.starts))
     if free.blocked and free.is_quiet:
-        result.stuck = _stuck(free.blocked.values(), passing)
+        result.stuck = stuck_task(free.blocked.values(), passing)
     return result
 
 
@@ -765,13 +765,18 @@ def _ahead(
             yield index, batch
 
 
-def _stuck(
+def stuck_task(
     blocked: Iterable[tuple[InFlight, set[str]]], passing: Collection[str]
 ) -> tuple[InFlight, str] | None:
     """Return the first task that lacks a resource which its waiting callers may hold,
     and the name of this resource. Return None if there is no such task.
 
     This is called only if no task runs.
+
+    Args:
+        blocked: The first task of each kind of needs, with the names of the resources
+            that it lacks.
+        passing: The names of the resources that may become free although no task ends.
     """
     lasting = [(task, lacking - {*passing}) for task, lacking in blocked]
     if all(lacking for _, lacking in lasting):

@@ -549,7 +549,7 @@ class ProcessExecutor(PoolExecutor):
         limits_scope: LimitsScope = "pool",
     ) -> None:
         _check_pool_arguments(max_workers, worker_max_tasks, worker_max_rss, grace)
-        _check_limits_scope(limits_scope, limits_folder)
+        check_limits_scope(limits_scope, limits_folder)
         cpus = _usable_cpus()
         size = max_workers or cpus
         own_variables = env or {}
@@ -597,8 +597,12 @@ def _check_pool_arguments(
         raise ConfigurationError(f"grace is {grace!r}; use seconds, 0 or more")
 
 
-def _check_limits_scope(scope: object, folder: object) -> None:
-    """Check the scope of the limits of a `ProcessExecutor`.
+def check_limits_scope(scope: object, folder: object) -> None:
+    """Check the scope of the limits of an executor.
+
+    Args:
+        scope: The scope.
+        folder: The folder of the limits, or None.
 
     Raises:
         ConfigurationError: There is no such scope, or a folder is named, too.
@@ -690,10 +694,6 @@ def default_pool() -> ProcessExecutor:
 
 def _forget_pools_after_fork() -> None:
     global _default, _default_lock
-    for pool in _pools:
-        # The parent process holds the slots of the shared limits, so this process only
-        # closes its descriptors.
-        pool.resources.close()
     _default, _default_lock = None, threading.Lock()
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+from weakref import WeakSet
 
 from flowpregel._core.records import Raised
 from flowpregel.errors import ConfigurationError, ResourcesError
@@ -46,6 +47,10 @@ _MEASURED_FROM: Final = 0.005
 """Seconds that a task must run before its memory is measured. Measuring opens two
 files, which would slow down short tasks.
 """
+Decide: TypeAlias = Callable[
+    [TaskQueue, Sequence[WorkerLoad], PoolLimits, Collection[str]], Assignment
+]
+"""A function that returns what to do next with the tasks of a queue, as `assign`."""
 
 
 # ------------------------------------------------ resources of the machine
@@ -63,6 +68,20 @@ def amounts_of(
     """
     gpus = _gpus()
     amounts: dict[str, float] = {"cpus": cpus, "memory": _memory(), "gpus": len(gpus)}
+    amounts |= amounts_in(limits)
+    count = int(amounts["gpus"])
+    return amounts, gpus[:count] if count <= len(gpus) else tuple(
+        map(str, range(count))
+    )
+
+
+def amounts_in(limits: Mapping[str, float | str] | None) -> dict[str, float]:
+    """Return the amounts in *limits*, which a user has passed.
+
+    Raises:
+        ConfigurationError: A value in *limits* is not an amount.
+    """
+    amounts: dict[str, float] = {}
     for name, value in (limits or {}).items():
         amount: Any = value
         if name == "memory":
@@ -76,10 +95,7 @@ def amounts_of(
                 f"limits[{name!r}] is {value!r}; use a number greater than 0"
             )
         amounts[name] = amount
-    count = int(amounts["gpus"])
-    return amounts, gpus[:count] if count <= len(gpus) else tuple(
-        map(str, range(count))
-    )
+    return amounts
 
 
 def _gpus() -> tuple[str, ...]:
@@ -142,6 +158,10 @@ class ResourceLedger:
         record a new peak memory for its worker.
         """
         self.memory_retries: MemoryRetries = MemoryRetries(settings.amounts)
+        self.largest: Mapping[str, tuple[float, str]] = {}
+        """The largest amount of each resource that a machine of a cluster has, and the
+        address of this machine. It is empty for the pool of this machine.
+        """
         self._rates: dict[str, RateWindow] = {}
         self._shared: dict[str, CrossProcessLimit] = {}
         self._limit_names: dict[str, str] = {}
@@ -153,6 +173,7 @@ class ResourceLedger:
                 self._shared[name] = self._open_limit(name, settings.limits_folder)
         self.count: int = 0
         """The number of tasks in the pool that have `Needs`."""
+        _ledgers.add(self)
 
     def _open_limit(self, name: str, folder: str) -> CrossProcessLimit:
         """Return a limit that programs share through a folder."""
@@ -222,16 +243,28 @@ class ResourceLedger:
                 holders, held = _held_by_callers(task, limit_name, callers)
             is_guess = name == "memory" and needs.is_measured
             if amount + held > total and not is_guess:
-                self._refuse(task, name, holders)
+                self.refuse(task, name, holders)
                 return
         if task.job.task.parent is None:
             self._fitting.add(needs)
 
-    def _refuse(self, task: InFlight, name: str, by: Iterable[str]) -> None:
+    def refuse(self, task: InFlight, name: str, holders: Iterable[str] = ()) -> None:
+        """End *task*, which can never get the resource *name*.
+
+        Args:
+            task: The task.
+            name: The name under which the resource is counted here.
+            holders: The names of the tasks that have the resource.
+        """
         amount = task.needs.amounts[name] if task.needs else 0
         name = self._limit_names.get(name, name)
         total = self._settings.amounts.get(name, 0)
-        error = ResourcesError(task.job.task.name, name, amount, total, sorted({*by}))
+        machine = ""
+        if name in self.largest:
+            total, machine = self.largest[name]
+        error = ResourcesError(
+            task.job.task.name, name, amount, total, sorted({*holders}), machine
+        )
         self._loop.call(partial(self._finish, task, Raised(error)))
 
     def _needs_of(
@@ -274,16 +307,18 @@ class ResourceLedger:
         loads: Sequence[WorkerLoad],
         limits: PoolLimits,
         tasks: Mapping[JobKey, InFlight],
+        decide: Decide = assign,
     ) -> Assignment:
         """Return what to do next with the tasks of *queue*, some of which have needs of
         their own. Set a timer for the next change of amounts.
 
         *tasks* are all tasks of the pool. If they are deadlocked, each waiting for
-        resources that another task holds, one of the tasks is refused.
+        resources that another task holds, one of the tasks is refused. *decide* chooses
+        the tasks.
         """
         limits, changes = self._current_amounts(loads, limits)
         passing = {name for name, at in changes.items() if at < inf}
-        plan = assign(queue, loads, limits, passing)
+        plan = decide(queue, loads, limits, passing)
         self._give_back(loads, plan)
         due = min((changes[name] for name in plan.lacking & passing), default=inf)
         if due < self._timer_due:
@@ -296,7 +331,7 @@ class ResourceLedger:
                 task for task in tasks.values() if task.execution.worker is not None
             ]
             holders = _holders(plan.stuck[1], running)
-            self._refuse(*plan.stuck, [task.job.task.name for task in holders])
+            self.refuse(*plan.stuck, [task.job.task.name for task in holders])
         return plan
 
     def _current_amounts(
@@ -341,11 +376,37 @@ class ResourceLedger:
         self._settings = settings
         self.memory_retries.totals = settings.amounts
 
+    def most_at_once(self, needs: Needs) -> float:
+        """Return the greatest number of tasks with *needs* that limits allow to run at
+        once.
+        """
+        most = inf
+        for name, amount in needs.amounts.items():
+            limit_name = self._limit_names.get(name, name)
+            most = min(most, self._settings.amounts.get(limit_name, 0) / amount)
+        return most
+
+    def note_machines(self, largest: Mapping[str, tuple[float, str]]) -> None:
+        """Note the largest amounts that machines of a cluster have.
+
+        Args:
+            largest: The amount of each resource, and the address of the machine.
+        """
+        self.largest = largest
+        totals = {name: amount for name, (amount, _) in largest.items()}
+        self.memory_retries.totals = totals
+
+    def count_start(self, task: InFlight) -> None:
+        """Count the start of *task* for its rate, if it has one."""
+        if task.needs is not None and task.needs.rate is not None:
+            self._rates[task.needs.rate].add(self.clock())
+
     def start(self, task: InFlight) -> None:
-        """Note that *task* was sent to its worker."""
+        """Note that *task* was sent to its worker, which is a process of this
+        machine.
+        """
+        self.count_start(task)
         needs = task.needs or ONE_CPU
-        if needs.rate is not None:
-            self._rates[needs.rate].add(self.clock())
         if needs.is_measured and task.code.seconds > _MEASURED_FROM:
             forget_peak(task.execution.worker.pid)
             self._measured.add(task)
@@ -462,3 +523,17 @@ def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
     """
     called = sum(bool(_callers_of(task, tasks)) for task in tasks.values())
     return called >= sum(len(task.execution.calls) for task in tasks.values())
+
+
+_ledgers: WeakSet[ResourceLedger] = WeakSet()
+"""Every ledger of this program that is in use."""
+
+
+def _close_ledgers_after_fork() -> None:
+    # The parent process holds the slots of the shared limits, so this process only
+    # closes its descriptors.
+    for ledger in _ledgers:
+        ledger.close()
+
+
+os.register_at_fork(after_in_child=_close_ledgers_after_fork)
