@@ -21,7 +21,6 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import ceil, sqrt
-from statistics import fmean, pstdev
 from typing import Final, NamedTuple
 
 _MOST: Final = 200
@@ -152,6 +151,8 @@ class _Work:
             sample: The durations.
             growth: The factor by which the durations may be longer.
         """
+        from statistics import fmean, pstdev  # noqa: PLC0415 - 8 ms, only to estimate
+
         total = count * fmean(sample)
         self.count += count
         self.low += total

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -326,6 +325,8 @@ def _text_svg(
     anchor: str,
 ) -> str:
     """Return a text as SVG, whose middle or start is at a point."""
+    from html import escape  # noqa: PLC0415 - 3 ms, only to draw
+
     return (
         f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" '
         'dominant-baseline="central" fill="currentColor" '

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
-from zoneinfo import ZoneInfo
 
 from flowpregel._text import seconds_in
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from types import ModuleType
+    from zoneinfo import ZoneInfo
 
 CatchUp: TypeAlias = Literal["skip", "last", "all"]
 """The times to make up for that passed while no process was looking: none, the last
@@ -73,7 +73,7 @@ class Schedule:
                 f"catch_up={self.catch_up!r}; use 'skip', 'last' or 'all'"
             )
         try:
-            ZoneInfo(self.timezone)
+            self._zone()
         except (KeyError, ValueError, TypeError, OSError) as error:
             raise ConfigurationError(
                 f"timezone={self.timezone!r} is no time zone; use a name such as "
@@ -133,6 +133,16 @@ class Schedule:
         fraction = zlib.crc32(run_id.encode()) / 2**32
         return timedelta(seconds=longest * fraction)
 
+    def _zone(self) -> ZoneInfo:
+        """Return the time zone.
+
+        Raises:
+            KeyError, ValueError, TypeError, OSError: There is no such time zone.
+        """
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 - 4 ms, only for schedules
+
+        return ZoneInfo(self.timezone)
+
     def _last_time(self, since: datetime, now: datetime) -> datetime | None:
         """Return the last due time after *since* and not after *now*, or None."""
         for window in _WINDOWS:
@@ -146,7 +156,7 @@ class Schedule:
 
     def _times(self, after: datetime) -> Iterator[datetime]:
         """Yield the due times after a moment, in order."""
-        zone = ZoneInfo(self.timezone)
+        zone = self._zone()
         times = self._periods(after) if self.cron is None else self._cron_times(after)
         for due in times:
             yield _with_fixed_offset(due.astimezone(zone))
@@ -167,7 +177,7 @@ class Schedule:
         minute.
         """
         cronsim = _imported_cronsim()
-        begin = (after - _MARGIN).astimezone(ZoneInfo(self.timezone))
+        begin = (after - _MARGIN).astimezone(self._zone())
         last = after.astimezone(UTC)
         for local in cronsim.CronSim(self.cron, begin):
             due = local.astimezone(UTC)

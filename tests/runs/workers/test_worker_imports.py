@@ -15,7 +15,11 @@ from tests.runs.listing_flows import modules_of_node, modules_of_task
 
 FOR_COORDINATORS = {
     "asyncio",
+    "decimal",
+    "html",
     "lmdb",
+    "statistics",
+    "zoneinfo",
     "flowpregel.cache.memory",
     "flowpregel.checkpoint.arguments",
     "flowpregel.checkpoint.durable",
@@ -36,7 +40,9 @@ FOR_COORDINATORS = {
     "flowpregel.storage.tables",
     "flowpregel.store.memory",
 }
-"""Modules that open and use stores, and the event loop, which no worker needs."""
+"""Modules that no worker needs: they open and use stores, run an event loop, draw
+graphs, follow schedules, or estimate times.
+"""
 
 
 @pytest.mark.parametrize("run", [modules_of_task, modules_of_node])
