@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -272,7 +273,7 @@ def _describe_waiting(facts: RunFacts) -> StatusText:
             signals=tuple(dict.fromkeys(signals)),
         )
     if values:
-        wake_time = in_one_line(str(values[0][SLEEPS_UNTIL]))
+        wake_time = _wake_time(values[0][SLEEPS_UNTIL])
         return StatusText(
             situation="sleeping",
             short=f"until {wake_time}",
@@ -287,6 +288,19 @@ def _describe_waiting(facts: RunFacts) -> StatusText:
         next_step="let it continue",
         command=("resume", thread, *_flow_words(facts)),
     )
+
+
+def _wake_time(value: Any) -> str:
+    """Return the time at which a run wakes, without parts of a second.
+
+    A value that is no time with a time zone is returned as text.
+    """
+    text = in_one_line(str(value))
+    with suppress(ValueError):
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return text
 
 
 def is_pause(value: Any) -> bool:

@@ -44,8 +44,9 @@ def test_a_run_that_sleeps_is_woken_by_its_button(tab: Tab, tmp_path: Path) -> N
         nap.copy({"checkpointer": saver}).run(3600.0, id="nap")
     with served(str(tmp_path / "store"), actions=True) as server:
         open_run(tab, server, "nap")
-        assert sentence_of(tab, "Sleeps until 20").endswith("+00:00.")
+        assert sentence_of(tab, "Sleeps until 20").endswith(" UTC.")
         assert "☾sleeps" == tab.run(BADGE)
+        assert "☾ sleeps · nap · flowpregel" == tab.run("document.title")
         assert "Wake now" == tab.run(LABEL)
         assert not tab.run(IS_FULL)
         assert not tab.run("document.querySelector('.asks')")
@@ -157,6 +158,7 @@ def test_the_failed_calls_of_a_run_that_is_done_are_counted_and_tried_again(
         open_run(tab, server, "lenient")
         sentence_of(tab, "Done, but 2 calls failed.")
         assert "✕done, some failed" == tab.run(BADGE)
+        assert "✕ done, some failed · lenient · flowpregel" == tab.run("document.title")
         assert "Try 2 again" == tab.run(LABEL)
         chips = "[...document.querySelectorAll('.chip .number')].map(e => e.innerText)"
         tab.until(f"{chips}.join() === '2,0,0,0,3'")

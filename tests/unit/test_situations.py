@@ -81,6 +81,15 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "Sleeps until 2026-12-01.",
         "flowpregel wake",
     ),
+    "sleeping until a time": (
+        {
+            "status": "waiting",
+            "questions": [question({SLEEPS_UNTIL: "2026-12-01T09:30:05.25+01:00"})],
+        },
+        "sleeping",
+        "Sleeps until 2026-12-01 08:30:05 UTC.",
+        "flowpregel wake",
+    ),
     "signal": (
         {
             "status": "waiting",

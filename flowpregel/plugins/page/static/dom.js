@@ -189,14 +189,14 @@ export function fact(name, value) {
   return value ? h("div", { key: name }, h("dt", null, name), h("dd", null, value)) : null;
 }
 
-const ICONS = new Set(["done", "failed", "running", "waiting"]);
+const ICONS = { done: "done", failed: "failed", "partly failed": "failed", running: "running", waiting: "waiting" };
 
 // The title and the icon of the tab show how it stands.
 export function markTab(state, text) {
   const title = visible(`${state ? `${signOf(state)} ` : ""}${text} · flowpregel`);
   if (document.title !== title) document.title = title;
   const icon = document.querySelector('link[rel="icon"]');
-  const file = `static/icon${ICONS.has(state) ? `-${state}` : ""}.svg`;
+  const file = `static/icon${state in ICONS ? `-${ICONS[state]}` : ""}.svg`;
   if (icon && icon.getAttribute("href") !== file) icon.setAttribute("href", file);
 }
 

@@ -14,7 +14,7 @@ import { compareHash } from "./compare.js";
 import { logsView } from "./logs.js";
 import { plotView } from "./plot.js";
 import { questionsView } from "./questions.js";
-import { situationBadge, statusButtons, statusText } from "./status.js";
+import { situationBadge, situationOf, statusButtons, statusText } from "./status.js";
 import { stepsView } from "./steps.js";
 import { timeView } from "./time.js";
 import { timelineView } from "./timeline.js";
@@ -107,8 +107,8 @@ export function showRun(thread) {
       states.map((state) => h("span", { key: state }, badge(state, `${count(counts[state])} ${labelOf(state)}`))),
       h("span", { key: "rest", class: "quiet" }, !total && "no calls yet", share, rate(), left));
     patch(bar, meter, words);
-    const { status } = run.row;
-    markTab(status, `${(status === "running" && share) || labelOf(status)} · ${thread}`);
+    const situation = situationOf(run.row);
+    markTab(situation, `${(situation === "running" && share) || labelOf(situation)} · ${thread}`);
   }
 
   // How fast calls have ended in the last ten seconds.

@@ -22,10 +22,9 @@ const NEXT_STEPS = {
 const OPEN_STATUSES = ["running", "waiting", "stopped", "enqueued"];
 const SITUATIONS = new Set(["queued", "sleeping", "awaiting signal", "paused", "partly failed", "killed", "reading"]);
 
-// The badge tells what the status alone does not.
-export function situationBadge({ status, text }) {
-  return badge(SITUATIONS.has(text?.situation) ? text.situation : status);
-}
+// The situation tells what the status alone does not.
+export const situationOf = ({ status, text }) => (SITUATIONS.has(text?.situation) ? text.situation : status);
+export const situationBadge = (row) => badge(situationOf(row));
 
 // What is paused, and ends being so by the button.
 const UNPAUSE = { all: "Unpause all runs", flow: "Unpause the flow", run: "Unpause" };
