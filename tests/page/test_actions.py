@@ -143,6 +143,19 @@ def test_a_failure_of_a_command_is_told(store: str) -> None:
     assert [] == actions.commands("another")
 
 
+@pytest.mark.parametrize("value", ["[1,", ' {"a": }', '"yes'])
+def test_what_begins_as_json_is_not_sent_as_text(store: str, value: str) -> None:
+    """A run went on with the text of a list that was not typed to its end."""
+    actions = Actions(store)
+    answer = {"question": "q", "value": value, "text": False}
+    with pytest.raises(ConfigurationError, match=r"not valid JSON .* 'as text'"):
+        actions.start("answer", "t", answers=[answer])
+    with pytest.raises(ConfigurationError, match="not valid JSON"):
+        actions.start("signal", "t", name="paid", value=value, text=False)
+
+    assert [] == actions.commands()
+
+
 @pytest.mark.parametrize(
     "action", ["run", "rm", "encrypt", "", "answer --help", "../cancel"]
 )

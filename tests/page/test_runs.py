@@ -134,6 +134,17 @@ def test_runs_that_recorded_no_flow_have_a_group(tab: Tab, tmp_path: Path) -> No
         assert "graph-8" == tab.run(f"{NAMES}[0]")
 
 
+def test_an_address_of_no_run_says_so(tab: Tab, server: Served) -> None:
+    """The page said that it was reading the run, for good."""
+    tab.open(f"{server.address}#/run/none/calls")
+    tab.until("document.querySelector('.problem:not([hidden])')?.textContent")
+    shown = tab.run("document.querySelector('main').innerText")
+    tab.messages.clear()  # The browser writes that the answer was 404.
+
+    assert "the store has no thread 'none'" in shown
+    assert "Reading" not in shown
+
+
 def test_failed_runs_are_tried_again_together(tab: Tab, tmp_path: Path) -> None:
     with LMDBSaver(tmp_path / "store") as saver:
         flow = shares.copy({"checkpointer": saver})

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeAlias
@@ -93,13 +92,29 @@ def _unpause_words(
     return options, [thread]
 
 
+_JSON_BEGINNINGS = ("[", "{", '"')
+"""The characters with which a list, an object or a text begins in JSON."""
+
+
 def _as_json(value: str, *, text: bool) -> str:
-    """Return a value that was typed as JSON or text, as JSON."""
+    """Return a value that was typed as JSON or text, as JSON.
+
+    Raises:
+        ConfigurationError: The value begins as JSON, but is not valid JSON, so it is
+            not clear that it is text.
+    """
     if not isinstance(value, str):
         raise TypeError("a value must be text")
-    if not text:
-        with suppress(ValueError):
-            return json.dumps(json.loads(value))
+    if text:
+        return json.dumps(value)
+    try:
+        return json.dumps(json.loads(value))
+    except ValueError as error:
+        if value.lstrip().startswith(_JSON_BEGINNINGS):
+            raise ConfigurationError(
+                f"{value!r} is not valid JSON ({error}); correct it, or choose "
+                "'as text' to send it as it is"
+            ) from error
     return json.dumps(value)
 
 
@@ -196,10 +211,13 @@ class Actions:
                 ``answers``.
 
         Raises:
-            ConfigurationError: The action does not have these parameters.
+            ConfigurationError: The action does not have these parameters, or a value is
+                not valid.
         """
         try:
             options, arguments = _COMMANDS[action](thread, **parameters)
+        except ConfigurationError:
+            raise
         except (KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"the request for {action!r} is incomplete"

@@ -73,6 +73,8 @@ export function showRun(thread) {
     if (error instanceof ConnectionLost) return;
     problem.hidden = false;
     patch(problem, String(error.message ?? error));
+    // Such as for an address of a run that the store does not have.
+    if (!run.row) patch(head, title());
   }
 
   function drawHead() {
