@@ -26,7 +26,7 @@ _MOST_BYTES = 200_000
 """The limit on the bytes of a first visit."""
 _MOST_SECONDS_A_CALL = 100e-6
 """The limit on the time to read a call for the first time."""
-_MOST_RESTORED_A_CALL = 15e-6
+_MOST_RESTORED_A_CALL = 2e-6
 """The limit on the time to begin with a call that an earlier server has read."""
 _LONGEST_ANSWER = 3.0
 """The limit on the seconds of any answer while a run is read for the first time."""
