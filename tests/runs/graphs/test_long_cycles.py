@@ -23,12 +23,14 @@ from flowpregel.pregel._write import ChannelWriteEntry
 from tests.graphs import graph
 from tests.runs.pooling import wait_until
 
-LOOKS = (1_000, 1_001, 2_500, 2_501)
+LOOKS = (1_000, 1_001, 1_750, 1_751, 2_500, 2_501)
 """The supersteps that look; the first of two next to each other lets the writer catch
 up.
 """
-MOST = 1_000
-"""What may be there for other reasons at the one moment and not at the other."""
+MOST = 500
+"""What may be there for other reasons at the one moment and not at the other: less than
+a block for each of the 750 supersteps between them.
+"""
 
 
 def cycle(look: Callable[[int], None], saver: Any) -> Any:
@@ -50,7 +52,9 @@ def cycle(look: Callable[[int], None], saver: Any) -> Any:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_supersteps(tmp_path: Path) -> None:
-    """Not by a single block for each."""
+    """Not by a single block for each: not in both halves, since what other tests have
+    left in this process may allocate once.
+    """
     found: list[int] = []
 
     def look(number: int) -> None:
@@ -62,5 +66,5 @@ def test_memory_does_not_grow_with_the_supersteps(tmp_path: Path) -> None:
     with LMDBSaver(tmp_path / "store") as saver:
         cycle(look, saver).invoke(1, thread_id="t", recursion_limit=3_000)
 
-    _, before, _, after = found
-    assert after - before < MOST
+    begin, middle, end = found[1::2]
+    assert min(middle - begin, end - middle) < MOST
