@@ -46,7 +46,7 @@ def by_value_pickler() -> Any:
                 # are not lost.
                 return type(None), ()
             _refuse_open_file(obj)
-            reduced = super().reducer_override(obj)
+            reduced = self.reduced_by_cloudpickle(obj)
             if (
                 isinstance(obj, type)
                 and isinstance(reduced, tuple)
@@ -58,6 +58,10 @@ def by_value_pickler() -> Any:
                     # process cannot import it, but must compute equal digests.
                     reduced = (class_of_main, reduced[:2], *reduced[2:])
             return reduced
+
+        def reduced_by_cloudpickle(self, obj: Any) -> Any:
+            """Return cloudpickle's own reduction of *obj*."""
+            return super().reducer_override(obj)
 
     return WithoutVariables
 

@@ -15,7 +15,12 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from functools import cache, partial
 from pkgutil import resolve_name
-from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
+from types import (
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+)
 from typing import Any, Final, TypedDict, is_typeddict
 from weakref import WeakSet
 
@@ -30,6 +35,11 @@ from flowpregel._pickling.culprits import (
 )
 from flowpregel._pickling.process_bound import ProcessBound, reference_to
 from flowpregel._pickling.recreated_fields import reduced_without_fields
+from flowpregel._pickling.sent_modules import (
+    SENT_MODULES,
+    is_sent_by_value,
+    reduced_module,
+)
 from flowpregel.carried import default_of, variable_at, variable_place
 from flowpregel.errors import TaskSerializationError
 
@@ -54,10 +64,10 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
 
     stays = partial(stays_inside, large, SHARE_FROM)
     cloudpickle = sys.modules.get("cloudpickle")
-    # Plain pickle is only tried if no module is registered with
-    # `cloudpickle.register_pickle_by_value`, because it does not know the registered
-    # modules.
-    if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
+    is_registered = cloudpickle and cloudpickle.list_registry_pickle_by_value()
+    # Plain pickle is only tried if the code of no module is sent by value, because it
+    # does not know these modules.
+    if not (SENT_MODULES.get() or is_registered):
         # `suppress` is not used, because it would cost more than the pickle of a small
         # value.
         try:
@@ -86,7 +96,31 @@ def _by_value_pickler() -> Any:
             reduced = super().reducer_override(obj)
             return _with_its_layout(obj, reduced) if isinstance(obj, type) else reduced
 
+        def reduced_by_cloudpickle(self, obj: Any) -> Any:
+            """Return the reduction of *obj* by value, if the code of the module of
+            *obj* is sent by value.
+            """
+            if not _is_sent_despite_name(obj):
+                return super().reduced_by_cloudpickle(obj)
+            if isinstance(obj, ModuleType):
+                return reduced_module(obj)
+            if isinstance(obj, type):
+                return _part_of_cloudpickle("_dynamic_class_reduce")(obj)
+            return self._dynamic_function_reduce(obj)
+
     return ByValue
+
+
+def _is_sent_despite_name(obj: Any) -> bool:
+    """Return whether *obj* is code, or a module, that must be sent by value, although
+    cloudpickle might send its name.
+    """
+    module_name = ""
+    if isinstance(obj, ModuleType):
+        module_name = obj.__name__
+    elif isinstance(obj, FunctionType | type):
+        module_name = obj.__module__ or ""
+    return module_name != "__main__" and is_sent_by_value(module_name)
 
 
 def _reference_for(obj: Any) -> tuple[Any, ...] | None:
@@ -176,7 +210,7 @@ def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
         The name and the number; None if *function* is not found under its name.
     """
     name = f"{function.__module__}:{function.__qualname__}"
-    if name.startswith("__main__:"):
+    if is_sent_by_value(function.__module__ or ""):
         return None
     try:
         target = resolve_name(name)
@@ -219,7 +253,7 @@ def _known_there(kind: type) -> tuple[str, str] | None:
     If the class were sent back by value, cloudpickle would find the coordinator's own
     class, and overwrite its attributes and methods with our copies.
     """
-    name = _trackers("_DYNAMIC_CLASS_TRACKER_BY_CLASS").get(kind)
+    name = _part_of_cloudpickle("_DYNAMIC_CLASS_TRACKER_BY_CLASS").get(kind)
     if name is None or kind in _made_here:
         _made_here.add(kind)
         return None
@@ -232,7 +266,7 @@ def class_sent(name: str, called: str) -> type:
     Raises:
         AttributeError: The class no longer exists.
     """
-    kind: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
+    kind: type | None = _part_of_cloudpickle("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
     if kind is None:
         raise AttributeError(
             f"class {called} came back from a worker, but no longer exists here: "
@@ -241,9 +275,9 @@ def class_sent(name: str, called: str) -> type:
     return kind
 
 
-def _trackers(name: str) -> Any:
-    """Return one of the tables in which cloudpickle tracks the classes that it has sent
-    or received by value.
+def _part_of_cloudpickle(name: str) -> Any:
+    """Return one of cloudpickle's own functions, or one of the tables in which it
+    tracks the classes that it has sent or received by value.
     """
     from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
 

@@ -27,6 +27,7 @@ from flowpregel._core.records import Arguments, Node
 from flowpregel._pickling.copies import IMMUTABLE
 from flowpregel._pickling.crossing import SHARE_FROM, dumps, find_culprit
 from flowpregel._pickling.digest import digest_of
+from flowpregel._pickling.sent_modules import SENT_MODULES
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Executor, default_executor
 from flowpregel.executors.processes.wire import shared_memory as memory
@@ -113,6 +114,9 @@ class CapturedArguments(Arguments):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Return a reduction that pickles this object as plain arguments."""
+        if SENT_MODULES.get():
+            # The parts may name modules that the other process lacks.
+            return Arguments, (self.args, self.kwargs)
         return _loaded, tuple(map(PickleBuffer, self._parts))
 
 

@@ -42,6 +42,7 @@ from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
 from flowpregel._core.spelling import Spelled, Spelling, spelling_of
 from flowpregel._pickling.digest import arguments_digest, space_of
+from flowpregel._pickling.sent_modules import is_sent_by_value
 from flowpregel._text import described, no_such_attribute
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
@@ -706,7 +707,7 @@ class TaskFunction(Generic[P, R]):
         """
         module = sys.modules.get(self.__module__)
         name: str = getattr(self, "__qualname__", "")
-        if module is None or self.__module__ == "__main__" or "<locals>" in name:
+        if module is None or is_sent_by_value(self.__module__) or "<locals>" in name:
             return None
         attribute: Any = module
         for part in name.split("."):
@@ -748,15 +749,12 @@ class _ByName:
         return attrgetter("func"), (self._task,)
 
 
+_AT_ONCE: Final = (
+    "a call starts at once: write {name}(...), and .result() where its result is needed"
+)
 _INSTEAD: Final[Mapping[str, str]] = {
-    "submit": (
-        "a call starts at once: write {name}(...), and .result() where its result is "
-        "needed"
-    ),
-    "delay": (
-        "a call starts at once: write {name}(...), and .result() where its result is "
-        "needed"
-    ),
+    "submit": _AT_ONCE,
+    "delay": _AT_ONCE,
     "apply_async": ("write {name}(...); pass options as {name}.with_options(...)(...)"),
     "apply": "write {name}(...).result()",
     "remote": "write {name}(...)",

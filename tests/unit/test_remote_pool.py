@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.executors.cluster.cluster_executor import ClusterExecutor
 from flowpregel.executors.cluster.engine_watch import AwakeClock
 from flowpregel.executors.cluster.handshake import own_versions
 from flowpregel.executors.cluster.machine import RemotePoolHost
 from flowpregel.executors.cluster.remote_hosts import Buffers
-from flowpregel.executors.cluster.remote_pool import ClusterExecutor, RemotePool
+from flowpregel.executors.cluster.remote_pool import RemotePool
 from flowpregel.executors.processes.wire import serialization
 
 

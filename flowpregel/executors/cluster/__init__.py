@@ -10,10 +10,11 @@ Read the modules in this order: `remote_pool`, `remote_hosts` and `placement`, w
 in the coordinator, then `machine` and `coordinator_client`, which run on each machine.
 """
 
+from flowpregel.executors.cluster.cluster_executor import ClusterExecutor
 from flowpregel.executors.cluster.engine import ClusterEngine
 from flowpregel.executors.cluster.limits import limits_of_cluster
 from flowpregel.executors.cluster.machine import RemotePoolHost, pool_host
-from flowpregel.executors.cluster.remote_pool import ClusterExecutor, RemotePool
+from flowpregel.executors.cluster.remote_pool import RemotePool
 
 __all__ = [
     "ClusterEngine",

@@ -115,7 +115,11 @@ class EngineWatch:
             self._had_machine_at = now
         return machines
 
-    def problem(self, machines: Machines | None, has_tasks: bool) -> str:
+    def problem(
+        self,
+        machines: Machines | None,
+        has_tasks: bool,
+    ) -> str:
         """Return the reason why no task can run, or an empty text while tasks wait.
 
         Args:

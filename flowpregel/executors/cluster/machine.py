@@ -79,7 +79,11 @@ class RelayWorkerPool(Pool):
         self.handlers[protocol.PRINTED] = self._on_output
         self.handlers[protocol.LOGGED] = self._on_output
 
-    def _on_output(self, worker: WorkerProcess, frame: Frame) -> None:
+    def _on_output(
+        self,
+        worker: WorkerProcess,
+        frame: Frame,
+    ) -> None:
         if frame.flags & protocol.STDERR and frame.kind == protocol.PRINTED:
             text = frame.body.decode(errors="replace")
             worker.output.tail = last_lines(worker.output.tail + text)
@@ -101,7 +105,11 @@ class RelayWorkerPool(Pool):
         if client.size > _FULL and self.pause_reading(worker, task):
             client.paused.append(worker)
 
-    def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
+    def _on_ended(
+        self,
+        worker: WorkerProcess,
+        frame: Frame,
+    ) -> None:
         task = worker.tasks[frame.number]
         seconds, _, _, _, *sizes = RAN.unpack_from(frame.body)
         if not frame.flags & protocol.CAUGHT:
@@ -264,7 +272,11 @@ class RemotePoolHost(ProcessExecutor):
             refs,
         )
 
-    def _code_of(self, digest: bytes, codes: Mapping[bytes, bytes]) -> NodeCode:
+    def _code_of(
+        self,
+        digest: bytes,
+        codes: Mapping[bytes, bytes],
+    ) -> NodeCode:
         """Return the code with this digest, from the cache or else from *codes*."""
         code = self._codes.get(digest)
         if code is None:
@@ -305,7 +317,11 @@ class RemotePoolHost(ProcessExecutor):
         sign.set_result(None)
         return sign
 
-    def fetch(self, name: str, key: int) -> Future[Sequence[Any]]:
+    def fetch(
+        self,
+        name: str,
+        key: int,
+    ) -> Future[Sequence[Any]]:
         """Return a future for an empty pickle and large buffers.
 
         Args:
@@ -380,7 +396,9 @@ class RemotePoolHost(ProcessExecutor):
             self._pool.cancel((key, 1), client.early_cancels.pop(key))
 
     def _execute_all(
-        self, client: CoordinatorClient, commands: Sequence[Sequence[Any]]
+        self,
+        client: CoordinatorClient,
+        commands: Sequence[Sequence[Any]],
     ) -> None:
         for verb, batch, number, *arguments in commands:
             if verb == "end":

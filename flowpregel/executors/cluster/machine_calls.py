@@ -72,7 +72,11 @@ class MachineCalls:
             callback = partial(self._on_beat, host)
             self.ask(callback, self._engine.call, host.address, "beat")
 
-    def _on_beat(self, host: RemoteHost, sign: Future[Any]) -> None:
+    def _on_beat(
+        self,
+        host: RemoteHost,
+        sign: Future[Any],
+    ) -> None:
         has_failed = sign.cancelled() or sign.exception() is not None
         if not has_failed and not host.is_silent:
             self.note_answer(host)

@@ -370,7 +370,11 @@ class UnfitTasks:
         timeout: Seconds for which such tasks wait while there may be another machine.
     """
 
-    def __init__(self, hosts: RemoteHosts, timeout: float) -> None:
+    def __init__(
+        self,
+        hosts: RemoteHosts,
+        timeout: float,
+    ) -> None:
         self._hosts = hosts
         self._timeout = timeout
         self._since: dict[Needs | None, float] = {}
@@ -510,7 +514,11 @@ class HostPlacement:
         """Note what the machines have, which may have changed."""
         self._ledger.note_machines(largest_amounts(self._hosts))
 
-    def refuse_unfit(self, now: float, can_grow: bool) -> None:
+    def refuse_unfit(
+        self,
+        now: float,
+        can_grow: bool,
+    ) -> None:
         """End the tasks that no machine can run.
 
         Args:

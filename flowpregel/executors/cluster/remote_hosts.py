@@ -63,6 +63,11 @@ class Buffers(Arena):
         self._shared[ref.id] = (buffer, data)
         return ref
 
+    def view(self, ref: BufferRef) -> memoryview:
+        """Return the bytes of a buffer."""
+        _, data = self._shared[ref.id]
+        return data.cast("B")
+
     def handles(
         self,
         refs: Sequence[BufferRef],
@@ -82,7 +87,11 @@ class Buffers(Arena):
             handles[buffer.key] = buffer.handle
         return handles
 
-    def forget(self, refs: Sequence[BufferRef], handles: Mapping[int, Any]) -> None:
+    def forget(
+        self,
+        refs: Sequence[BufferRef],
+        handles: Mapping[int, Any],
+    ) -> None:
         """Forget the engine's handles of the buffers of a task that was taken back.
 
         The machine that held a buffer may be lost. The engine gets the buffer again
@@ -127,7 +136,10 @@ class Inbox:
     """
 
     def new_frames(
-        self, epoch: int, first: int, frames: Sequence[Any]
+        self,
+        epoch: int,
+        first: int,
+        frames: Sequence[Any],
     ) -> Sequence[Any]:
         """Return the frames that were not received before, and count them.
 
@@ -337,7 +349,11 @@ class RemoteHosts(dict[str, RemoteHost]):
             if not batch.has_begun
         )
 
-    def batch_size(self, tasks: Iterable[InFlight], waiting: int) -> int:
+    def batch_size(
+        self,
+        tasks: Iterable[InFlight],
+        waiting: int,
+    ) -> int:
         """Return the number of first tasks among *tasks* that keep one slot busy for a
         while.
 

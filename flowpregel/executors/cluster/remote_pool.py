@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 from itertools import count
@@ -26,9 +26,9 @@ from typing import Any, Final
 
 from flowpregel._core.calls import MACHINE_LOSSES
 from flowpregel._core.records import Raised, Withdrawn
-from flowpregel.context import nothing
+from flowpregel.context import Job, nothing
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
-from flowpregel.executors.base import Capabilities, JobKey
+from flowpregel.executors.base import JobKey
 from flowpregel.executors.cluster.engine import ClusterEngine
 from flowpregel.executors.cluster.engine_watch import (
     CHECK_EVERY,
@@ -47,10 +47,14 @@ from flowpregel.executors.cluster.remote_hosts import (
     RemoteHost,
     RemoteHosts,
 )
+from flowpregel.executors.cluster.shipping import (
+    Parcel,
+    ShippingEncoder,
+    missing_module,
+)
 from flowpregel.executors.processes.coordinator.arrivals import AnyOutcome
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import unreadable_message
-from flowpregel.executors.processes.coordinator.executor import PoolExecutor
 from flowpregel.executors.processes.coordinator.resources import OF_THE_MACHINE
 from flowpregel.executors.processes.coordinator.task_pool import TaskPool
 from flowpregel.executors.processes.wire import protocol
@@ -59,43 +63,6 @@ from flowpregel.executors.resources import SharedLimits
 
 FAREWELL: Final = 2.0
 """Seconds for which closing waits until machines have ended what they had."""
-_ROOM: Final = 2048
-
-
-class ClusterExecutor(PoolExecutor):
-    """An executor that runs tasks in worker processes on the machines of an engine.
-
-    Args:
-        pool: The pool of all these machines.
-
-    Example:
-        >>> from flowpregel.executors.cluster import RemotePool, pool_host
-        >>> class ThisMachine(RemotePool):  # an engine would send this over the network
-        ...     def machines(self):
-        ...         return {"here": 2}
-        ...     def put_buffer(self, address, data):
-        ...         return bytes(data)
-        ...     def run_batch(self, address, packed, buffers):
-        ...         host = pool_host(2, self.name)
-        ...         return host.run(self.name, packed, list(buffers), *buffers.values())
-        ...     def call(self, address, method, *args):
-        ...         host = pool_host(2, self.name)
-        ...         return getattr(host, method)(self.name, *args)
-        >>> with ClusterExecutor(ThisMachine("this machine", timeout=60.0)) as executor:
-        ...     executor.submit(pow, 2, 10).result()
-        1024
-    """
-
-    capabilities: Capabilities = Capabilities(
-        isolates=True,
-        times_out=True,
-        cancels=True,
-        admits=True,
-    )
-
-    def __init__(self, pool: RemotePool) -> None:
-        super().__init__(pool, _ROOM * max(1, pool.size))
-        self.shared_limits: SharedLimits | None = pool.limits
 
 
 class RemotePool(ClusterEngine, TaskPool):
@@ -129,7 +96,7 @@ class RemotePool(ClusterEngine, TaskPool):
             limits_scope=self.limits.scope,
         )
         super().__init__(settings, self._buffers)
-        self.encoder.repeats_calls = True
+        self.encoder: ShippingEncoder = ShippingEncoder(self._buffers)
         self.kind = kind
         self.name: str = os.urandom(8).hex()
         """The name of this coordinator on the machines."""
@@ -143,7 +110,10 @@ class RemotePool(ClusterEngine, TaskPool):
         )
         self.size: int = self._watch.size
         self._placement = HostPlacement(
-            self._queue, self.hosts, self.resources, timeout
+            self._queue,
+            self.hosts,
+            self.resources,
+            timeout,
         )
         self._calls = MachineCalls(self, self.loop, self._watch.clock)
         self._waiting = 0
@@ -169,11 +139,7 @@ class RemotePool(ClusterEngine, TaskPool):
         """Withdraw a waiting task. If *kill*, also stop a running task."""
         task = self.withdraw(key)
         if task is not None:
-            task.execution.worker.command(
-                "cancel",
-                task,
-                kill,
-            )
+            task.execution.worker.command("cancel", task, kill)
 
     def warn(self, key: JobKey) -> None:
         """Withdraw a waiting task, or warn a running task that its run will end."""
@@ -306,11 +272,7 @@ class RemotePool(ClusterEngine, TaskPool):
             # contact is a handshake. The commands are sent again. The machine may have
             # executed them already, but executing them twice does no harm.
             host.refusal = None
-            self._calls.allow_poll_later(
-                host,
-                poll,
-                commands,
-            )
+            self._calls.allow_poll_later(host, poll, commands)
             return
         host.report.nodename = nodename
         self._calls.note_answer(host)
@@ -321,18 +283,10 @@ class RemotePool(ClusterEngine, TaskPool):
         if is_new_client:
             for batch in host.forgotten_batches(batch_ids):
                 self._lose(batch)
+        allow_poll = self._calls.allow_poll
         if host.inbox.is_paused:
-            self._calls.allow_poll_later(
-                host,
-                poll,
-                (),
-            )
-        else:
-            self._calls.allow_poll(
-                host,
-                poll,
-                (),
-            )
+            allow_poll = self._calls.allow_poll_later
+        allow_poll(host, poll, ())
 
     def _receive(
         self,
@@ -410,6 +364,42 @@ class RemotePool(ClusterEngine, TaskPool):
         finally:
             batch.buffers = ()
 
+    def _on_ended(self, batch: RemoteBatch, frame: Frame) -> None:
+        if not frame.flags & protocol.NO_MODULE:
+            super()._on_ended(batch, frame)
+            return
+        task = batch.tasks[frame.number]
+        self._free(task)
+        repack = partial(self._repack, task, missing_module(frame))
+        # Unpickling may run code of the user's, so another OS thread does it.
+        self._store_threads.submit(task.mailbox, repack)
+
+    def _answer_request(
+        self,
+        task: InFlight,
+        frame: Frame,
+        result_of: Callable[[Job, Any], Any],
+    ) -> None:
+        with self.encoder.by_value():
+            super()._answer_request(task, frame, result_of)
+
+    def _repack(self, task: InFlight, module: str) -> None:
+        """Pack *task* again, because a machine lacks *module*."""
+        parcel = self.encoder.repack(task, module)
+        self.loop.call(partial(self._send_again, task, parcel))
+
+    def _send_again(self, task: InFlight, parcel: Parcel | Raised) -> None:
+        """Queue *task* again with its new bytes, unless it has ended or must fail."""
+        if isinstance(parcel, Raised):
+            self.finish(task, parcel)
+            return
+        superfluous = parcel.refs
+        if task.job.key in self._tasks:
+            superfluous = task.refs
+            task.code, task.body, task.refs = parcel
+            self._queue.add(task)
+        self.arena.release(ref.id for ref in superfluous)
+
     def _end_as_died(
         self,
         task: InFlight,
@@ -417,16 +407,8 @@ class RemotePool(ClusterEngine, TaskPool):
         problem: str,
     ) -> None:
         """End *task*, and cancel it on its machine."""
-        batch.command(
-            "cancel",
-            task,
-            True,
-        )
-        error = WorkerDiedError(
-            task.job.task.name,
-            batch.pid,
-            problem,
-        )
+        batch.command("cancel", task, True)
+        error = WorkerDiedError(task.job.task.name, batch.pid, problem)
         self.finish(task, Raised(error))
 
     def _on_result(self, batch: RemoteBatch, result: Future[Any]) -> None:

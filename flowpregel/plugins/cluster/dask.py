@@ -7,6 +7,7 @@ import os
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from types import ModuleType
 from typing import Any, Final, Literal
 
 from distributed import Client, get_worker, secede
@@ -47,9 +48,12 @@ class DaskExecutor(ClusterExecutor):
         limits_scope: The calls that share the named limits: ``"pool"`` for those of
             this executor, or ``"store"`` for those of all programs whose runs are in
             the same store, LMDB or SQLite.
+        ship: The modules and packages, or their names, whose code is sent by value,
+            because the workers lack them.
 
     Raises:
-        ConfigurationError: An argument makes no sense.
+        ConfigurationError: An argument makes no sense, or *ship* names a module
+            that does not exist.
 
     Example:
         >>> DaskExecutor(Client("tcp://scheduler:8786"))  # doctest: +SKIP
@@ -62,6 +66,7 @@ class DaskExecutor(ClusterExecutor):
         timeout: float = 60.0,
         limits: Mapping[str, float] | None = None,
         limits_scope: Literal["pool", "store"] = "pool",
+        ship: Sequence[str | ModuleType] = (),
     ) -> None:
         self._dask_pool = DaskPool(
             client,
@@ -69,7 +74,7 @@ class DaskExecutor(ClusterExecutor):
             limits,
             limits_scope,
         )
-        super().__init__(self._dask_pool)
+        super().__init__(self._dask_pool, ship=ship)
 
     @classmethod
     def connect(
@@ -78,6 +83,7 @@ class DaskExecutor(ClusterExecutor):
         *,
         security: Security | None = None,
         timeout: float = 60.0,
+        ship: Sequence[str | ModuleType] = (),
     ) -> DaskExecutor:
         """Return an executor with a client of its own.
 
@@ -87,6 +93,7 @@ class DaskExecutor(ClusterExecutor):
             security: The certificates for TLS. None means those of Dask's
                 configuration, ``distributed.comm.tls``.
             timeout: Seconds for which tasks wait if the cluster has no worker.
+            ship: The modules and packages whose code is sent by value.
 
         Raises:
             OSError: The scheduler does not answer, or there is no such file.
@@ -106,7 +113,7 @@ class DaskExecutor(ClusterExecutor):
             security=security,
             set_as_default=False,
         )
-        executor = cls(client, timeout=timeout)
+        executor = cls(client, timeout=timeout, ship=ship)
         executor._dask_pool.owns_client = True
         return executor
 

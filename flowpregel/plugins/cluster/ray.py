@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pickle import PickleBuffer
+from types import ModuleType
 from typing import Any, Final, Literal, cast
 
 import ray
@@ -40,9 +41,12 @@ class RayExecutor(ClusterExecutor):
         limits_scope: The calls that share the named limits: ``"pool"`` for those of
             this executor, or ``"store"`` for those of all programs whose runs are in
             the same store, LMDB or SQLite.
+        ship: The modules and packages, or their names, whose code is sent by value,
+            because the machines lack them.
 
     Raises:
-        ConfigurationError: An argument makes no sense.
+        ConfigurationError: An argument makes no sense, or *ship* names a module
+            that does not exist.
 
     Example:
         >>> RayExecutor("ray://head:10001")  # doctest: +SKIP
@@ -55,10 +59,11 @@ class RayExecutor(ClusterExecutor):
         timeout: float = 60.0,
         limits: Mapping[str, float] | None = None,
         limits_scope: Literal["pool", "store"] = "pool",
+        ship: Sequence[str | ModuleType] = (),
     ) -> None:
         if not ray.is_initialized():
             ray.init(address, log_to_driver=False)
-        super().__init__(RayPool(timeout, limits, limits_scope))
+        super().__init__(RayPool(timeout, limits, limits_scope), ship=ship)
 
     @classmethod
     def connect(cls, location: str) -> RayExecutor:

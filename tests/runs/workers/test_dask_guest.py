@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,60 @@ def test_a_scheduler_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ExecutorUnavailableError, match=r"no scheduler file .*/s\.json"):
         executor_named(f"dask+file://{tmp_path}/s.json")
+
+
+PROGRAM = """
+import os
+import subprocess
+import sys
+from pathlib import Path
+from flowpregel import entrypoint, task
+
+@task
+def double(number):
+    with open("calls", "a") as file:
+        file.write("called\\n")
+    return 2 * number
+
+@entrypoint(checkpointer="runs.lmdb", executor=os.environ["CLUSTER"], durability="sync")
+def flow(number):
+    first = double(number).result()
+    if not Path("killed").exists():
+        Path("killed").touch()
+        os._exit(9)
+    return first + double(first).result()
+
+if __name__ == "__main__":
+    flow.run(1, id="a")
+"""
+
+
+def test_a_run_of_a_script_is_resumed_although_workers_lack_its_module(
+    client: Any, tmp_path: Path
+) -> None:
+    """The script sends its tasks by value; the command imports the script's module."""
+    (tmp_path / "only_a_script.py").write_text(
+        PROGRAM.replace('"calls"', f'"{tmp_path / "calls"}"')
+    )
+    address = client.scheduler.address
+    environment = {
+        **os.environ,
+        "CLUSTER": f"dask+{address}",
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+    }
+    script = [sys.executable, "only_a_script.py"]
+    resume = [
+        sys.executable,
+        "-m",
+        "flowpregel.cli",
+        "resume",
+        "a",
+        "--store",
+        "runs.lmdb",
+    ]
+
+    killed = subprocess.run(script, cwd=tmp_path, env=environment, check=False)
+    assert 9 == killed.returncode
+    subprocess.run(resume, cwd=tmp_path, env=environment, check=True)
+
+    assert 2 == (tmp_path / "calls").read_text().count("called")

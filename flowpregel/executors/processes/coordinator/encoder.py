@@ -8,9 +8,11 @@ bytes, so the run limits the number of bytes in the pool (`ConcurrencyLimit`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 
 from flowpregel._core.effects import Call
+from flowpregel._core.records import Node
 from flowpregel._loggers import worker_log
 from flowpregel.carried import brought
 from flowpregel.context import Job
@@ -18,6 +20,7 @@ from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.code_cache import CalledNodes, codes
 from flowpregel.executors.processes.wire.messages import pack_job
+from flowpregel.executors.processes.wire.node_code import NodeCode
 from flowpregel.executors.processes.wire.protocol import REQUEST
 from flowpregel.executors.processes.wire.serialization import moved, unpack
 from flowpregel.executors.processes.wire.shared_memory import Arena
@@ -34,7 +37,9 @@ class JobEncoder:
     def __init__(self, arena: Arena) -> None:
         self.repeats_calls: bool = False
         """True if a task may be lost with its machine, and then repeats its calls."""
-        self._arena = arena
+        self.arena: Arena = arena
+        self.code_of: Callable[[Node], NodeCode] = codes.code_of
+        """The function that packs the code of a node."""
         self._ids = count(1)
         self._called = CalledNodes()
 
@@ -47,7 +52,7 @@ class JobEncoder:
             TaskSerializationError: A part of *job* cannot be pickled.
         """
         task = job.task
-        code = task.code or codes.code_of(task.node)
+        code = task.code or self.code_of(task.node)
         contexts: list[bytes] = []
         if task.node.contexts:
             # The import is done only here, because `flowpregel.channels.context` loads
@@ -55,9 +60,9 @@ class JobEncoder:
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
             contexts += (channel.held.token for channel in contexts_in(task.input))
-        body, refs = pack_job(job, self._arena.share)
-        if self._arena.is_full:
-            self._arena.is_full = False
+        body, refs = pack_job(job, self.arena.share)
+        if self.arena.is_full:
+            self.arena.is_full = False
             worker_log.warning(
                 "no shared memory is left for the input of task %r: it goes through "
                 "the link, which is slower",
@@ -67,8 +72,8 @@ class JobEncoder:
 
     def inline_buffers(self, task: InFlight) -> None:
         """Copy the buffers of *task* from shared memory into its bytes."""
-        task.body, _ = moved(task.body, self._arena.view)
-        self._arena.release(ref.id for ref in task.refs)
+        task.body, _ = moved(task.body, self.arena.view)
+        self.arena.release(ref.id for ref in task.refs)
         task.refs = ()
 
     def decode_call(self, task: InFlight, body: bytes) -> Call:

@@ -101,6 +101,10 @@ CAUGHT: Final = 16
 """Flag of ENDED: the task made calls."""
 NO_MEMORY: Final = 32
 """Flag of ENDED: the task, or an item of a chunk, raised a ``MemoryError``."""
+NO_MODULE: Final = 64
+"""Flag of ENDED: the task could not begin, because the worker lacks a module. The
+module's name takes the place of the ids of failed calls.
+"""
 STDERR: Final = 4
 """Flag of PRINTED: the text is for stderr."""
 STRUCTURED: Final = 8

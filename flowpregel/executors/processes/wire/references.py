@@ -41,6 +41,7 @@ from uuid import UUID
 
 from flowpregel._pickling.crossing import wrapper_of
 from flowpregel._pickling.process_bound import Placeholder, ProcessBound
+from flowpregel._pickling.sent_modules import is_sent_by_value
 from flowpregel.executors.shared import Shared
 
 _MOST_PARTS: Final = 1024
@@ -363,20 +364,12 @@ def found_by_name(value: Any) -> bool:
     """
     module_name = getattr(value, "__module__", None)
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None
-    if module is None or module_name == "__main__":
+    if module is None or is_sent_by_value(module.__name__):
         return False
     resolved: Any = module
     for part in value.__qualname__.split("."):
         resolved = getattr(resolved, part, None)
-    if resolved is not value:
-        return False
-    cloudpickle = sys.modules.get("cloudpickle")
-    registered = (
-        () if cloudpickle is None else cloudpickle.list_registry_pickle_by_value()
-    )
-    # If a package is registered, all modules in it are registered too, so prefixes are
-    # compared.
-    return not any(f"{module_name}.".startswith(f"{name}.") for name in registered)
+    return resolved is value
 
 
 def _parts_of_ours(value: Any) -> Iterable[Any] | None:

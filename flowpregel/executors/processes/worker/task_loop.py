@@ -163,6 +163,8 @@ class Worker:
         """True in a process that a task has forked."""
         self._preview = NO_PREVIEW
         """The preview of the call that has ended last."""
+        self._missing_module = ""
+        """The name of the module without which the task could not begin."""
         os.register_at_fork(after_in_child=self._after_fork)
         signal.signal(STOP_SIGNAL, self._on_stop_signal)
 
@@ -242,6 +244,7 @@ class Worker:
         link.task = link.requester = number
         self._is_stopped = False
         self._preview = NO_PREVIEW
+        self._missing_module = ""
         began = time.monotonic()
         began_at = time.time_ns()
         cpu = time.process_time()
@@ -303,6 +306,9 @@ class Worker:
             flags |= protocol.CAUGHT
             observed = observed_failures(outcome, client.open_calls)
             failed_ids = " ".join(observed).encode()
+        if self._missing_module:
+            flags |= protocol.NO_MODULE
+            failed_ids = self._missing_module.encode()
         if isinstance(outcome, Raised) and any(map(is_out_of_memory, outcome.errors())):
             flags |= protocol.NO_MEMORY
         peak = getrusage(RUSAGE_SELF).ru_maxrss * RSS_UNIT
@@ -351,6 +357,8 @@ class Worker:
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001
+            if isinstance(error, ModuleNotFoundError):
+                self._missing_module = error.name or ""
             # A user's `__setstate__` may raise any error.
             cause = f"{type(error).__name__}: {error} (in the worker)"
             failure = TaskSerializationError(name, f"the {part}", part, cause)

@@ -1,0 +1,85 @@
+"""The executor on the machines of an engine, for runs and for plain functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Final
+
+from flowpregel._core.effects import Call, SaveState
+from flowpregel._core.records import Outcome
+from flowpregel.executors.base import Capabilities
+from flowpregel.executors.cluster.remote_pool import RemotePool
+from flowpregel.executors.cluster.shipping import module_names
+from flowpregel.executors.processes.coordinator.executor import PoolExecutor
+from flowpregel.executors.resources import SharedLimits
+
+_ROOM: Final = 2048
+"""The number of jobs that the pool takes at once for each slot of a machine."""
+
+
+class ClusterExecutor(PoolExecutor):
+    """An executor that runs tasks in worker processes on the machines of an engine.
+
+    Args:
+        pool: The pool of all these machines.
+        ship: The modules and packages, or their names, whose code is sent by value,
+            because the machines lack them. A module of the user's own that a machine
+            reports as missing is added.
+
+    Raises:
+        ConfigurationError: *ship* names a module that does not exist.
+
+    Example:
+        >>> from flowpregel.executors.cluster import RemotePool, pool_host
+        >>> class ThisMachine(RemotePool):  # an engine would send this over the network
+        ...     def machines(self):
+        ...         return {"here": 2}
+        ...     def put_buffer(self, address, data):
+        ...         return bytes(data)
+        ...     def run_batch(self, address, packed, buffers):
+        ...         host = pool_host(2, self.name)
+        ...         return host.run(self.name, packed, list(buffers), *buffers.values())
+        ...     def call(self, address, method, *args):
+        ...         host = pool_host(2, self.name)
+        ...         return getattr(host, method)(self.name, *args)
+        >>> with ClusterExecutor(ThisMachine("this machine", timeout=60.0)) as executor:
+        ...     executor.submit(pow, 2, 10).result()
+        1024
+    """
+
+    capabilities: Capabilities = Capabilities(
+        isolates=True,
+        times_out=True,
+        cancels=True,
+        admits=True,
+    )
+
+    def __init__(
+        self,
+        pool: RemotePool,
+        *,
+        ship: Sequence[str | ModuleType] = (),
+    ) -> None:
+        self._encoder = pool.encoder
+        self._encoder.ship(*module_names(ship))
+        super().__init__(pool, _ROOM * max(1, pool.size))
+        self.shared_limits: SharedLimits | None = pool.limits
+
+    def resolve(
+        self,
+        call: Call | SaveState,
+        outcome: Outcome,
+    ) -> None:
+        """Send the outcome of a call to the task that made the call."""
+        with self._encoder.by_value():
+            super().resolve(call, outcome)
+
+    def leave(
+        self,
+        contexts: Sequence[bytes],
+        error: BaseException | None,
+    ) -> None:
+        """Have workers exit the contexts of a run that has ended."""
+        with self._encoder.by_value():
+            super().leave(contexts, error)

@@ -1,0 +1,214 @@
+"""Modules of the program that the machines lack, and whose code is sent to them.
+
+::
+
+    coordinator                                   machine
+    -----------                                   -------
+    task: code by name, "jobs:parse"  --------->  ModuleNotFoundError: jobs
+    NO_MODULE, "jobs"                 <---------
+    `jobs` is local: unpack the task,
+    pack it again with `jobs` by value -------->  the task begins
+
+A task that a machine cannot unpickle has not begun, so it may be sent again. It is
+unpacked and packed again, and not encoded from its job, because its arguments may have
+changed since the call. A module that is installed here is not sent, because its code
+may depend on files and on C code. The user names such a module with ``ship=``.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from types import ModuleType
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from flowpregel._core.records import Node, Raised
+from flowpregel._loggers import worker_log
+from flowpregel._pickling.sent_modules import (
+    SENT_MODULES,
+    is_local,
+    is_part_of,
+    send_by_value,
+)
+from flowpregel.context import Job
+from flowpregel.errors import ConfigurationError, ExecutorUnavailableError
+from flowpregel.executors.base import Mailbox
+from flowpregel.executors.processes.coordinator.assign import InFlight
+from flowpregel.executors.processes.coordinator.code_cache import PackedCodes, codes
+from flowpregel.executors.processes.coordinator.encoder import JobEncoder
+from flowpregel.executors.processes.wire import serialization
+from flowpregel.executors.processes.wire.node_code import NodeCode
+from flowpregel.executors.processes.wire.protocol import RAN, Frame
+from flowpregel.executors.processes.wire.serialization import BufferRef
+from flowpregel.executors.processes.wire.shared_memory import Arena
+
+
+class Parcel(NamedTuple):
+    """A task that was packed again."""
+
+    code: NodeCode
+    body: bytes
+    refs: Sequence[BufferRef]
+
+
+class ShippingEncoder(JobEncoder):
+    """An encoder that sends the code of some modules by value.
+
+    Args:
+        arena: The large buffers of tasks.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        super().__init__(arena)
+        self.repeats_calls = True
+        self._modules: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+        self._codes = PackedCodes()
+        self._sent_with: WeakKeyDictionary[NodeCode, frozenset[str]]
+        self._sent_with = WeakKeyDictionary()
+        """The modules that were sent by value with a code."""
+        self.code_of = self._code_by_value
+
+    def ship(self, *names: str) -> None:
+        """Send the code of these modules and packages by value from now on."""
+        with self._lock:
+            self._modules |= set(names)
+
+    def by_value(self) -> AbstractContextManager[None]:
+        """Return a context in which the code of these modules is packed by value."""
+        return send_by_value(self._modules)
+
+    def encode(
+        self,
+        job: Job,
+        mailbox: Mailbox,
+    ) -> InFlight:
+        """Pack *job*, and return it as a record of the pool."""
+        modules = self._modules
+        if not modules:
+            return super().encode(job, mailbox)
+        with send_by_value(modules):
+            task = super().encode(job, mailbox)
+            if job.task.code is not None:
+                # The code of a plain function is packed before its pool is known.
+                task.code = self._code_by_value(job.task.node)
+            return task
+
+    def _code_by_value(self, node: Node) -> NodeCode:
+        """Return the current code of *node*, with some modules by value."""
+        modules = SENT_MODULES.get()
+        if not modules:
+            return codes.code_of(node)
+        return self._packed(node, id(node), modules)
+
+    def _packed(
+        self,
+        node: Node,
+        key: int | bytes,
+        modules: frozenset[str],
+    ) -> NodeCode:
+        code = self._codes.code_of(node, (key, modules))
+        self._sent_with[code] = modules
+        return code
+
+    def repack(
+        self,
+        task: InFlight,
+        module: str,
+    ) -> Parcel | Raised:
+        """Return *task* packed again, for a machine that lacks a module, or the error
+        with which the task fails.
+
+        Args:
+            task: The task.
+            module: The name of the module.
+        """
+        try:
+            self._check_can_send(task, module)
+            self._ship_missing(module.partition(".")[0])
+            return self._packed_again(task)
+        except BaseException as error:  # noqa: BLE001 - the task fails with it
+            return Raised(error)
+
+    def _check_can_send(self, task: InFlight, module: str) -> None:
+        """Raise an `ExecutorUnavailableError` if the code of *module* cannot be sent,
+        or was sent with *task* in vain.
+        """
+        problem = ""
+        if is_part_of(module, self._sent_with.get(task.code, ())):
+            problem = "its code was sent by value, but refers to the module by name; "
+        elif is_local(module):
+            return
+        raise ExecutorUnavailableError(
+            f"task {task.job.task.name!r} cannot begin on a machine of the cluster, "
+            f"which lacks the module {module!r}: {problem}{_ADVICE}"
+        )
+
+    def _packed_again(self, task: InFlight) -> Parcel:
+        """Return *task* packed again with the present modules by value."""
+        modules = self._modules
+        _, packed = pickle.loads(task.code.data)
+        node: Node = pickle.loads(packed)
+        content = serialization.unpack(task.body, self.arena.view)
+        with send_by_value(modules):
+            code = self._packed(node, task.code.digest, modules)
+            body, refs = serialization.pack(content, self.arena.share)
+        return Parcel(code, body, refs)
+
+    def _ship_missing(self, package: str) -> None:
+        """Ship *package*, and report that once."""
+        if package not in self._modules:
+            self.ship(package)
+            worker_log.warning(
+                "the machines of the cluster lack the module %r of this program: its "
+                "code is sent to them by value",
+                package,
+            )
+
+
+_ADVICE = (
+    "install it on all machines (in their image, or with Ray's "
+    "runtime_env={'pip': [...]}), or send it: DaskExecutor(ship=[...]) or "
+    "RayExecutor(ship=[...]) for Python code, client.upload_file() of Dask or "
+    "runtime_env={'working_dir': ...} of Ray for a package with data files"
+)
+
+
+def missing_module(frame: Frame) -> str:
+    """Return the name of the module that a frame with the flag NO_MODULE reports."""
+    *_, size, _, _ = RAN.unpack_from(frame.body)
+    end = RAN.size + size
+    name = frame.body[RAN.size : end]
+    return bytes(name).decode()
+
+
+def module_names(modules: Sequence[str | ModuleType]) -> list[str]:
+    """Return the names of modules that are given as modules or by their names.
+
+    Raises:
+        ConfigurationError: There is no such module here, or *modules* is a text.
+    """
+    if isinstance(modules, str):
+        raise ConfigurationError(f"ship={modules!r}: use a list, [{modules!r}]")
+    names: list[str] = []
+    for module in modules:
+        name = module.__name__ if isinstance(module, ModuleType) else module
+        if not _exists(name):
+            raise ConfigurationError(
+                f"ship={modules!r}: there is no module {name!r} here; use the names of "
+                "modules and packages that this program can import"
+            )
+        names.append(name)
+    return names
+
+
+def _exists(module: str) -> bool:
+    """Return whether this program can import a module."""
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
