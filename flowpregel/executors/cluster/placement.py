@@ -419,7 +419,7 @@ class UnfitTasks:
 
 
 def largest_amounts(hosts: RemoteHosts) -> dict[str, tuple[float, str]]:
-    """Return the largest amount of each resource that a machine has, and the address of
+    """Return the largest amount of each resource that a machine has, and the name of
     this machine.
 
     Args:
@@ -428,7 +428,7 @@ def largest_amounts(hosts: RemoteHosts) -> dict[str, tuple[float, str]]:
     largest: dict[str, tuple[float, str]] = {}
     for host in hosts.values():
         for name, amount in host.totals.items():
-            candidate = (amount, host.address)
+            candidate = (amount, host.label)
             largest[name] = max(candidate, largest.get(name, candidate))
     return largest
 

@@ -202,6 +202,11 @@ class RemoteHost:
     """
 
     @property
+    def label(self) -> str:
+        """The machine's host name, if it is known, and its address."""
+        return f"{self.report.nodename} {self.address}".strip()
+
+    @property
     def is_open(self) -> bool:
         """True if the machine may get tasks."""
         return not (self.is_silent or self.refusal)
@@ -470,7 +475,7 @@ class RemoteBatch:
             cause = f"it did not answer for {LOST_AFTER:g} s"
         error = MachineLostError(
             task.job.task.name,
-            f"{host.report.nodename} {host.address}".strip(),
+            host.label,
             cause,
             task.failed_starts,
         )

@@ -243,17 +243,17 @@ def test_a_rate_is_kept(pool: Any) -> None:
 
 def test_a_task_that_fits_no_machine_fails_at_once(pool: Any) -> None:
     """With the name of the largest one."""
-    with pytest.raises(ResourcesError, match=r"the largest, large, has 2;") as caught:
+    with pytest.raises(ResourcesError, match=r"the largest, .*large, has 2;") as caught:
         run(pool, lambda: use_three_gpus().result())
 
     error = caught.value
-    assert ("use_three_gpus", "gpus", 3, 2, "large") == (
+    assert ("use_three_gpus", "gpus", 3, 2) == (
         error.task,
         error.resource,
         error.requested,
         error.available,
-        error.machine,
     )
+    assert error.machine.endswith("large")
 
 
 def test_a_call_whose_caller_holds_what_it_needs_fails(

@@ -160,7 +160,7 @@ class ResourceLedger:
         self.memory_retries: MemoryRetries = MemoryRetries(settings.amounts)
         self.largest: Mapping[str, tuple[float, str]] = {}
         """The largest amount of each resource that a machine of a cluster has, and the
-        address of this machine. It is empty for the pool of this machine.
+        name of this machine. It is empty for the pool of this machine.
         """
         self._rates: dict[str, RateWindow] = {}
         self._shared: dict[str, CrossProcessLimit] = {}
@@ -390,7 +390,7 @@ class ResourceLedger:
         """Note the largest amounts that machines of a cluster have.
 
         Args:
-            largest: The amount of each resource, and the address of the machine.
+            largest: The amount of each resource, and the name of the machine.
         """
         self.largest = largest
         totals = {name: amount for name, (amount, _) in largest.items()}
