@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.busy_flow import keep_busy
 from tests.contract.executor_contract import ExecutorContract
+from tests.dask_cluster import until
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +24,9 @@ def cluster() -> Iterator[Any]:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            address="local", num_cpus=2, include_dashboard=False, log_to_driver=False
+        )
         yield ray
         ray.shutdown()
 
@@ -45,3 +50,20 @@ def spare(cluster: Any) -> Any:
 
 class TestRayExecutor(ExecutorContract):
     """An actor of ours on each machine of Ray's."""
+
+
+def test_two_programs_share_the_cpus(cluster: Any, tmp_path: Path) -> None:
+    """The second has its results while the first still has more tasks than CPUs."""
+    from flowpregel.plugins.cluster.ray import RayExecutor
+
+    end = tmp_path / "end"
+    with RayExecutor() as first, RayExecutor() as second:
+        handle = keep_busy(first).start(str(end))
+        until(lambda: not cluster.available_resources().get("CPU"))
+        results = [second.submit(abs, -number) for number in range(4)]
+
+        assert [*range(4)] == [future.result(100) for future in results]
+        assert "running" == handle.status
+        end.touch()
+        assert handle.result() > 0
+    until(lambda: cluster.available_resources().get("CPU") == 2)

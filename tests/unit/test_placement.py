@@ -17,6 +17,7 @@ from flowpregel.executors.cluster.placement import (
     place,
 )
 from flowpregel.executors.cluster.remote_hosts import (
+    HostSlots,
     MachineReport,
     RemoteBatch,
     RemoteHost,
@@ -61,7 +62,9 @@ def machines(**sizes: int) -> RemoteHosts:
     hosts = RemoteHosts()
     for address, size in sizes.items():
         report = MachineReport(amounts={"memory": 8.0})
-        hosts[address] = RemoteHost(address, size, report=report, refusal="")
+        report.cpus = size
+        slots = HostSlots([*range(size)])
+        hosts[address] = RemoteHost(address, slots, report=report, refusal="")
     return hosts
 
 

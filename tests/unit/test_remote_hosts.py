@@ -32,11 +32,12 @@ def queue_of(count: int, seconds: float) -> TaskQueue:
 
 
 def hosts_of(**sizes: int) -> RemoteHosts:
-    """Return machines of these sizes, all heard of at second 100."""
+    """Return machines with so many slots, all heard of at second 100."""
     hosts = RemoteHosts()
-    hosts.lost(sizes, 0.0)
+    hosts.note_machines(sizes)
     for host in hosts.values():
         host.last_seen = 100.0
+        host.slots.active += range(sizes[host.address])
     return hosts
 
 
@@ -95,14 +96,24 @@ def test_a_batch_keeps_a_place_busy_and_leaves_some_for_others(
     assert size == hosts_of(a=1, b=1).batch_size(queue, queue.count)
 
 
-def test_what_a_machine_that_is_gone_had_is_given_up() -> None:
-    """And the others keep theirs."""
+def test_a_machine_that_the_engine_no_longer_lists_is_gone() -> None:
+    """And the others stay."""
     hosts = hosts_of(a=1, b=1)
-    lost, kept = give(hosts["a"], 1), give(hosts["b"], 2)
+    gone = hosts["a"]
 
-    assert [lost] == hosts.lost({"b": 1}, 99.0)
-    assert kept in hosts["b"].batches.values()
+    assert [gone] == hosts.note_machines({"b": 1})
     assert {"b"} == hosts.keys()
+
+
+def test_a_machine_is_not_gone_before_the_engine_lists_it() -> None:
+    """A slot may begin there first."""
+    hosts = hosts_of(a=1)
+    new = hosts.setdefault("new", RemoteHost("new"))
+    new.slots.active.append(1)
+
+    assert [] == hosts.note_machines({"a": 1})
+    assert [] == hosts.note_machines({"a": 1, "new": 1})
+    assert [new] == hosts.note_machines({"a": 1})
 
 
 def test_a_silent_machine_gets_nothing_until_it_is_heard_of() -> None:
@@ -111,50 +122,45 @@ def test_a_silent_machine_gets_nothing_until_it_is_heard_of() -> None:
     batch = give(hosts["a"])
     hosts["a"].poll = Future()
 
-    assert [] == hosts.lost({"a": 1}, 99.0)
-    assert [batch] == hosts.lost({"a": 1}, 101.0)
+    assert [] == hosts["a"].lost_batches(99.0)
+    assert [batch] == hosts["a"].lost_batches(101.0)
     assert hosts.next_for(queue_of(1, inf)) is None
     assert hosts["a"].poll is None
 
 
-def test_what_the_engine_has_given_up_is_given_up() -> None:
+def test_a_batch_that_the_engine_could_not_deliver_is_given_up() -> None:
     """That batch alone; the machine may go on with the others."""
     hosts = hosts_of(a=1)
     lost, _ = give(hosts["a"], 1), give(hosts["a"], 2)
     lost.failure = OSError()
 
-    assert [lost] == hosts.lost({"a": 1}, 99.0)
+    assert [lost] == hosts["a"].lost_batches(99.0)
 
 
-def test_nothing_is_given_up_while_the_engine_cannot_be_asked() -> None:
-    """The machines may be well."""
-    hosts = hosts_of(a=1)
-    give(hosts["a"])
+def test_a_machine_without_slots_gets_no_batch() -> None:
+    """Nor one whose slots are leaving."""
+    hosts = hosts_of(a=1, b=0)
+    assert hosts["a"] is hosts.next_for(queue_of(1, 0.01))
+    hosts["a"].slots.leave()
 
-    assert [] == hosts.lost(None, 1000.0)
-
-
-def test_a_batch_that_does_not_begin_is_taken_back_for_a_machine_with_room() -> None:
-    """Not before its time, nor if the machine has begun it, nor without such room."""
-    hosts = hosts_of(a=1, b=1)
-    late, begun = give(hosts["a"], 1), give(hosts["a"], 2)
-    late.due = begun.due = 5.0
-    hosts["a"].note_begun([2, 3])
-
-    assert [] == hosts.waiting_batches(4.9)
-    assert [late] == hosts.waiting_batches(5.0)
-    give(hosts["b"], 3)
-    assert [] == hosts.waiting_batches(5.0)
+    assert hosts.next_for(queue_of(1, 0.01)) is None
+    assert 1 == hosts["a"].slots.count
 
 
-def test_a_machine_that_others_use_gets_tasks_last() -> None:
-    """Until it has begun a batch."""
-    hosts = hosts_of(a=4, b=1)
-    batch = give(hosts["a"])
-    hosts["a"].is_busy = True
+def test_the_last_slot_stays_while_a_task_waits_for_others() -> None:
+    """The task needs it again afterwards."""
+    host = hosts_of(a=2)["a"]
+    assert 0 == host.needed_slots
+    give(host).tasks[0].execution.calls.add(1)
+    assert 1 == host.needed_slots
 
-    assert hosts["b"] is hosts.next_for(queue_of(1, inf))
-    give(hosts["b"], 2)
-    assert hosts["a"] is hosts.next_for(queue_of(1, inf))
-    hosts["a"].note_begun([batch.id])
-    assert not hosts["a"].is_busy
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "batches"),
+    [(0, 1.0, 0), (7, inf, 7), (7, 30.0, 7), (100, 0.01, 5), (1, 0.01, 1)],
+)
+def test_there_are_as_many_requests_as_batches(
+    count: int, seconds: float, batches: int
+) -> None:
+    """Short tasks go together."""
+    assert batches == hosts_of(a=1).batch_count(queue_of(count, seconds))

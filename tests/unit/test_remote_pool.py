@@ -18,9 +18,10 @@ from flowpregel.executors.cluster.machine import RemotePoolHost
 from flowpregel.executors.cluster.remote_hosts import Buffers
 from flowpregel.executors.cluster.remote_pool import RemotePool
 from flowpregel.executors.processes.wire import serialization
+from tests.slot_books import SlotBooks
 
 
-class RecordedPool(RemotePool):
+class RecordedPool(SlotBooks, RemotePool):
     """Two machines that answer nothing but the handshake.
 
     Args:
@@ -119,11 +120,11 @@ def test_a_batch_for_a_coordinator_that_is_gone_keeps_no_memory() -> None:
     data = bytes(1 << 20)
     body, (ref,) = serialization.pack(data, buffers.share)
     order = (0, "task", 0, None, None, (), b"digest", body)
-    packed = pickle.dumps((1, {b"digest": b"code"}, [order]))
+    packed = pickle.dumps((1, 1, {b"digest": b"code"}, [order]))
     with RemotePoolHost(1) as machine:
         machine.client("gone").is_closed = True
 
-        ended = machine.run("gone", packed, [ref.segment], data)
+        arrival = machine.run("gone", packed, [ref.segment], data)
 
-        assert isinstance(ended.exception(60), ExecutorUnavailableError)
+        assert isinstance(arrival.exception(60), ExecutorUnavailableError)
         assert 0 == len(machine._pool.arena)  # noqa: SLF001 - what nobody will read

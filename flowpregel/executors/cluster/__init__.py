@@ -1,13 +1,15 @@
 """Executors on the machines of a cluster, for authors of a plug-in for an engine.
 
 The tasks run in flowpregel's own pool of worker processes on each machine. An engine,
-such as Dask or Ray, only moves bytes between the coordinator and these pools. To use an
-engine, derive a class from `RemotePool`, and write the methods of `ClusterEngine`, four
-of which have no default. Pass an instance to `ClusterExecutor`. On a machine, the
+such as Dask or Ray, moves bytes between the coordinator and these pools, and decides
+how many slots the coordinator has on which machine. To use an engine, derive a class
+from `RemotePool`, and write the methods of `ClusterEngine`, six of which have no
+default. Pass an instance to `ClusterExecutor`. On a machine, the
 engine's task calls the methods of `pool_host`.
 
-Read the modules in this order: `remote_pool`, `remote_hosts` and `placement`, which run
-in the coordinator, then `machine` and `coordinator_client`, which run on each machine.
+Read the modules in this order: `remote_pool`, `remote_hosts`, `placement` and `slots`,
+which run in the coordinator, then `machine` and `coordinator_client`, which run on each
+machine.
 """
 
 from flowpregel.executors.cluster.cluster_executor import ClusterExecutor

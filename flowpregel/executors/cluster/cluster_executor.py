@@ -43,6 +43,11 @@ class ClusterExecutor(PoolExecutor):
         ...     def call(self, address, method, *args):
         ...         host = pool_host(2, self.name)
         ...         return getattr(host, method)(self.name, *args)
+        ...     def request_slots(self, slots, addresses):
+        ...         for slot in slots[:2]:  # an engine would wait for a free CPU
+        ...             self.slot_begun(slot, "here")
+        ...     def release_slot(self, slot, address):
+        ...         pass
         >>> with ClusterExecutor(ThisMachine("this machine", timeout=60.0)) as executor:
         ...     executor.submit(pow, 2, 10).result()
         1024

@@ -59,8 +59,12 @@ class CoordinatorClient:
         """A number that no earlier client of the same coordinator has had."""
         self.last_poll: float = time.monotonic()
         self.tasks: dict[str, InFlight] = {}
-        self.batches: dict[int, tuple[set[str], Future[None]]] = {}
-        """The unfinished tasks of each batch, and the future of the batch's end."""
+        self.batches: dict[int, set[str]] = {}
+        """The unfinished tasks of each batch."""
+        self.slots: int = 0
+        """The number of the coordinator's tasks that may run at once."""
+        self._held_slots: dict[int, Future[None]] = {}
+        """The futures for the release of the slots that wait on this machine."""
         self.early_cancels: dict[str, bool] = {}
         """The tasks that were cancelled before they arrived, with True if a running
         task must be killed.
@@ -166,11 +170,22 @@ class CoordinatorClient:
 
     def _end_in_batch(self, task_id: str) -> None:
         batch = int(task_id.split("/")[1])
-        unfinished, end_of_batch = self.batches[batch]
+        unfinished = self.batches[batch]
         unfinished.discard(task_id)
         if not unfinished:
             del self.batches[batch]
-            end_of_batch.set_result(None)
+
+    def hold(self, slot: int, released: Future[None]) -> None:
+        """Set *released* when the coordinator releases *slot*, or has ended."""
+        self._held_slots[slot] = released
+        if self.is_closed:
+            self.release(slot)
+
+    def release(self, slot: int) -> None:
+        """Set the future of *slot*, if the slot waits on this machine."""
+        released = self._held_slots.pop(slot, None)
+        if released is not None:
+            released.set_result(None)
 
     def poll(
         self,
@@ -234,11 +249,11 @@ class CoordinatorClient:
             poll.set_result((pickled, *buffers))
 
     def close(self) -> None:
-        """Abandon all batches."""
+        """Abandon all tasks, and release all slots."""
         self.is_closed = True
         self.tasks.clear()
         self.large_buffers.clear()
-        for _, end_of_batch in self.batches.values():
-            end_of_batch.set_exception(GONE)
+        for slot in tuple(self._held_slots):
+            self.release(slot)
         self.answer(self._poll, empty=True)
         self.on_close()

@@ -1,9 +1,9 @@
-"""The methods with which a plug-in for an engine moves bytes to machines and back."""
+"""The methods with which a plug-in for an engine moves bytes and holds slots."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -15,8 +15,8 @@ class ClusterEngine(ABC):
 
     @abstractmethod
     def machines(self) -> Mapping[str, int] | None:
-        """Return the number of tasks that each machine runs at once, by the machine's
-        address, or None if there is no connection.
+        """Return the number of CPUs of each machine, by the machine's address, or None
+        if there is no connection.
 
         This may block, and may raise any error.
         """
@@ -32,6 +32,41 @@ class ClusterEngine(ABC):
         """
 
     @abstractmethod
+    def request_slots(
+        self,
+        slots: Sequence[int],
+        addresses: Sequence[str],
+    ) -> None:
+        """Submit a task for each slot, which waits in the engine's queue until a CPU is
+        free, and occupies this CPU until the slot is released.
+
+        When the task begins, `RemotePool.slot_begun` must be called, and if it fails
+        `RemotePool.slot_ended`.
+
+        Args:
+            slots: The numbers of the slots. The first is the most urgent one.
+            addresses: The addresses of the machines on which the slots may begin, or
+                an empty sequence if any machine will do.
+        """
+
+    @abstractmethod
+    def release_slot(
+        self,
+        slot: int,
+        address: str,
+    ) -> None:
+        """End the task of a slot, or withdraw it if it has not begun.
+
+        On the machine, `RemotePoolHost.hold` returns a future that is done soon after
+        this.
+
+        Args:
+            slot: The number of the slot.
+            address: The address of the machine, or an empty text if the slot has not
+                begun.
+        """
+
+    @abstractmethod
     def run_batch(
         self,
         address: str,
@@ -39,7 +74,7 @@ class ClusterEngine(ABC):
         buffers: Mapping[int, Any],
     ) -> Future[Any]:
         """Call the method ``run`` of `pool_host` on a machine, and return a future for
-        the end of the batch.
+        its return.
 
         Args:
             address: The machine's address.
@@ -76,17 +111,6 @@ class ClusterEngine(ABC):
             address: The machine's address.
         """
         return self.call(address, "handshake")
-
-    def show_demand(self, waiting: int) -> None:  # noqa: B027 - see the default
-        """Show the engine how many tasks wait for a free slot, so that an engine that
-        starts machines on demand starts some.
-
-        This is called repeatedly while tasks wait, and once when none waits any more.
-        The default implementation does nothing.
-
-        Args:
-            waiting: The number of waiting tasks.
-        """
 
     def can_grow(self) -> bool:
         """Return whether the engine may get further machines, or larger ones.

@@ -4,7 +4,8 @@
 
     coordinator                engine                  machine (a process on it)
     -----------                ------                  ------------------------------
-    run(batch, buffers) -----> a task ---------------> pool ---> workers
+    request_slots() ---------> tasks that wait ------> hold()
+    run(batch, buffers) -----> a message ------------> pool ---> workers
     poll(commands) ----------> a message ------------> cancel, answer, ...
          <-------------------- frames, unread <------- outbox <- frames of the workers
 
@@ -22,6 +23,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pickle import PickleBuffer
@@ -41,6 +43,7 @@ from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import last_lines
 from flowpregel.executors.processes.coordinator.pool import Pool
+from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.coordinator.worker_process import WorkerProcess
 from flowpregel.executors.processes.wire import (
     messages,
@@ -68,6 +71,8 @@ are paused.
 """
 _CACHE_LIMIT: Final = 1 << 30
 """The size, in bytes, of the buffers that are kept for later tasks."""
+_SPARE_WORKERS: Final = 8
+"""The number of idle workers that are kept, in addition to two for each CPU."""
 _task_ids: Final = count(1)
 
 
@@ -76,8 +81,20 @@ class RelayWorkerPool(Pool):
 
     def __init__(self, settings: PoolSettings) -> None:
         super().__init__(settings)
+        self._most_idle = 2 * settings.size + _SPARE_WORKERS
         self.handlers[protocol.PRINTED] = self._on_output
         self.handlers[protocol.LOGGED] = self._on_output
+
+    def limit(self, slots: int) -> None:
+        """Change the number of tasks that run at once. Idle workers stay, because
+        slots come and go.
+        """
+        self.settings = replace(self.settings, size=max(1, slots))
+        self.resources.resize(self.settings)
+
+    def _is_spare(self) -> bool:
+        states = [worker.state for worker in self.workers]
+        return states.count(WorkerState.IDLE) > self._most_idle
 
     def _on_output(
         self,
@@ -151,7 +168,9 @@ class RemotePoolHost(ProcessExecutor):
     """The pool of one process of an engine, for all coordinators that use it.
 
     Args:
-        size: The number of tasks that run at once.
+        size: The number of CPUs of the machine. It is also the number of idle worker
+            processes that are kept. The number of tasks that run at once is that of the
+            slots of all coordinators.
         limits: The ``"memory"`` and ``"gpus"`` that tasks may take, if these differ
             from what the machine has.
 
@@ -210,20 +229,20 @@ class RemotePoolHost(ProcessExecutor):
         keys: Sequence[int],
         *buffers: Any,
     ) -> Future[None]:
-        """Start a batch, and return a future for its end.
+        """Start a batch, and return a future for its arrival in the pool.
 
         Args:
             name: The coordinator's name.
-            packed: The id of the batch, the code of the tasks by digest, and an order
-                for each task: number in the batch, name, depth, timeout, resources,
-                contexts, digest of the code, and body.
+            packed: The id of the batch, the number of the coordinator's slots, the code
+                of the tasks by digest, and an order for each task: number in the batch,
+                name, depth, timeout, resources, contexts, digest of the code, and body.
             keys: The keys of *buffers*.
             buffers: The large buffers that the tasks need.
         """
         client = self.client(name)
-        end_of_batch = Future[None]()
+        arrival = Future[None]()
         share = partial(self._share, name, dict(zip(keys, buffers, strict=True)))
-        batch, codes, orders = pickle.loads(packed)
+        batch, slots, codes, orders = pickle.loads(packed)
         tasks = {}
         for number, *order in orders:
             key = client.key(batch, number)
@@ -234,9 +253,10 @@ class RemotePoolHost(ProcessExecutor):
                 codes,
                 share,
             )
-        admit = partial(self._admit, client, batch, tasks, end_of_batch)
+        self._pool.loop.call(partial(self._set_slots, client, slots))
+        admit = partial(self._admit, client, batch, tasks, arrival)
         self._pool.loop.call(admit)
-        return end_of_batch
+        return arrival
 
     def _task_of(
         self,
@@ -296,13 +316,31 @@ class RemotePoolHost(ProcessExecutor):
             name: The name of the coordinator.
             commands: The commands, each with a verb, the id of a batch, the number of a
                 task in the batch, and arguments.
-            arguments: The further arguments of `CoordinatorClient.poll`.
+            arguments: The further arguments of `CoordinatorClient.poll`, and the number
+                of the coordinator's slots.
         """
         client = self.client(name)
         answer = Future[Sequence[Any]]()
+        *poll_arguments, slots = arguments
+        self._pool.loop.call(partial(self._set_slots, client, slots))
         self._pool.loop.call(partial(self._execute_all, client, commands))
-        self._pool.loop.call(partial(client.poll, answer, *arguments))
+        self._pool.loop.call(partial(client.poll, answer, *poll_arguments))
         return answer
+
+    def hold(self, name: str, slot: int) -> Future[None]:
+        """Return a future that is done when a coordinator releases a slot, or has
+        ended.
+
+        The engine's task for the slot may wait for it.
+
+        Args:
+            name: The name of the coordinator.
+            slot: The number of the slot.
+        """
+        released = Future[None]()
+        hold = partial(self.client(name).hold, slot, released)
+        self._pool.loop.call(hold)
+        return released
 
     def beat(self, name: str) -> Future[None]:
         """Note that a coordinator is alive, and return a future that is done.
@@ -361,7 +399,10 @@ class RemotePoolHost(ProcessExecutor):
             buffers: The large buffers of a batch, by key.
             ref: The coordinator's reference.
         """
-        key = (name, ref.segment)
+        key = (
+            name,
+            ref.segment,
+        )
         arena = self._pool.arena
         with _lock:
             block = self._buffers.pop(key, None)
@@ -383,17 +424,26 @@ class RemotePoolHost(ProcessExecutor):
         client: CoordinatorClient,
         batch: int,
         tasks: Mapping[str, InFlight],
-        end_of_batch: Future[None],
+        arrival: Future[None],
     ) -> None:
         if client.is_closed:
             self._pool.release_own(tasks.values())
-            end_of_batch.set_exception(GONE)
+            arrival.set_exception(GONE)
             return
+        arrival.set_result(None)
         client.tasks.update(tasks)
-        client.batches[batch] = (set(tasks), end_of_batch)
+        client.batches[batch] = set(tasks)
         self._pool.admit(list(tasks.values()), client)
         for key in tasks.keys() & client.early_cancels.keys():
             self._pool.cancel((key, 1), client.early_cancels.pop(key))
+
+    def _set_slots(self, client: CoordinatorClient, slots: int) -> None:
+        """Change the number of a coordinator's slots on this machine."""
+        if slots != client.slots:
+            client.slots = slots
+            clients = list(self._clients.values())
+            pool: Any = self._pool
+            pool.limit(sum(client.slots for client in clients))
 
     def _execute_all(
         self,
@@ -405,6 +455,8 @@ class RemotePoolHost(ProcessExecutor):
                 self._end(client)
             elif verb == "drop":
                 client.drop(*arguments)
+            elif verb == "release":
+                client.release(*arguments)
             else:
                 key = client.key(batch, number)
                 self._execute_for(client, key, verb, arguments)
@@ -450,6 +502,7 @@ class RemotePoolHost(ProcessExecutor):
         for task in list(client.tasks.values()):
             self._pool.cancel(task.job.key, kill=True)
         client.close()
+        self._set_slots(client, 0)
         with _lock:
             self._clients.pop(client.name, None)
             is_last = not self._clients
@@ -473,7 +526,7 @@ def pool_host(
     The first call starts the pool. It is closed when the last coordinator has ended.
 
     Args:
-        size: The number of tasks that run at once.
+        size: The number of CPUs of the machine.
         coordinator: The name of the coordinator.
         limits: The ``"memory"`` and ``"gpus"`` that tasks may take, if these differ
             from what the machine has.

@@ -2,8 +2,8 @@
 
 `place` is for machines what `assign` is for the workers of one machine, and it is used
 while a task in the pool has needs. The slots of limits, and rates, are counted for all
-machines together. CPUs, memory and GPUs are counted for each machine, which has at
-least these CPUs for us: the tasks that it runs at once.
+machines together. CPUs, memory and GPUs are counted for each machine. A batch also
+needs a slot of the engine there, whatever CPUs its task takes.
 
 `place` goes through the queue in order. The first task whose needs are free gets the
 machine with the least load among those that have what the task needs. A task whose
@@ -277,8 +277,8 @@ class FreeMachines:
         return {_NO_MACHINE}
 
 
-def _load_of(machine: FreeMachine) -> tuple[bool, float]:
-    return machine.host.is_busy, machine.host.load
+def _load_of(machine: FreeMachine) -> float:
+    return machine.host.load
 
 
 def loads_of(hosts: RemoteHosts) -> list[WorkerLoad]:
@@ -509,6 +509,20 @@ class HostPlacement:
             if "memory" in needs.amounts or "gpus" in needs.amounts:
                 return True
         return False
+
+    def slot_addresses(self) -> list[str]:
+        """Return the addresses of the machines that can run a waiting task, or an empty
+        list if all can, known or not.
+        """
+        addresses: list[str] = []
+        for host in self._hosts.values():
+            machine = FreeMachine(host)
+            is_suited = False
+            for needs in self._queue.counts:
+                is_suited = is_suited or machine.suits(needs or ONE_CPU)
+            if is_suited and not host.refusal:
+                addresses.append(host.address)
+        return addresses if len(addresses) < len(self._hosts) else []
 
     def note_machines(self) -> None:
         """Note what the machines have, which may have changed."""

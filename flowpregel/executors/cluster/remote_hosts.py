@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
-from math import inf
+from math import ceil, inf
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -20,6 +20,7 @@ from flowpregel.executors.processes.coordinator.assign import (
     TaskQueue,
     WorkerLoad,
 )
+from flowpregel.executors.processes.coordinator.io_loop import Timer
 from flowpregel.executors.processes.coordinator.side_threads import WorkerOutput
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.serialization import BufferRef
@@ -29,10 +30,6 @@ _BATCH_SECONDS: Final = 0.2
 """Seconds for which a batch should keep a slot of a machine busy."""
 _LEAST_SECONDS: Final = 0.02
 """Seconds of work that are too short to be distributed among machines."""
-PATIENCE: Final = 2.0
-"""Seconds for which a batch waits for a busy machine while another one has room."""
-SLOWEST_LINK: Final = 100_000
-"""Bytes a second, at least, with which the engine is taken to move large buffers."""
 _AHEAD: Final = 1.0
 """The greatest duration, in seconds, of a task that is sent before a slot is free."""
 
@@ -164,6 +161,46 @@ class MachineReport:
     """The machine's host name."""
     amounts: Mapping[str, float] = field(default_factory=dict)
     """The amounts of memory, in bytes, and of GPUs."""
+    cpus: int = 0
+    """The number of CPUs, as the engine has listed it."""
+
+
+@dataclass(slots=True)
+class HostSlots:
+    """The slots of the engine that the coordinator holds on one machine."""
+
+    active: list[int] = field(default_factory=list)
+    """The slots for which the machine gets batches."""
+    leaving: list[int] = field(default_factory=list)
+    """The slots whose turn has ended. They are released when their batches have ended.
+    """
+    idle_timer: Timer | None = None
+    """The timer that releases the slots without a task, or None if there are none."""
+
+    @property
+    def count(self) -> int:
+        """The number of slots."""
+        return len(self.active) + len(self.leaving)
+
+    def all(self) -> list[int]:
+        """Return the slots. Those whose turn has ended come first."""
+        return [*self.leaving, *self.active]
+
+    def leave(self) -> None:
+        """End the turn of all slots."""
+        self.leaving += self.active
+        self.active.clear()
+
+    def remove(
+        self,
+        slot: int,
+    ) -> bool:
+        """Remove *slot*, and return whether it was there."""
+        for slots in (self.active, self.leaving):
+            if slot in slots:
+                slots.remove(slot)
+                return True
+        return False
 
 
 @dataclass(slots=True, eq=False)
@@ -171,8 +208,7 @@ class RemoteHost:
     """The coordinator's record of one machine."""
 
     address: str
-    size: int
-    """The number of tasks that run on the machine at once."""
+    slots: HostSlots = field(default_factory=HostSlots)
     batches: dict[int, RemoteBatch] = field(default_factory=dict)
     commands: list[tuple[Any, ...]] = field(default_factory=list)
     """The commands that are sent to the machine at the end of the loop's turn."""
@@ -192,10 +228,6 @@ class RemoteHost:
     inbox: Inbox = field(default_factory=lambda: Inbox())
     poll: Future[Any] | None = None
     """The last poll or handshake, or None if it was answered."""
-    is_busy: bool = False
-    """True if a batch did not begin, because others use the machine. It gets tasks only
-    if no other machine can take them, until a batch begins.
-    """
     is_silent: bool = False
     """True if the machine, or a batch on it, was abandoned, and the machine has not
     answered since.
@@ -218,10 +250,8 @@ class RemoteHost:
 
     @property
     def totals(self) -> dict[str, float]:
-        """The amounts of the machine's resources. Its CPUs are the tasks that it runs
-        at once.
-        """
-        return {**self.report.amounts, "cpus": float(self.size)}
+        """The amounts of the machine's resources."""
+        return {**self.report.amounts, "cpus": float(self.report.cpus)}
 
     @property
     def has_slot(self) -> bool:
@@ -229,9 +259,18 @@ class RemoteHost:
         return self.is_open and self.load < 1
 
     @property
-    def has_room(self) -> bool:
-        """True if the machine would begin a batch at once."""
-        return self.has_slot and not self.is_busy
+    def size(self) -> int:
+        """The number of slots for which the machine gets batches."""
+        return len(self.slots.active)
+
+    @property
+    def needed_slots(self) -> int:
+        """The number of slots that the batches occupy.
+
+        A batch whose task waits for calls occupies none, but the last slot is kept for
+        it.
+        """
+        return max(self.working_count, min(1, len(self.batches)))
 
     def note_begun(self, batch_ids: Iterable[int]) -> None:
         """Note that the machine has begun these batches.
@@ -243,17 +282,19 @@ class RemoteHost:
             batch = self.batches.get(batch_id)
             if batch is not None and not batch.has_begun:
                 batch.has_begun = True
-                self.is_busy = False
 
     @property
-    def load(self) -> float:
-        """The number of batches for each slot. Batches that wait for calls are left
-        out.
-        """
+    def working_count(self) -> int:
+        """The number of batches. Batches that wait for calls are left out."""
         working = 0
         for batch in self.batches.values():
             working += not batch.is_waiting
-        return working / self.size
+        return working
+
+    @property
+    def load(self) -> float:
+        """The number of working batches for each slot."""
+        return self.working_count / self.size if self.size else inf
 
     def forgotten_batches(self, batch_ids: Sequence[int]) -> list[RemoteBatch]:
         """Return the batches whose frames were lost, because the machine has made a new
@@ -295,20 +336,15 @@ class RemoteHost:
 
     def lost_batches(
         self,
-        is_gone: bool,
         since: float,
     ) -> list[RemoteBatch]:
-        """Return the batches to abandon.
+        """Return the batches to abandon: all if the machine is silent, or else those
+        that the engine could not deliver.
 
         Args:
-            is_gone: True if the engine no longer has the machine. In this case, all
-                batches are abandoned.
-            since: The time since which the machine must have answered. If the
-                machine has not answered since then, all batches are abandoned.
+            since: The time since which the machine must have answered.
         """
         batches = list(self.batches.values())
-        if is_gone:
-            return batches
         if batches and self.last_seen < since:
             self.distrust()
             return batches
@@ -317,6 +353,13 @@ class RemoteHost:
 
 class RemoteHosts(dict[str, RemoteHost]):
     """The machines by address, and the decisions about them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listed: set[str] = set()
+        """The addresses that the engine has listed. A slot may begin on a machine
+        before the engine lists it.
+        """
 
     def next_for(self, queue: TaskQueue) -> RemoteHost | None:
         """Return the machine for the next tasks of *queue*, or None if all are busy."""
@@ -327,32 +370,24 @@ class RemoteHosts(dict[str, RemoteHost]):
         ]
         if not candidates:
             return None
-        return min(candidates, key=lambda host: (host.is_busy, host.load))
-
-    def waiting_batches(self, now: float) -> list[RemoteBatch]:
-        """Return the batches that have waited too long for their machine to begin them,
-        and that another machine has room for.
-
-        Args:
-            now: The time on the clock of the `EngineWatch`.
-        """
-        rooms = [host for host in self.values() if host.has_room]
-        waiting: list[RemoteBatch] = []
-        for host in self.values():
-            if any(room is not host for room in rooms):
-                waiting += [
-                    batch for batch in host.batches.values() if batch.is_overdue(now)
-                ]
-        return waiting
-
-    def unbegun_count(self) -> int:
-        """Return the number of tasks in batches that no machine has begun."""
-        return sum(
-            len(batch.tasks)
-            for host in self.values()
-            for batch in host.batches.values()
-            if not batch.has_begun
+        return min(
+            candidates,
+            key=lambda host: host.load,
         )
+
+    def batch_count(
+        self,
+        queue: TaskQueue,
+    ) -> int:
+        """Return the number of batches that the tasks of *queue* are worth."""
+        next_task = next(iter(queue), None)
+        if next_task is None:
+            return 0
+        seconds = min(
+            next_task.seconds,
+            _BATCH_SECONDS,
+        )
+        return ceil(queue.count * seconds / _BATCH_SECONDS)
 
     def batch_size(
         self,
@@ -368,7 +403,7 @@ class RemoteHosts(dict[str, RemoteHost]):
             tasks: The tasks that wait.
             waiting: The number of these tasks.
         """
-        slots = sum(host.size for host in self.values())
+        slots = max(1, sum(host.size for host in self.values()))
         fair_share = waiting // (2 * slots)
         size = 0
         seconds = 0.0
@@ -391,29 +426,28 @@ class RemoteHosts(dict[str, RemoteHost]):
             return ""
         return f"no machine of the cluster can run the tasks: {'; '.join(reasons)}"
 
-    def lost(
+    def note_machines(
         self,
-        machines: Mapping[str, int] | None,
-        since: float,
-    ) -> list[RemoteBatch]:
-        """Update the machines from *machines*, and return the batches to abandon.
+        machines: Mapping[str, int],
+    ) -> list[RemoteHost]:
+        """Add the machines that have come. Remove those that have gone, and return
+        them.
 
         Args:
-            machines: The engine's machines and their sizes. If it is None, because the
-                engine does not answer, no batch is abandoned.
-            since: The time since which a machine must have answered.
+            machines: The engine's machines and their sizes.
         """
-        if machines is None:
-            return []
-        for address in machines.keys() - self.keys():
-            self[address] = RemoteHost(address, machines[address])
-        lost: list[RemoteBatch] = []
+        for address, cpus in machines.items():
+            host = self.setdefault(address, RemoteHost(address))
+            host.report.cpus = cpus
+        gone: list[RemoteHost] = []
         for host in list(self.values()):
-            is_gone = host.address not in machines
-            if is_gone:
-                del self[host.address]
-            lost += host.lost_batches(is_gone, since)
-        return lost
+            is_empty = not (host.slots.count or host.batches)
+            if host.address in machines:
+                continue
+            if is_empty or host.address in self._listed:
+                gone.append(self.pop(host.address))
+        self._listed = set(machines)
+        return gone
 
 
 class RemoteBatch:
@@ -438,14 +472,10 @@ class RemoteBatch:
         """The numbers of the tasks that have made calls, so that they cannot start
         again on another machine.
         """
-        self.due: float = inf
-        """The time on the clock of the `EngineWatch` at which the machine should have
-        begun the batch.
-        """
         self.has_begun: bool = False
         """True if the machine has the tasks."""
-        self.end: Future[Any] | None = None
-        """The engine's future for the end of the batch, or None until the batch is
+        self.delivery: Future[Any] | None = None
+        """The engine's future for the arrival of the batch, or None until the batch is
         sent.
         """
         self.failure: BaseException | None = None
@@ -504,20 +534,12 @@ class RemoteBatch:
     @property
     def has_arrived(self) -> bool:
         """True if the machine has had the batch."""
-        return self.has_begun or (self.end is not None and self.end.done())
-
-    def is_overdue(self, now: float) -> bool:
-        """Return whether the machine should have begun the batch, and has not.
-
-        Args:
-            now: The time on the clock of the `EngineWatch`.
-        """
-        return not self.has_begun and self.due <= now
+        return self.has_begun or (self.delivery is not None and self.delivery.done())
 
     def cancel(self) -> None:
-        """Cancel the engine's task, if there is one."""
-        if self.end is not None:
-            self.end.cancel()
+        """Cancel the delivery, if there is one."""
+        if self.delivery is not None:
+            self.delivery.cancel()
 
     def open(self, ref: BufferRef) -> memoryview:
         """Return a large buffer, which is readable and writable."""
@@ -539,7 +561,12 @@ class RemoteBatch:
         """Have a command about *task* sent to the machine at the end of the loop's
         turn.
         """
-        message = (verb, self.id, task.execution.number, *arguments)
+        message = (
+            verb,
+            self.id,
+            task.execution.number,
+            *arguments,
+        )
         self.remote_host.commands.append(message)
 
     def answer(

@@ -2,14 +2,15 @@
 
 ::
 
-    start(jobs) -> queue -> batches -> an engine's task -> the pool of a machine
-                                                                 |
-    mailbox <- RemotePool <---------- frames of workers <--------+
+    start(jobs) -> queue -> batches -> an engine's message -> the pool of a machine
+                                                                    |
+    mailbox <- RemotePool <------------ frames of workers <---------+
 
-The engine moves bytes. The coordinator decides which machine gets which batch. If a
-machine does not answer any more, the coordinator abandons its batches, and sends their
-tasks to another machine if they may start again. Late frames of an abandoned batch are
-dropped. This is safe, because only the coordinator records results.
+The engine moves bytes, and gives slots on its machines (`slots`). The coordinator
+decides which of these machines gets which batch. If a machine does not answer any more,
+the coordinator abandons its batches, and sends their tasks to another machine if they
+may start again. Late frames of an abandoned batch are dropped. This is safe, because
+only the coordinator records results.
 """
 
 from __future__ import annotations
@@ -40,8 +41,6 @@ from flowpregel.executors.cluster.handshake import read_report
 from flowpregel.executors.cluster.machine_calls import MachineCalls
 from flowpregel.executors.cluster.placement import HostPlacement, order_of
 from flowpregel.executors.cluster.remote_hosts import (
-    PATIENCE,
-    SLOWEST_LINK,
     Buffers,
     RemoteBatch,
     RemoteHost,
@@ -52,6 +51,7 @@ from flowpregel.executors.cluster.shipping import (
     ShippingEncoder,
     missing_module,
 )
+from flowpregel.executors.cluster.slots import SlotLedger
 from flowpregel.executors.processes.coordinator.arrivals import AnyOutcome
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import unreadable_message
@@ -102,12 +102,8 @@ class RemotePool(ClusterEngine, TaskPool):
         """The name of this coordinator on the machines."""
         self.hosts: RemoteHosts = RemoteHosts()
         self._batch_ids = count(1)
-        self._watch = EngineWatch(
-            kind,
-            timeout,
-            self.machines,
-            clock or AwakeClock(),
-        )
+        clock = clock or AwakeClock()
+        self._watch = EngineWatch(kind, timeout, self.machines, clock)
         self.size: int = self._watch.size
         self._placement = HostPlacement(
             self._queue,
@@ -116,9 +112,12 @@ class RemotePool(ClusterEngine, TaskPool):
             timeout,
         )
         self._calls = MachineCalls(self, self.loop, self._watch.clock)
-        self._waiting = 0
-        """The number of tasks that waited at the last check."""
-        self._has_shown_demand = False
+        self._slots = SlotLedger(
+            self,
+            self.hosts,
+            self.loop,
+            self._placement.slot_addresses,
+        )
         self._farewells: list[Future[Any]] = []
         """The futures of the last messages to machines."""
 
@@ -132,6 +131,26 @@ class RemotePool(ClusterEngine, TaskPool):
         wait(self._farewells, FAREWELL)
         self.release_machines()
         super().release()
+
+    # ------------------------------------------------ methods for any OS thread
+
+    def slot_begun(self, slot: int, address: str) -> None:
+        """Note that a slot has begun. The engine calls this.
+
+        Args:
+            slot: The slot, one of those that `request_slots` was called with.
+            address: The machine's address.
+        """
+        self.loop.call(partial(self._slots.begin, slot, address))
+
+    def slot_ended(self, slot: int, error: BaseException) -> None:
+        """Note that a slot has ended, or could not begin. The engine calls this.
+
+        Args:
+            slot: The slot. Nothing happens if it was released.
+            error: The reason.
+        """
+        self.loop.call(partial(self._slots.end, slot, error))
 
     # ------------------------------------------------ accepting tasks
 
@@ -151,6 +170,10 @@ class RemotePool(ClusterEngine, TaskPool):
         """Send batches and commands to the machines, and post events."""
         while (batch := self._placement.next_batch(self._tasks)) is not None:
             self._send(*batch)
+        if not self._is_closing:
+            demand = self.hosts.batch_count(self._queue)
+            startable = self._placement.startable_count()
+            self._slots.update(min(demand, startable))
         for host in self.hosts.values():
             self._contact(host)
         self._post_events()
@@ -183,6 +206,7 @@ class RemotePool(ClusterEngine, TaskPool):
             host.inbox.epoch,
             host.inbox.received,
             not host.inbox.is_paused,
+            host.slots.count,
         )
 
     def _send(self, host: RemoteHost, tasks: Sequence[InFlight]) -> None:
@@ -197,8 +221,6 @@ class RemotePool(ClusterEngine, TaskPool):
         if not host.batches:
             host.last_seen = self._watch.clock.now
         host.batches[batch.id] = batch
-        size = sum(ref.size for task in tasks for ref in task.refs)
-        batch.due = self._watch.clock.now + PATIENCE + size / SLOWEST_LINK
         host.is_used = True
         # Polling the machine resumes, because another run may be waiting for these
         # tasks.
@@ -221,10 +243,11 @@ class RemotePool(ClusterEngine, TaskPool):
             orders.append(order_of(host, task))
         if orders:
             codes = {task.code.digest: task.code.data for task in batch.tasks.values()}
-            packed = pickle.dumps((batch.id, codes, orders), 5)
+            message = (batch.id, host.slots.count, codes, orders)
+            packed = pickle.dumps(message, 5)
             batch.handles = handles
-            batch.end = self._calls.ask(
-                partial(self._on_result, batch),
+            batch.delivery = self._calls.ask(
+                partial(self._on_delivered, batch),
                 self.run_batch,
                 host.address,
                 packed,
@@ -251,8 +274,10 @@ class RemotePool(ClusterEngine, TaskPool):
         for batch in list(host.batches.values()):
             if host.refusal:
                 self._requeue(batch)
-            elif batch.end is None:
+            elif batch.delivery is None:
                 self._ship(batch)
+        if host.refusal:
+            self._slots.release_all(host)
         if host.refusal or self.resources.count:
             self._check()
 
@@ -411,14 +436,14 @@ class RemotePool(ClusterEngine, TaskPool):
         error = WorkerDiedError(task.job.task.name, batch.pid, problem)
         self.finish(task, Raised(error))
 
-    def _on_result(self, batch: RemoteBatch, result: Future[Any]) -> None:
-        """Note the failure of *batch*, if the engine has failed or cancelled it."""
+    def _on_delivered(self, batch: RemoteBatch, delivery: Future[Any]) -> None:
+        """Note the failure of *batch*, if the engine could not deliver it."""
         if batch.id not in batch.remote_host.batches:
             return
-        if result.cancelled():
+        if delivery.cancelled():
             batch.failure = CancelledError()
         else:
-            batch.failure = result.exception()
+            batch.failure = delivery.exception()
         if batch.failure is not None:
             # The whole machine may be lost, which the engine notices later.
             batch.remote_host.distrust()
@@ -451,8 +476,8 @@ class RemotePool(ClusterEngine, TaskPool):
         task.execution.release()
         del batch.tasks[task.execution.number]
         if not batch.tasks:
-            # The engine's future for the end refers to the batch, in a cycle. So the
-            # large buffers are let go at once, and not by the garbage collector.
+            # The future of the delivery refers to the batch, in a cycle. So the large
+            # buffers are let go at once, and not by the garbage collector.
             batch.handles = {}
             batch.remote_host.batches.pop(batch.id, None)
 
@@ -514,17 +539,8 @@ class RemotePool(ClusterEngine, TaskPool):
         answers = []
         for host in self.hosts.values():
             if host.is_used:
-                tokens = list(contexts)
-                answers.append(
-                    self._calls.ask(
-                        nothing,
-                        self.call,
-                        host.address,
-                        "forget",
-                        tokens,
-                        body,
-                    )
-                )
+                message = (host.address, "forget", list(contexts), body)
+                answers.append(self._calls.ask(nothing, self.call, *message))
         result.set_result(answers)
 
     # ------------------------------------------------ arriving and leaving machines
@@ -533,36 +549,30 @@ class RemotePool(ClusterEngine, TaskPool):
         self._check()
         for host in self.hosts.values():
             self._calls.beat(host)
-        self._show_demand()
         self.loop.call_at(time.monotonic() + CHECK_EVERY, self._check_again)
-
-    def _show_demand(self) -> None:
-        """Show the engine the tasks that have waited since the last check.
-
-        A task waits until its machine has begun it. Before that, the engine may take
-        the machine for idle.
-        """
-        count = self._placement.startable_count() + self.hosts.unbegun_count()
-        waiting = min(count, self._waiting)
-        if waiting or self._has_shown_demand:
-            self._has_shown_demand = waiting > 0
-            self.show_demand(waiting)
-        self._waiting = count
 
     def _check(self) -> None:
         """Find machines that came or went, and abandon batches of silent machines."""
         machines = self._watch.machines()
-        for batch in self.hosts.lost(machines, self._watch.clock.now - LOST_AFTER):
-            self._lose(batch)
-        for batch in self.hosts.waiting_batches(self._watch.clock.now):
-            batch.remote_host.is_busy = True
-            self._requeue(batch)
+        if machines is not None:
+            for host in self.hosts.note_machines(machines):
+                self._abandon(host, list(host.batches.values()))
+            since = self._watch.clock.now - LOST_AFTER
+            for host in self.hosts.values():
+                self._abandon(host, host.lost_batches(since))
         problem = self._watch.problem(machines, bool(self._tasks))
-        problem = problem or self.hosts.problem()
+        problem = problem or self.hosts.problem() or self._slots.problem()
         if problem:
             for task in list(self._tasks.values()):
                 self.finish(task, Raised(ExecutorUnavailableError(problem)))
         self._placement.refuse_unfit(self._watch.clock.now, self.can_grow())
+
+    def _abandon(self, host: RemoteHost, batches: Sequence[RemoteBatch]) -> None:
+        """Abandon *batches* of *host*, and its slots if it is lost as well."""
+        for batch in batches:
+            self._lose(batch)
+        if not host.batches and (batches or self.hosts.get(host.address) is not host):
+            self._slots.release_all(host)
 
     def _lose(self, batch: RemoteBatch) -> None:
         """Abandon *batch*, and queue its tasks again if they may start again.
@@ -570,7 +580,7 @@ class RemotePool(ClusterEngine, TaskPool):
         A task that has made calls ends, because only its run can answer them again.
         """
         for number, task in list(batch.tasks.items()):
-            task.failed_starts += batch.end is not None
+            task.failed_starts += batch.delivery is not None
             if number in batch.callers or task.failed_starts >= MACHINE_LOSSES:
                 batch.command("cancel", task, True)
                 error = batch.loss(task)
@@ -590,6 +600,7 @@ class RemotePool(ClusterEngine, TaskPool):
     def close(self) -> None:
         """End all tasks, and the I/O thread."""
         self._is_closing = True
+        self._slots.close()
         for host in self.hosts.values():
             host.abandon()
         for task in list(self._tasks.values()):

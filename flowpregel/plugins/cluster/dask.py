@@ -9,12 +9,14 @@ from concurrent.futures import Future
 from functools import partial
 from types import ModuleType
 from typing import Any, Final, Literal
+from weakref import WeakValueDictionary
 
 from distributed import Client, get_worker, secede
 from distributed.protocol import to_serialize
 from distributed.security import Security
 from distributed.threadpoolexecutor import thread_state
 
+from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.cluster import (
     ClusterExecutor,
     RemotePool,
@@ -23,12 +25,14 @@ from flowpregel.executors.cluster import (
     pool_host,
 )
 
-_PLACEHOLDERS: Final = 10
-"""The number of placeholders for a waiting task. By default, Dask expects half a second
-of work from each, and starts a thread per 5 s of work.
+_DELIVERIES: Final = 3
+"""The number of times that a batch is sent to a worker that lacks its large buffers."""
+_TOPIC: Final = "flowpregel-slots"
+"""The topic of the beginnings of slots. The scheduler keeps the last events of each
+topic that there has been, so all programs share this one.
 """
-_MOST_SHOWN: Final = 50
-"""The number of waiting tasks that Dask is shown."""
+_POOLS: Final[WeakValueDictionary[str, DaskPool]] = WeakValueDictionary()
+"""The open pools of this program, by the coordinator's name."""
 
 
 class DaskExecutor(ClusterExecutor):
@@ -138,65 +142,103 @@ class DaskPool(RemotePool):
         limits: Mapping[str, float] | None,
         limits_scope: Literal["pool", "store"],
     ) -> None:
-        self._client = client
-        self._placeholders: list[Any] = []
-        """Tasks that no worker has the resource for. They make Dask's scheduler count
-        the tasks that wait here, so that an adaptive cluster starts workers.
-        """
+        self.client: Client = client
+        self._slots_in_dask: dict[int, Any] = {}
+        """Dask's futures of slots. If a future is released, Dask forgets its task."""
         self.owns_client = False
         """True if the client is closed with this pool."""
         self._is_direct = client.direct_to_workers is not False
         named_limits = limits_of_cluster(limits, limits_scope)
         super().__init__("dask", timeout, limits=named_limits)
+        _POOLS[self.name] = self
+        client.subscribe_topic(_TOPIC, on_slot_event)
 
     def machines(self) -> Mapping[str, int] | None:
-        if self._client.status != "running":
+        if self.client.status != "running":
             return None
-        return dict(self._client.nthreads())
+        return dict(self.client.nthreads())
 
     def connect(self, address: str) -> Future[Any]:
         return self._begin(self._open_mailbox(address))
 
     async def _open_mailbox(self, address: str) -> Any:
-        answers = await self._client.run(
+        answers = await self.client.run(
             open_mailbox,
             self.name,
             workers=[address],
         )
         return answers[address]
 
-    def show_demand(self, waiting: int) -> None:
-        self._begin(self._submit_placeholders(min(waiting, _MOST_SHOWN)))
+    def request_slots(
+        self,
+        slots: Sequence[int],
+        addresses: Sequence[str],
+    ) -> None:
+        self._begin(self._submit_slots(slots, addresses))
 
-    async def _submit_placeholders(self, waiting: int) -> None:
-        count = waiting * _PLACEHOLDERS
-        del self._placeholders[count:]
-        missing = range(len(self._placeholders), count)
-        if missing:
-            self._placeholders += self._client.map(
-                abs,
-                missing,
-                pure=False,
-                key="flowpregel-waiting",
-                resources={"flowpregel-waiting": 1},
-            )
+    async def _submit_slots(
+        self,
+        slots: Sequence[int],
+        addresses: Sequence[str],
+    ) -> None:
+        futures = self.client.map(
+            occupy_thread,
+            slots,
+            coordinator=self.name,
+            key=[f"flowpregel-slot-{self.name}-{slot}" for slot in slots],
+            pure=False,
+            workers=list(addresses) or None,
+        )
+        for slot, future in zip(slots, futures, strict=True):
+            self._slots_in_dask[slot] = future
+            future.add_done_callback(partial(self._on_slot_done, slot))
+
+    def _on_slot_done(
+        self,
+        slot: int,
+        future: Any,
+    ) -> None:
+        if future.status == "error":
+            self.slot_ended(slot, future.exception())
+        elif future.status == "finished":
+            self.slot_ended(slot, ExecutorUnavailableError("the slot has ended"))
+
+    def release_slot(
+        self,
+        slot: int,
+        address: str,
+    ) -> None:
+        self._begin(self._forget_slot(slot))
+
+    async def _forget_slot(
+        self,
+        slot: int,
+    ) -> None:
+        future = self._slots_in_dask.pop(
+            slot,
+            None,
+        )
+        if future is not None:
+            future.release()
 
     def can_grow(self) -> bool:
         # The client that has not started the cluster does not know whether it adapts.
-        cluster = self._client.cluster
+        cluster = self.client.cluster
         return cluster is None or getattr(cluster, "_adaptive", None) is not None
 
     def release_machines(self) -> None:
-        self._placeholders.clear()
+        _POOLS.pop(self.name, None)
+        if all(pool.client is not self.client for pool in _POOLS.values()):
+            self.client.unsubscribe_topic(_TOPIC)
         if self.owns_client:
-            self._client.close()
+            self.client.close()
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        loop = self._client.loop.asyncio_loop
+        loop = self.client.loop.asyncio_loop
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     def put_buffer(self, address: str, data: memoryview) -> Any:
-        scattering = self._client.scatter(
+        scattering = self.client.scatter(
             data.cast("B"),
             workers=[address],
             hash=False,
@@ -211,22 +253,29 @@ class DaskPool(RemotePool):
         packed: bytes,
         buffers: Mapping[int, Any],
     ) -> Future[Any]:
-        async def run() -> None:
-            scattered = []
-            for handle in buffers.values():
-                scattered.append(await asyncio.wrap_future(handle))  # noqa: PERF401
-            task = self._client.submit(
-                run_remote_batch,
-                self.name,
-                packed,
-                list(buffers),
-                *scattered,
-                workers=[address],
-                pure=False,
-            )
-            await task
+        return self._begin(self._deliver(address, packed, buffers))
 
-        return self._begin(run())
+    async def _deliver(
+        self,
+        address: str,
+        packed: bytes,
+        buffers: Mapping[int, Any],
+    ) -> None:
+        """Send a batch to a worker, and its large buffers if the worker lacks them."""
+        scattered = []
+        for handle in buffers.values():
+            scattered.append(await asyncio.wrap_future(handle))  # noqa: PERF401
+        keys = [future.key for future in scattered]
+        message = {"method": "run", "args": (packed, list(buffers), keys)}
+        for _ in range(_DELIVERIES):
+            if await self._ask(address, message) is None:
+                return
+            # Another worker has them. Dask may delete the copy before it is used.
+            await self.client.replicate(
+                scattered,
+                workers=[address],
+            )
+        raise ExecutorUnavailableError(f"{address} gets no copy of large values")
 
     def call(
         self,
@@ -243,10 +292,10 @@ class DaskPool(RemotePool):
     async def _ask(self, address: str, message: dict[str, Any]) -> Any:
         operation = _operation_of(self.name)
         if self._is_direct:
-            worker = self._client.rpc(address)
+            worker = self.client.rpc(address)
             return await getattr(worker, operation)(**message)
         message["op"] = operation
-        answers = await self._client.scheduler.broadcast(
+        answers = await self.client.scheduler.broadcast(
             msg=message,
             workers=[address],
         )
@@ -282,24 +331,34 @@ def host_of(dask_worker: Any, coordinator: str) -> RemotePoolHost:
     return pool_host(dask_worker.state.nthreads, coordinator, limits)
 
 
-def run_remote_batch(
-    coordinator: str,
-    packed: bytes,
-    keys: list[int],
-    *buffers: Any,
+def on_slot_event(
+    event: tuple[float, Any],
 ) -> None:
-    """Run a batch in the pool of this machine. Dask runs this function as one task."""
-    host = host_of(get_worker(), coordinator)
-    end_of_batch = host.run(
+    """Note that a slot has begun. Dask calls this for the slots of all programs."""
+    _, message = event
+    pool = _POOLS.get(message["coordinator"])
+    if pool is not None:
+        pool.slot_begun(message["slot"], message["address"])
+
+
+def occupy_thread(
+    slot: int,
+    coordinator: str,
+) -> None:
+    """Occupy a thread of this worker until the coordinator releases the slot."""
+    worker = get_worker()
+    host = host_of(worker, coordinator)
+    released = host.hold(
         coordinator,
-        packed,
-        keys,
-        *buffers,
+        slot,
     )
-    # The task leaves Dask's count of running tasks, because the pool itself limits the
-    # tasks that run at once, and tracks which of them wait for others.
-    secede()
-    end_of_batch.result()
+    message = {
+        "coordinator": coordinator,
+        "slot": slot,
+        "address": worker.address,
+    }
+    worker.log_event(_TOPIC, message)
+    released.result()
 
 
 async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
@@ -313,14 +372,15 @@ async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
     host = host_of(dask_worker, coordinator)
 
     async def on_message(method: str, args: tuple[Any, ...]) -> Any:
+        if method == "run":
+            packed, numbers, keys = args
+            buffers = buffers_of(dask_worker.data, keys)
+            if buffers is None:
+                return "missing"
+            args = (packed, numbers, *buffers)
         current_host = host_of(dask_worker, coordinator)
         future = getattr(current_host, method)(coordinator, *args)
-        answer = await asyncio.wrap_future(future)
-        if not answer:
-            return answer
-        pickled, *buffers = answer
-        parts = [to_serialize(memoryview(buffer)) for buffer in buffers]
-        return [pickled, *parts]
+        return serialized(await asyncio.wrap_future(future))
 
     operation = _operation_of(coordinator)
     handlers = dask_worker.handlers
@@ -333,6 +393,28 @@ async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
     )
     versions = host.handshake(coordinator)
     return await asyncio.wrap_future(versions)
+
+
+def serialized(answer: Any) -> Any:
+    """Return the answer of a machine, with its buffers as Dask moves them uncopied."""
+    if not answer:
+        return answer
+    pickled, *buffers = answer
+    parts = [to_serialize(memoryview(buffer)) for buffer in buffers]
+    return [pickled, *parts]
+
+
+def buffers_of(
+    data: Mapping[str, Any],
+    keys: Sequence[str],
+) -> list[Any] | None:
+    """Return the scattered buffers with these keys, or None if one is missing."""
+    buffers = []
+    for key in keys:
+        if key not in data:
+            return None
+        buffers.append(data[key])
+    return buffers
 
 
 def _operation_of(coordinator: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pickle import PickleBuffer
 from types import ModuleType
 from typing import Any, Final, Literal, cast
@@ -21,15 +22,17 @@ from flowpregel.executors.cluster import (
 
 _CALLS: Final = 1000
 """The number of batches and messages that a machine takes at once."""
+_SLOTS: Final = 100_000
+"""The number of slots that a coordinator may have."""
 
 
 class RayExecutor(ClusterExecutor):
     """An executor that runs tasks on the machines of a Ray cluster.
 
-    An actor on each machine has a pool of worker processes, one for each CPU, and
-    reserves these CPUs in Ray's scheduler. So timeouts, cancellation, crashes, streams
-    and nested calls work as on one machine. Close the executor, or use it in a
-    ``with`` block, before `ray.shutdown`.
+    An actor on each machine has a pool of worker processes, so that timeouts,
+    cancellation, crashes, streams and nested calls work as on one machine. Each task
+    that runs has one CPU in Ray's books. Close the executor, or use it in a ``with``
+    block, before `ray.shutdown`.
 
     Args:
         address: The address of the cluster for `ray.init`, which is called if Ray is
@@ -90,6 +93,10 @@ class RayPool(RemotePool):
         self._actors: dict[str, Any] = {}
         self._resources: dict[str, Mapping[str, float]] = {}
         """The resources of each machine in Ray's books, by its address."""
+        self._slots_in_ray: dict[int, Any] = {}
+        """The results of the tasks that are slots."""
+        self._slot_keeper: Any = None
+        """The actor that knows which slots have begun, or None before the first."""
         named_limits = limits_of_cluster(limits, limits_scope)
         super().__init__("ray", timeout, limits=named_limits)
 
@@ -105,6 +112,84 @@ class RayPool(RemotePool):
     def can_grow(self) -> bool:
         # Any cluster may have an autoscaler, and Ray does not report it.
         return True
+
+    def request_slots(
+        self,
+        slots: Sequence[int],
+        addresses: Sequence[str],
+    ) -> None:
+        if self._slot_keeper is None:
+            keeper = ray.remote(RaySlots).options(
+                num_cpus=0,
+                max_concurrency=_SLOTS,
+            )
+            self._slot_keeper = keeper.remote()
+            self._wait_for_slots()
+        for slot in slots:
+            options: dict[str, Any] = {}
+            if addresses:
+                address = addresses[slot % len(addresses)]
+                options["scheduling_strategy"] = _on_node(address)
+            task = ray.remote(occupy_cpu).options(
+                name="flowpregel-slot",
+                num_cpus=1,
+                max_retries=0,
+                **options,
+            )
+            result = task.remote(
+                self._slot_keeper,
+                slot,
+            )
+            self._slots_in_ray[slot] = result
+            result.future().add_done_callback(partial(self._on_slot_done, slot))
+
+    def _wait_for_slots(self) -> None:
+        """Have `_on_slots_begun` called when some slots have begun."""
+        begun = self._slot_keeper.begun.remote()
+        begun.future().add_done_callback(self._on_slots_begun)
+
+    def _on_slots_begun(
+        self,
+        begun: Future[Any],
+    ) -> None:
+        if begun.cancelled() or begun.exception() is not None:
+            # The actor is lost, and with it all slots, whose tasks fail.
+            self._slot_keeper = None
+            return
+        for slot, address in begun.result():
+            self.slot_begun(
+                slot,
+                address,
+            )
+        self._wait_for_slots()
+
+    def _on_slot_done(
+        self,
+        slot: int,
+        result: Future[Any],
+    ) -> None:
+        error = None if result.cancelled() else result.exception()
+        if error is not None:
+            self.slot_ended(
+                slot,
+                error,
+            )
+
+    def release_slot(
+        self,
+        slot: int,
+        address: str,
+    ) -> None:
+        result = self._slots_in_ray.pop(
+            slot,
+            None,
+        )
+        if result is None:
+            return
+        if self._slot_keeper is not None:
+            self._slot_keeper.release.remote(slot)
+        if not address:
+            ray.cancel(result)
 
     def put_buffer(self, address: str, data: memoryview) -> Any:
         return ray.put(PickleBuffer(data))
@@ -137,40 +222,96 @@ class RayPool(RemotePool):
         return cast(Future[Any], reference.future())
 
     def _start_actor(self, address: str) -> Any:
-        cpus = self.hosts[address].size
         resources = self._resources[address]
         gpus = int(resources.get("GPU", 0))
         limits = {"memory": resources["memory"]}
         if gpus:
             limits["gpus"] = gpus
-        affinity = NodeAffinitySchedulingStrategy(address, soft=False)
         options = ray.remote(RayMachine).options(
-            num_cpus=cpus,
+            num_cpus=0,
             num_gpus=gpus,
             max_concurrency=_CALLS,
             max_restarts=-1,
-            scheduling_strategy=affinity,
+            scheduling_strategy=_on_node(address),
         )
         is_client = ray.util.client.ray.is_connected()
         return options.remote(
-            cpus,
+            int(resources["CPU"]),
             self.name,
             is_client,
             limits,
         )
 
     def release_machines(self) -> None:
-        """Kill the actors."""
-        for actor in self._actors.values():
+        """Kill the actors. The slots end with their actor."""
+        actors = list(self._actors.values())
+        if self._slot_keeper is not None:
+            actors.append(self._slot_keeper)
+        for actor in actors:
             ray.kill(actor)
         self._actors.clear()
+
+
+def _on_node(address: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(address, soft=False)
+
+
+class RaySlots:
+    """The actor that knows which slots of a coordinator have begun, and lets them end.
+
+    It needs no CPU, so it may be on any machine.
+    """
+
+    def __init__(self) -> None:
+        self._begun: list[tuple[int, str]] = []
+        self._has_begun = asyncio.Event()
+        self._ends: dict[int, asyncio.Event] = {}
+
+    async def hold(
+        self,
+        slot: int,
+        address: str,
+    ) -> None:
+        """Note that *slot* has begun, and return when it is released."""
+        end = self._ends.setdefault(slot, asyncio.Event())
+        self._begun.append((slot, address))
+        self._has_begun.set()
+        await end.wait()
+        del self._ends[slot]
+
+    async def release(
+        self,
+        slot: int,
+    ) -> None:
+        """Let *slot* end. If it has not begun, it ends when it begins."""
+        self._ends.setdefault(slot, asyncio.Event()).set()
+
+    async def begun(self) -> list[tuple[int, str]]:
+        """Return the slots that have begun since the last call, with the addresses of
+        their machines, as soon as there are some.
+        """
+        await self._has_begun.wait()
+        self._has_begun.clear()
+        begun = self._begun
+        self._begun = []
+        return begun
+
+
+def occupy_cpu(
+    keeper: Any,
+    slot: int,
+) -> None:
+    """Occupy a CPU of this machine until the coordinator releases the slot."""
+    address = ray.get_runtime_context().get_node_id()
+    # `ray.get` would lend the CPU to other tasks while it waits.
+    keeper.hold.remote(slot, address).future().result()
 
 
 class RayMachine:
     """The actor with the pool of one machine.
 
     Args:
-        size: The number of tasks that run on the machine at once.
+        size: The number of CPUs of the machine.
         coordinator: The name of the coordinator.
         is_client: True if the coordinator is a client of Ray's server, which forwards
             nothing but bytes.

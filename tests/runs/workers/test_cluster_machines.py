@@ -15,6 +15,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.executors.cluster import ClusterExecutor, RemotePool, pool_host
 from flowpregel.executors.cluster.engine_watch import AwakeClock
 from flowpregel.func import entrypoint, task
+from tests.slot_books import SlotBooks
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,7 @@ class SteppingClock(AwakeClock):
         return self.now
 
 
-class ThisMachine(RemotePool):
+class ThisMachine(SlotBooks, RemotePool):
     """An engine whose only machine is this process, and notes what is asked of it."""
 
     def __init__(self, clock: AwakeClock | None = None) -> None:
@@ -121,22 +122,18 @@ class FailingEngine(ThisMachine):
 
 
 class LosingEngine(ThisMachine):
-    """The first batch that runs when `lose` is called is lost."""
+    """Its machine can be lost, and another one comes then."""
 
-    def __init__(self) -> None:
-        self.ends: list[Future[Any]] = []
-        super().__init__()
+    is_lost = False
 
-    def run_batch(self, *args: Any) -> Future[Any]:
-        end = super().run_batch(*args)
-        lost = Future[Any]()
-        end.add_done_callback(lambda _: lost.done() or lost.set_result(None))
-        self.ends.append(lost)
-        return lost
+    def machines(self) -> Mapping[str, int]:
+        return {"there": 2} if self.is_lost else super().machines()
 
     def lose(self) -> None:
-        """Lose the machine with the first batch."""
-        self.ends[0].set_exception(OSError("the machine is gone"))
+        """Lose the machine."""
+        host = pool_host(2, self.name)
+        host.poll(self.name, [("end", 0, 0)], 0, 0, False, 0).result(60)
+        self.is_lost = True
 
 
 @task

@@ -6,7 +6,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,14 @@ from flowpregel.executors.resources import (
     folder_of_limit,
     limits_folder_of,
 )
+from tests.slot_books import SlotBooks
 
 pytestmark = pytest.mark.slow
 
 GIGABYTE = 10**9
 
 
-class TwoMachines(RemotePool):
+class TwoMachines(SlotBooks, RemotePool):
     """An engine with a small and a large machine, both in this process."""
 
     def __init__(self, scope: LimitsScope = "pool", timeout: float = 60.0) -> None:
@@ -67,7 +68,7 @@ class TwoMachines(RemotePool):
     def run_batch(
         self, address: str, packed: bytes, buffers: Mapping[int, Any]
     ) -> Future[Any]:
-        _, _, orders = pickle.loads(packed)
+        _, _, _, orders = pickle.loads(packed)
         self.sent += [(name, address) for _, name, *_ in orders]
         values = list(buffers.values())
         return self.machine(address).run(self.name, packed, list(buffers), *values)
@@ -278,14 +279,13 @@ def test_a_task_waits_for_a_machine_that_an_adaptive_cluster_starts() -> None:
     """Until then no machine could run it."""
     machines = TwoMachines()
     machines.is_adaptive = True
-    shown = machines.show_demand
+    request = machines.request_slots
 
-    def grow(waiting: int) -> None:
-        shown(waiting)
-        if waiting:
-            machines.sizes["huge"] = 1
+    def grow(slots: Sequence[int], addresses: Sequence[str]) -> None:
+        machines.sizes["huge"] = 1
+        request(slots, addresses)
 
-    machines.show_demand = grow  # type: ignore[method-assign]
+    machines.request_slots = grow  # type: ignore[method-assign]
     with ClusterExecutor(machines) as executor:
         flow = entrypoint(executor=executor)(lambda _: use_much_memory().result())
 

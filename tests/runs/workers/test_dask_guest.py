@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.func import entrypoint, task
+from tests.busy_flow import keep_busy
 from tests.dask_cluster import local_cluster, until
 
 pytestmark = pytest.mark.slow
@@ -37,6 +39,21 @@ def wait_for(name: str) -> None:
     from distributed import Event
 
     Event(name).wait()
+
+
+def run_noted(folder: str, name: str) -> int:
+    """Return how many tasks run at the same time, of ours and of others."""
+    file = Path(folder) / name
+    file.touch()
+    time.sleep(0.02)  # the work of the task
+    running = len(os.listdir(folder))
+    file.unlink()
+    return running
+
+
+def read_pipe(pipe: str) -> str:
+    """Run until somebody writes into a pipe."""
+    return Path(pipe).read_text()
 
 
 @task
@@ -129,6 +146,64 @@ def test_a_task_does_not_wait_for_a_worker_that_others_use(client: Any) -> None:
     assert not theirs.done()
     Event("theirs", client=client).set()
     theirs.result(60)
+
+
+def test_others_tasks_are_not_oversubscribed(client: Any, tmp_path: Path) -> None:
+    """Theirs and ours are never more than the threads."""
+    with executor_on(client) as executor:
+        theirs = client.map(
+            run_noted, [str(tmp_path)] * 20, [f"theirs-{n}" for n in range(20)]
+        )
+        ours = [
+            executor.submit(run_noted, str(tmp_path), f"ours-{n}") for n in range(20)
+        ]
+        counts = client.gather(theirs) + [future.result(120) for future in ours]
+
+    assert 40 == len(counts)
+    assert max(counts) <= sum(client.nthreads().values())
+
+
+def test_a_program_does_not_wait_for_the_end_of_another(
+    client: Any, tmp_path: Path
+) -> None:
+    """The first has more tasks than there are threads, until the second has ended."""
+    end = tmp_path / "end"
+    with executor_on(client) as first, executor_on(client) as second:
+        handle = keep_busy(first).start(str(end))
+        until(lambda: all(client.processing().values()))
+        results = [second.submit(abs, -number) for number in range(4)]
+
+        assert [*range(4)] == [future.result(100) for future in results]
+        assert "running" == handle.status
+        end.touch()
+        assert handle.result() > 0
+
+
+def test_an_idle_program_has_no_slot(client: Any) -> None:
+    """Its executor is still open."""
+    with executor_on(client) as executor:
+        assert 1 == executor.submit(abs, -1).result(60)
+        assert any(client.processing().values())
+
+        until(lambda: not any(client.processing().values()))
+        assert 2 == executor.submit(abs, -2).result(60)
+
+
+def test_the_task_of_a_retired_worker_begins_again_elsewhere(
+    tmp_path: Path,
+) -> None:
+    """Nothing is lost."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with local_cluster() as client, executor_on(client) as executor:
+        future = executor.submit(read_pipe, str(pipe))
+        until(lambda: any(client.processing().values()))
+        (busy,) = [key for key, tasks in client.processing().items() if tasks]
+        client.retire_workers([busy])
+        until(lambda: any(client.processing().values()))
+        pipe.write_text("read")
+
+        assert "read" == future.result(60)
 
 
 def test_a_flow_in_a_dask_task_may_use_the_cluster_that_runs_it(client: Any) -> None:

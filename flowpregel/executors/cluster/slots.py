@@ -1,0 +1,276 @@
+"""The slots that a coordinator holds in the engine's books, and its requests for more.
+
+A slot is a task of the engine that waits on a machine, and occupies one of the
+machine's CPUs there. While it does, the coordinator may run one task of its own on this
+machine.
+
+::
+
+    tasks wait -----> request ---> the engine's queue ---> it begins on some machine
+                                                                   |
+    no task needs it, or its turn ends ---> release ---> it ends <-+
+
+The engine places slots as it places any task, so it counts the machines' work, and
+starts machines if there are too many requests. These rules make it share its machines:
+
+* There is a request for each batch that waits.
+* A slot that no task has needed for `IDLE_SECONDS` is released.
+* While tasks wait, those of others may wait as well, which only the engine can see. So
+  after `TURN_SECONDS` all slots get no more batches, and each is released when the last
+  one has ended. The requests are repeated before that, so that older requests of others
+  come first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count, islice
+from typing import Final
+
+from flowpregel.executors.cluster.engine import ClusterEngine
+from flowpregel.executors.cluster.engine_watch import CHECK_EVERY
+from flowpregel.executors.cluster.remote_hosts import RemoteHost, RemoteHosts
+from flowpregel.executors.processes.coordinator.io_loop import IOLoop, Timer
+
+IDLE_SECONDS: Final = 1.0
+"""Seconds after which a slot that no task needs is released."""
+TURN_SECONDS: Final = 5.0
+"""Seconds for which slots get batches while further tasks wait."""
+_RENEW_EVERY: Final = 1.0
+"""The least number of seconds between two repetitions of all requests."""
+_MOST_REQUESTS: Final = 100
+"""The greatest number of requests that the engine has at once."""
+_MOST_FAILURES: Final = 5
+"""The number of slots that may fail in a row before the tasks fail."""
+
+
+class SlotLedger:
+    """The slots of one coordinator. Its I/O thread calls all methods.
+
+    Args:
+        engine: The engine that has the slots.
+        hosts: The machines, each with the slots that are held there.
+        loop: The loop of the I/O thread.
+        addresses: A function that returns the addresses of the machines on which slots
+            may begin, or an empty sequence if any machine will do.
+    """
+
+    def __init__(
+        self,
+        engine: ClusterEngine,
+        hosts: RemoteHosts,
+        loop: IOLoop,
+        addresses: Callable[[], Sequence[str]],
+    ) -> None:
+        self._engine = engine
+        self._hosts = hosts
+        self._loop = loop
+        self._addresses = addresses
+        self._ids = count(1)
+        self._requests: dict[int, None] = {}
+        """The slots that have not begun, oldest request first."""
+        self._turn: Timer | None = None
+        """The timer for the end of the turn, or None while no task waits."""
+        self._next_request_at = 0.0
+        """The monotonic time before which nothing is requested, after a failure."""
+        self._next_renewal_at = 0.0
+        self._failures: list[BaseException] = []
+        """The errors of the slots that have failed to begin, since one has begun."""
+
+    def update(self, batches: int) -> None:
+        """Request slots for the waiting batches, and release slots that have no task.
+
+        Args:
+            batches: The number of batches that wait for a slot.
+        """
+        demand = min(batches, _MOST_REQUESTS)
+        for host in self._hosts.values():
+            self._settle(host)
+        missing = demand - len(self._requests)
+        if missing > 0:
+            self._request(missing)
+        elif len(self._requests) > 2 * demand:
+            # One release a turn would cost more than a few requests too many.
+            self._withdraw(-missing)
+        if demand and self._turn is None:
+            end = time.monotonic() + TURN_SECONDS
+            self._turn = self._loop.call_at(
+                end,
+                self._end_turn,
+            )
+        elif not demand and self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    def begin(
+        self,
+        slot: int,
+        address: str,
+    ) -> None:
+        """Note that *slot* has begun on a machine."""
+        host = self._hosts.setdefault(address, RemoteHost(address))
+        host.slots.active.append(slot)
+        # The machine is asked for its versions, and may give the slot back only then.
+        host.is_used = True
+        if slot not in self._requests or host.refusal:
+            self._release(host, (slot,))
+            return
+        del self._requests[slot]
+        self._failures.clear()
+
+    def end(
+        self,
+        slot: int,
+        error: BaseException,
+    ) -> None:
+        """Note that *slot* has ended, although it was not released.
+
+        Args:
+            slot: The slot.
+            error: The error with which the engine has ended the slot.
+        """
+        for host in self._hosts.values():
+            host.slots.remove(slot)
+        if slot in self._requests:
+            del self._requests[slot]
+            self._failures.append(error)
+            self._next_request_at = time.monotonic() + CHECK_EVERY
+        if isinstance(error, (ImportError, AttributeError)):
+            # A machine lacks flowpregel, or has another version. The handshake finds
+            # all such machines.
+            for host in self._hosts.values():
+                host.is_used = True
+
+    def problem(self) -> str:
+        """Return the reason why the engine can run no slot, or an empty text."""
+        if len(self._failures) < _MOST_FAILURES:
+            return ""
+        error = self._failures[-1]
+        return f"no slot could begin: {type(error).__name__}: {error}"
+
+    def release_all(
+        self,
+        host: RemoteHost,
+    ) -> None:
+        """Release the slots of a machine that is lost, or cannot run tasks."""
+        self._release(host, host.slots.all())
+
+    def close(self) -> None:
+        """Release all slots, and withdraw all requests."""
+        self._withdraw(len(self._requests))
+        for host in self._hosts.values():
+            self.release_all(host)
+
+    # ------------------------------------------------ requests
+
+    def _request(
+        self,
+        missing: int,
+    ) -> None:
+        if time.monotonic() < self._next_request_at:
+            return
+        slots = list(islice(self._ids, missing))
+        self._requests.update(dict.fromkeys(slots))
+        try:
+            self._engine.request_slots(slots, self._addresses())
+        except Exception as error:  # noqa: BLE001 - any error: the engine is not there
+            for slot in slots:
+                self.end(
+                    slot,
+                    error,
+                )
+
+    def _withdraw(
+        self,
+        surplus: int,
+    ) -> None:
+        """Withdraw the newest requests."""
+        for _ in range(surplus):
+            slot, _ = self._requests.popitem()
+            self._give_back(
+                slot,
+                "",
+            )
+
+    def _renew(self) -> None:
+        """Repeat all requests, so that the older requests of others come first."""
+        now = time.monotonic()
+        number = len(self._requests)
+        if number and now >= self._next_renewal_at:
+            self._next_renewal_at = now + _RENEW_EVERY
+            self._withdraw(number)
+            self._request(number)
+
+    # ------------------------------------------------ slots that have begun
+
+    def _settle(
+        self,
+        host: RemoteHost,
+    ) -> None:
+        """Release the slots of *host* whose turn has ended, and have those released
+        later that have no task.
+        """
+        slots = host.slots
+        # The calls that a task waits for may need the slot that is leaving.
+        free = slots.count - host.working_count
+        if free > 0 and slots.leaving:
+            self._renew()
+            self._release(
+                host,
+                slots.leaving[:free],
+            )
+        surplus = slots.count - host.needed_slots
+        if surplus > 0 and slots.idle_timer is None:
+            due = time.monotonic() + IDLE_SECONDS
+            release = partial(
+                self._release_idle,
+                host,
+            )
+            slots.idle_timer = self._loop.call_at(
+                due,
+                release,
+            )
+        elif surplus <= 0 and slots.idle_timer is not None:
+            slots.idle_timer.cancel()
+            slots.idle_timer = None
+
+    def _release_idle(
+        self,
+        host: RemoteHost,
+    ) -> None:
+        host.slots.idle_timer = None
+        surplus = host.slots.count - host.needed_slots
+        self._release(host, host.slots.all()[: max(0, surplus)])
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        for host in self._hosts.values():
+            host.slots.leave()
+
+    def _release(
+        self,
+        host: RemoteHost,
+        slots: Iterable[int],
+    ) -> None:
+        for slot in slots:
+            host.slots.remove(slot)
+            host.commands.append(("release", 0, 0, slot))
+            self._give_back(
+                slot,
+                host.address,
+            )
+
+    def _give_back(
+        self,
+        slot: int,
+        address: str,
+    ) -> None:
+        # If the engine is not there any more, its slots are not there either.
+        with suppress(Exception):
+            self._engine.release_slot(
+                slot,
+                address,
+            )
