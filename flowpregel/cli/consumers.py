@@ -100,6 +100,7 @@ class QueueWait:
         self._notes: set[str] = set()
         """The lines that were printed, each of which is printed once."""
         self._is_refused = False
+        self._was_enqueued = False
 
     def sleep_if_due(self, row: RunRow) -> bool:
         """Sleep for a moment if the run will be taken, and return whether it will.
@@ -107,6 +108,12 @@ class QueueWait:
         Args:
             row: The row of the run.
         """
+        was_enqueued = self._was_enqueued
+        self._was_enqueued = row.status == "enqueued"
+        if was_enqueued and not self._was_enqueued:
+            # The owner of a run is read before its tasks, so a run that has just begun
+            # can look as if it were stopped. The caller reads the row once more.
+            return True
         if not self._must_wait(row):
             return False
         time.sleep(_PERIOD)

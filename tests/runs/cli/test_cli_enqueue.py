@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from flowpregel._inspection.reader import StoreReader
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.durable import ConsumerEntry
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
+from flowpregel.cli.consumers import QueueWait
 from flowpregel.cli.run_choices import DueRuns
 from flowpregel.cli.targets import open_to_read
 from flowpregel.errors import ConfigurationError
@@ -111,6 +114,21 @@ def test_a_run_that_no_process_can_begin_ends_the_wait(store: str, notes: Path) 
     assert Code.FAILED == waited.exit_code
     assert f"on {host} cannot begin it: no_such_module" in waited.stderr
     assert f"Install the program on {host}" in json.loads(shown.stdout)["refused"]
+
+
+def test_a_run_that_has_just_begun_is_read_once_more(store: str, notes: Path) -> None:
+    """Its owner was read before it began, and its tasks afterwards."""
+    with LMDBSaver(store) as saver, saver.consumers.register(jobs=1):
+        enqueue_note(store, notes)
+        with closing(StoreReader(saver)) as reader:
+            wait = QueueWait(saver, reader, "a")
+            row = reader.run("a")
+            assert row is not None
+            stopped = row._replace(status="stopped")
+
+            assert wait.sleep_if_due(row)
+            assert wait.sleep_if_due(stopped)
+            assert not wait.sleep_if_due(stopped)
 
 
 def test_an_unknown_name_for_it_leads_to_the_command() -> None:
