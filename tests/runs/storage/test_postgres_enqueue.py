@@ -25,7 +25,7 @@ import os
 from flowpregel import entrypoint, task
 
 
-@task(executor="threads")
+@task
 def where(name):
     print("working on", name)
     return f"{name} in {os.path.basename(os.getcwd())}"
