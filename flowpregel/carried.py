@@ -102,9 +102,7 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
         config: The config of the run, whose ``configurable`` may have ``traceparent``
             and the other W3C headers.
     """
-    headers: Mapping[str, str] = {}
-    if "traceparent" in (config.get("configurable") or ()):
-        headers = headers_in(config)
+    headers = headers_in(config)
     values = {}
     for variable in tuple(_declared):
         # The location is searched only if the variable is set: a module that is still
