@@ -153,8 +153,13 @@ class DaskPool(RemotePool):
         _POOLS[self.name] = self
         client.subscribe_topic(_TOPIC, on_slot_event)
 
+    def _is_connected(self) -> bool:
+        """Return False if the client was closed or has lost its scheduler."""
+        status: str = self.client.status
+        return status == "running"
+
     def machines(self) -> Mapping[str, int] | None:
-        if self.client.status != "running":
+        if not self._is_connected():
             return None
         return dict(self.client.nthreads())
 
@@ -181,14 +186,19 @@ class DaskPool(RemotePool):
         slots: Sequence[int],
         addresses: Sequence[str],
     ) -> None:
-        futures = self.client.map(
-            occupy_thread,
-            slots,
-            coordinator=self.name,
-            key=[f"flowpregel-slot-{self.name}-{slot}" for slot in slots],
-            pure=False,
-            workers=list(addresses) or None,
-        )
+        try:
+            futures = self.client.map(
+                occupy_thread,
+                slots,
+                coordinator=self.name,
+                key=[f"flowpregel-slot-{self.name}-{slot}" for slot in slots],
+                pure=False,
+                workers=list(addresses) or None,
+            )
+        except Exception as error:  # noqa: BLE001 - the ledger reports it
+            for slot in slots:
+                self.slot_ended(slot, error)
+            return
         for slot, future in zip(slots, futures, strict=True):
             self._slots_in_dask[slot] = future
             future.add_done_callback(partial(self._on_slot_done, slot))
@@ -228,12 +238,19 @@ class DaskPool(RemotePool):
 
     def release_machines(self) -> None:
         _POOLS.pop(self.name, None)
-        if all(pool.client is not self.client for pool in _POOLS.values()):
+        is_shared = any(pool.client is self.client for pool in _POOLS.values())
+        if self._is_connected() and not is_shared:
             self.client.unsubscribe_topic(_TOPIC)
         if self.owns_client:
             self.client.close()
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        if self.client.status in ("closing", "closed"):
+            # The loop of a closed client may not run any more.
+            work.close()
+            failed = Future[Any]()
+            failed.set_exception(ConnectionError("the client of Dask is closed"))
+            return failed
         loop = self.client.loop.asyncio_loop
         return asyncio.run_coroutine_threadsafe(work, loop)
 

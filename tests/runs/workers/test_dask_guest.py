@@ -119,6 +119,19 @@ def test_an_executor_leaves_nothing_in_the_cluster(client: Any) -> None:
     until(lambda: before == names_in_cluster(client))
 
 
+def test_an_executor_can_be_closed_after_its_client(client: Any) -> None:
+    """So can one whose client has lost the scheduler and closed itself."""
+    from distributed import Client
+
+    with Client(client.scheduler.address, set_as_default=False) as own_client:
+        executor = executor_on(own_client)
+        assert 8 == executor.submit(pow, 2, 3).result()
+
+    executor.close()
+
+    assert executor.is_closed
+
+
 def test_nothing_is_registered_for_workers_that_join_later(client: Any) -> None:
     """A worker that lacks flowpregel could not unpickle it, and would end."""
     from flowpregel.plugins.cluster.dask import DaskExecutor
