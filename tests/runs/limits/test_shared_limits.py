@@ -30,19 +30,23 @@ time.sleep(600)
 
 
 def test_a_place_is_one_programs_until_that_has_ended(tmp_path: Path) -> None:
-    """Also if it was killed; the others look again meanwhile."""
+    """Also if it was killed; the others are woken for each place."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None
     assert ["1", "2"] == holder.stdout.readline().split()
-    ours = CrossProcessLimit(tmp_path, 2)
+    wakes = threading.Semaphore(0)
+    ours = CrossProcessLimit(tmp_path, 2, wakes.release)
 
     assert 0 == ours.available(0, 5.0)
     assert 5.0 < ours.next_change_at(5.0) < 6.0
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
     holder.stdout.close()
+    # A thread that waits for a place has its lock for a moment before it wakes us.
+    assert wakes.acquire(timeout=60)
+    assert wakes.acquire(timeout=60)
     assert 1 == ours.available(0, 5.0)
     assert 2 == ours.available(1, 5.0)
     assert float("inf") == ours.next_change_at(5.0)
@@ -88,11 +92,14 @@ def test_a_run_is_woken_when_another_program_releases_a_slot(tmp_path: Path) -> 
 
 def test_places_that_are_not_used_are_given_back(tmp_path: Path) -> None:
     """To whoever asks next, in the same program too."""
-    ours, theirs = CrossProcessLimit(tmp_path, 1), CrossProcessLimit(tmp_path, 1)
+    woken = threading.Event()
+    ours = CrossProcessLimit(tmp_path, 1)
+    theirs = CrossProcessLimit(tmp_path, 1, woken.set)
     assert (1, 0) == (ours.available(0, 0.0), theirs.available(0, 0.0))
 
     ours.give_back(0)
 
+    assert woken.wait(60)
     assert (1, 0) == (theirs.available(0, 0.0), ours.available(0, 0.0))
     ours.close()
     theirs.close()
