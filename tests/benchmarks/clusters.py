@@ -131,7 +131,7 @@ def measure(engine: str, kind: str, turns: int) -> tuple[float, float]:
         bare()
         for _ in range(turns):
             found[0].append(work.seconds_of(bare, count))
-            # On Ray it takes all CPUs: the others' tasks would wait for them.
+            # Closed after each turn, so that none of its slots is in the other's way.
             with executor() as ours_there:
                 flow = ours(kind, ours_there, saver)
                 flow()

@@ -101,6 +101,7 @@ class DaskExecutor(ClusterExecutor):
 
         Raises:
             OSError: The scheduler does not answer, or there is no such file.
+            ConfigurationError: *ship* names a module that does not exist.
 
         Example:
             >>> DaskExecutor.connect("tls://scheduler:8786")  # doctest: +SKIP
@@ -117,7 +118,11 @@ class DaskExecutor(ClusterExecutor):
             security=security,
             set_as_default=False,
         )
-        executor = cls(client, timeout=timeout, ship=ship)
+        try:
+            executor = cls(client, timeout=timeout, ship=ship)
+        except BaseException:
+            client.close()
+            raise
         executor._dask_pool.owns_client = True
         return executor
 

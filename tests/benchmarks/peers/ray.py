@@ -18,6 +18,7 @@ def cluster() -> Iterator[None]:
     """Start Ray, with its workers, for a while."""
     with work.folder() as folder:
         ray.init(
+            "local",  # and not a cluster that runs on this machine already
             num_cpus=work.CORES,
             include_dashboard=False,
             log_to_driver=False,
