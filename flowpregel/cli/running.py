@@ -234,7 +234,10 @@ def _cancel_run(store: str | None, thread: str) -> LockHolder:
     Raises:
         ConfigurationError: No run holds the thread.
     """
-    error = ConfigurationError(f"nothing runs on thread {thread!r}")
+    error = ConfigurationError(
+        f"nothing runs on thread {thread!r}; `flowpregel pause {thread}` keeps `work` "
+        "from taking it"
+    )
     try:
         with targets.open_to_write(
             store, InertCodec(), lock_timeout=_LOCK_TIMEOUT

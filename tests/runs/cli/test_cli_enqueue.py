@@ -139,6 +139,18 @@ def test_an_unknown_name_for_it_leads_to_the_command() -> None:
     assert "flowpregel enqueue --remote" in result.stderr
 
 
+def test_who_cancels_a_run_that_has_not_begun_learns_how_to_hold_it(
+    store: str, notes: Path
+) -> None:
+    """There is no process to stop."""
+    enqueue_note(store, notes)
+
+    result = command(store, "cancel", "a")
+
+    assert Code.USAGE == result.exit_code
+    assert "`flowpregel pause a` keeps `work` from taking it" in result.stderr
+
+
 def test_only_the_newest_refusals_are_kept() -> None:
     """An entry has a bounded size, however many runs cannot be begun."""
     entry = ConsumerEntry()
