@@ -19,6 +19,7 @@ from flowpregel._core.records import Arguments, Withdrawn
 from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors import ProcessExecutor
 from flowpregel.policies import Resources
+from tests.runs.marks import marked
 from tests.runs.pooling import Run, job_of, node_of, value_of
 
 LIMITS = {"cpus": 3, "memory": "4GB", "gpus": 2, "api": 2, "one": 1}
@@ -29,18 +30,6 @@ def pool() -> Iterator[ProcessExecutor]:
     """Three workers, and what tasks may take of it."""
     with ProcessExecutor(3, limits=LIMITS) as made:
         yield made
-
-
-def marked(folder: str, amount: float = 1) -> float:
-    """Return how much the running tasks that leave their mark in *folder* take, this
-    one too.
-    """
-    mark = Path(folder) / f"{os.getpid()}-{amount}"
-    mark.touch()
-    time.sleep(0.02)
-    taken = sum(float(each.name.partition("-")[2]) for each in Path(folder).iterdir())
-    mark.unlink()
-    return taken
 
 
 @task(limit="api")

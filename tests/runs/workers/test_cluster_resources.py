@@ -28,6 +28,7 @@ from flowpregel.executors.resources import (
     folder_of_limit,
     limits_folder_of,
 )
+from tests.runs.marks import marked
 from tests.slot_books import SlotBooks
 
 pytestmark = pytest.mark.slow
@@ -102,18 +103,6 @@ def run(pool: Any, body: Any) -> Any:
 def results(futures: Any) -> list[Any]:
     """Return the results of *futures*."""
     return [each.result() for each in futures]
-
-
-def marked(folder: str, amount: float = 1) -> float:
-    """Return how much the running tasks that leave their mark in *folder* take, this
-    one too.
-    """
-    mark = Path(folder) / f"{os.getpid()}-{amount}"
-    mark.touch()
-    time.sleep(0.01)
-    taken = sum(float(each.name.partition("-")[2]) for each in Path(folder).iterdir())
-    mark.unlink()
-    return taken
 
 
 @task(limit="api")
