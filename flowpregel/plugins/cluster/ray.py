@@ -169,11 +169,14 @@ class RayPool(RemotePool):
         result: Future[Any],
     ) -> None:
         error = None if result.cancelled() else result.exception()
-        if error is not None:
-            self.slot_ended(
-                slot,
-                error,
-            )
+        if error is None:
+            return
+        if self._slot_keeper is not None:
+            self._slot_keeper.forget.remote(slot)
+        self.slot_ended(
+            slot,
+            error,
+        )
 
     def release_slot(
         self,
@@ -277,7 +280,7 @@ class RaySlots:
         self._begun.append((slot, address))
         self._has_begun.set()
         await end.wait()
-        del self._ends[slot]
+        self._ends.pop(slot, None)
 
     async def release(
         self,
@@ -285,6 +288,13 @@ class RaySlots:
     ) -> None:
         """Let *slot* end. If it has not begun, it ends when it begins."""
         self._ends.setdefault(slot, asyncio.Event()).set()
+
+    async def forget(
+        self,
+        slot: int,
+    ) -> None:
+        """Forget *slot*, whose task was cancelled or has failed."""
+        self._ends.pop(slot, None)
 
     async def begun(self) -> list[tuple[int, str]]:
         """Return the slots that have begun since the last call, with the addresses of
