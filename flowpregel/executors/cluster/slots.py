@@ -44,7 +44,9 @@ _RENEW_EVERY: Final = 1.0
 _MOST_REQUESTS: Final = 100
 """The greatest number of requests that the engine has at once."""
 _MOST_FAILURES: Final = 5
-"""The number of slots that may fail in a row before the tasks fail."""
+"""The number of times that slots may fail in a row before the tasks fail. Slots that
+fail within `CHECK_EVERY` seconds, such as all those of a lost machine, count once.
+"""
 
 
 class SlotLedger:
@@ -78,7 +80,9 @@ class SlotLedger:
         """The monotonic time before which nothing is requested, after a failure."""
         self._next_renewal_at = 0.0
         self._failures: list[BaseException] = []
-        """The errors of the slots that have failed to begin, since one has begun."""
+        """The errors with which slots have failed to begin, since one has begun or no
+        task has waited.
+        """
 
     def update(self, batches: int) -> None:
         """Request slots for the waiting batches, and release slots that have no task.
@@ -87,6 +91,8 @@ class SlotLedger:
             batches: The number of batches that wait for a slot.
         """
         demand = min(batches, _MOST_REQUESTS)
+        if not demand:
+            self._failures.clear()
         for host in self._hosts.values():
             self._settle(host)
         missing = demand - len(self._requests)
@@ -134,10 +140,12 @@ class SlotLedger:
         """
         for host in self._hosts.values():
             host.slots.remove(slot)
+        now = time.monotonic()
         if slot in self._requests:
             del self._requests[slot]
-            self._failures.append(error)
-            self._next_request_at = time.monotonic() + CHECK_EVERY
+            if now >= self._next_request_at:
+                self._failures.append(error)
+                self._next_request_at = now + CHECK_EVERY
         if isinstance(error, (ImportError, AttributeError)):
             # A machine lacks flowpregel, or has another version. The handshake finds
             # all such machines.

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, cast
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.cluster import (
     ClusterExecutor,
     RemotePool,
@@ -153,8 +154,7 @@ class RayPool(RemotePool):
         begun: Future[Any],
     ) -> None:
         if begun.cancelled() or begun.exception() is not None:
-            # The actor is lost, and with it all slots, whose tasks fail.
-            self._slot_keeper = None
+            self.loop.call(self._lose_slots)
             return
         for slot, address in begun.result():
             self.slot_begun(
@@ -162,6 +162,20 @@ class RayPool(RemotePool):
                 address,
             )
         self._wait_for_slots()
+
+    def _lose_slots(self) -> None:
+        """Withdraw all slots, because the actor that knows them is lost. Those that are
+        still needed are requested from a new one.
+        """
+        self._slot_keeper = None
+        error = ExecutorUnavailableError("the actor that knows the slots is lost")
+        for slot, result in list(self._slots_in_ray.items()):
+            ray.cancel(result)
+            self.slot_ended(
+                slot,
+                error,
+            )
+        self._slots_in_ray.clear()
 
     def _on_slot_done(
         self,
@@ -171,6 +185,10 @@ class RayPool(RemotePool):
         error = None if result.cancelled() else result.exception()
         if error is None:
             return
+        self._slots_in_ray.pop(
+            slot,
+            None,
+        )
         if self._slot_keeper is not None:
             self._slot_keeper.forget.remote(slot)
         self.slot_ended(
