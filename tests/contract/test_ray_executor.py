@@ -62,7 +62,7 @@ def test_two_programs_share_the_cpus(cluster: Any, tmp_path: Path) -> None:
         until(lambda: not cluster.available_resources().get("CPU"))
         results = [second.submit(abs, -number) for number in range(4)]
 
-        assert [*range(4)] == [future.result(100) for future in results]
+        assert [*range(4)] == [future.result(500) for future in results]
         assert "running" == handle.status
         end.touch()
         assert handle.result() > 0

@@ -25,6 +25,8 @@ _CALLS: Final = 1000
 """The number of batches and messages that a machine takes at once."""
 _SLOTS: Final = 100_000
 """The number of slots that a coordinator may have."""
+_FORGET_AFTER: Final = 600.0
+"""Seconds after which a released slot is forgotten, although it has not begun."""
 
 
 class RayExecutor(ClusterExecutor):
@@ -189,8 +191,6 @@ class RayPool(RemotePool):
             slot,
             None,
         )
-        if self._slot_keeper is not None:
-            self._slot_keeper.forget.remote(slot)
         self.slot_ended(
             slot,
             error,
@@ -306,13 +306,9 @@ class RaySlots:
     ) -> None:
         """Let *slot* end. If it has not begun, it ends when it begins."""
         self._ends.setdefault(slot, asyncio.Event()).set()
-
-    async def forget(
-        self,
-        slot: int,
-    ) -> None:
-        """Forget *slot*, whose task was cancelled or has failed."""
-        self._ends.pop(slot, None)
+        # Most slots that have not begun were cancelled, and never will.
+        loop = asyncio.get_running_loop()
+        loop.call_later(_FORGET_AFTER, self._ends.pop, slot, None)
 
     async def begun(self) -> list[tuple[int, str]]:
         """Return the slots that have begun since the last call, with the addresses of
