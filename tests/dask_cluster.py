@@ -40,7 +40,7 @@ def local_cluster(workers: int = 2, **options: Any) -> Iterator[Any]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Ask a cluster for *condition* until it holds, for at most a minute."""
-    deadline = time.monotonic() + 60
+    """Ask a cluster for *condition* until it holds, for at most five minutes."""
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline
