@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from multiprocessing import context
@@ -24,7 +25,7 @@ from tests.runs import listing_flows
 with ProcessExecutor(1) as pool, LMDBSaver(sys.argv[2]) as saver:
     print(json.dumps(getattr(listing_flows, sys.argv[1])(saver, pool)))
 """
-"""A program of its own: workers of this process may need what other tests have left."""
+"""A program of its own, since coverage and other tests add imports to those here."""
 
 FOR_COORDINATORS = {
     "asyncio",
@@ -64,7 +65,15 @@ def test_a_worker_imports_nothing_that_only_uses_a_store(
 ) -> None:
     """It does import the user's module, and the names that the module imports."""
     command = [sys.executable, "-c", PROGRAM, run, str(tmp_path / "runs.lmdb")]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    # Where coverage is measured, this makes each process import it.
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("COVERAGE_PROCESS")
+    }
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
     modules = json.loads(done.stdout)
 
     assert "flowpregel.func" in modules or "flowpregel.graph" in modules
