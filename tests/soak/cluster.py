@@ -85,8 +85,8 @@ class Soak:
         self.chance = random.Random(seed)
         self.faults: Counter[str] = Counter()
         self.problems: list[str] = []
-        self._heal_machine: Callable[[], object] | None = None
-        self._heal_program: Callable[[], object] | None = None
+        self._under_way: dict[str, Callable[[], object]] = {}
+        """The functions that end the faults under way, by what is faulty."""
 
     def run(self, seconds: float) -> None:
         """Do one fault after the other for some seconds, and then end all of them."""
@@ -102,24 +102,22 @@ class Soak:
 
     def heal(self) -> None:
         """End all faults."""
-        for what in ("machine", "program"):
-            heal = getattr(self, f"_heal_{what}")
-            if heal is not None:
-                heal()
+        while self._under_way:
+            _, heal = self._under_way.popitem()
+            heal()
 
     def _turn(self, what: str) -> float:
         """End the fault of a machine or a program, or begin one, and return the seconds
         until the next turn.
         """
-        heal = getattr(self, f"_heal_{what}")
+        heal = self._under_way.pop(what, None)
         if heal is not None:
             heal()
-            setattr(self, f"_heal_{what}", None)
             return self.chance.expovariate(1 / PAUSE)
         faults = MACHINE_FAULTS if what == "machine" else PROGRAM_FAULTS
         fault = self.chance.choice(faults)
         self.faults[fault.__name__] += 1
-        setattr(self, f"_heal_{what}", fault(self))
+        self._under_way[what] = fault(self)
         return self.chance.uniform(1.0, LONGEST_FAULT)
 
     def _look_at_programs(self) -> None:

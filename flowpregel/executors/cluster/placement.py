@@ -30,6 +30,7 @@ from flowpregel.executors.cluster.remote_hosts import RemoteHost, RemoteHosts
 from flowpregel.executors.processes.coordinator.assign import (
     LARGEST_BATCH,
     ONE_CPU,
+    ROUNDING,
     Assignment,
     InFlight,
     Needs,
@@ -45,7 +46,6 @@ from flowpregel.executors.processes.coordinator.resources import (
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.policies import Resources
 
-_ROUNDING: Final = 1e-6
 _NO_MACHINE: Final = "cpus"
 """The name of the resource that a task lacks if no known machine could ever run it, or
 if machines have not answered.
@@ -161,7 +161,7 @@ class FreeMachine:
         shortage: dict[str, float] = {}
         for name, amount in amounts_on(needs, self.totals).items():
             missing = amount - available.get(name, 0.0)
-            if missing > _ROUNDING:
+            if missing > ROUNDING:
                 shortage[name] = missing
         return shortage
 

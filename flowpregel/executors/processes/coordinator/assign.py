@@ -71,7 +71,8 @@ decision if each task has a name of its own.
 """
 _OTHERS: Final = ""
 """The name of the lines of tasks with further names."""
-_ROUNDING: Final = 1e-6
+ROUNDING: Final = 1e-6
+"""The amount of a resource that may be missing because amounts are rounded."""
 StopReason: TypeAlias = TimeLimit | Literal["cancel"]
 """The limit that a task has reached, or ``"cancel"`` if its run cancels it."""
 
@@ -577,7 +578,7 @@ class RemainingResources:
         lacking = {
             name
             for name, amount in amounts.items()
-            if name in reserved or amount > self.amounts[name] + _ROUNDING
+            if name in reserved or amount > self.amounts[name] + ROUNDING
         }
         # The memory that a task needs is only an estimate, which must not prevent the
         # task from running alone.
