@@ -11,6 +11,14 @@ from typing import Any
 import pytest
 
 
+def imported_dask() -> Any:
+    """Return the package of Dask's clusters; without it: skip."""
+    return pytest.importorskip(
+        "distributed",
+        reason="the extra dask is not installed: pip install flowpregel[dask]",
+    )
+
+
 @contextmanager
 def local_cluster(workers: int = 2, **options: Any) -> Iterator[Any]:
     """Run a cluster while the context is open, and give its client; without Dask:
@@ -20,10 +28,7 @@ def local_cluster(workers: int = 2, **options: Any) -> Iterator[Any]:
         workers: The number of worker processes.
         options: What else `LocalCluster` takes.
     """
-    distributed = pytest.importorskip(
-        "distributed",
-        reason="the extra dask is not installed: pip install flowpregel[dask]",
-    )
+    distributed = imported_dask()
     with warnings.catch_warnings():
         # Somebody else's cluster on this machine may have the port of its dashboard.
         warnings.simplefilter("ignore")

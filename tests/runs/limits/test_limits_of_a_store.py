@@ -18,11 +18,8 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.resources import (
-    CrossProcessLimit,
-    folder_of_limit,
-    limits_folder_of,
-)
+from flowpregel.executors.resources import folder_of_limit, limits_folder_of
+from tests.other_programs import OtherProgram
 
 
 @pytest.fixture
@@ -64,11 +61,11 @@ def flow_of(called: Any, pool: ProcessExecutor, checkpointer: Any = None) -> Any
     return flow
 
 
-def slot_of(saver: BaseCheckpointSaver) -> CrossProcessLimit:
+def slot_of(saver: BaseCheckpointSaver) -> OtherProgram:
     """Return the only licence of a store, as another program sees it."""
     folder = limits_folder_of(saver)
     assert folder
-    return CrossProcessLimit(folder_of_limit(folder, "licence"), 1)
+    return OtherProgram(folder_of_limit(folder, "licence"))
 
 
 def wait_for_a_waiting_run() -> None:
@@ -117,7 +114,7 @@ def test_calls_in_workers_and_in_this_process_share_the_slots(
 
         assert [True] * 6 == flow.run(str(tmp_path), id="a")
         theirs = slot_of(saver)
-        assert 1 == theirs.available(0, 0.0)
+        theirs.take_when_free()
         theirs.close()
 
 

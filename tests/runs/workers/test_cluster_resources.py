@@ -23,11 +23,11 @@ from flowpregel.executors.cluster import (
     limits_of_cluster,
 )
 from flowpregel.executors.resources import (
-    CrossProcessLimit,
     LimitsScope,
     folder_of_limit,
     limits_folder_of,
 )
+from tests.other_programs import OtherProgram
 from tests.runs.marks import marked
 from tests.slot_books import SlotBooks
 
@@ -291,7 +291,7 @@ def test_programs_of_a_store_share_the_slots_of_a_limit(tmp_path: Path) -> None:
     ):
         folder = limits_folder_of(saver)
         assert folder
-        theirs = CrossProcessLimit(folder_of_limit(folder, "api"), 1)
+        theirs = OtherProgram(folder_of_limit(folder, "api"))
         flow = entrypoint(executor=executor, checkpointer=saver)(
             lambda where: ask_api(where).result()
         )
@@ -303,7 +303,7 @@ def test_programs_of_a_store_share_the_slots_of_a_limit(tmp_path: Path) -> None:
         theirs.give_back(0)
 
         assert 1 == handle.result()
-        assert 1 == theirs.available(0, 0.0)
+        theirs.take_when_free()
         theirs.close()
 
 

@@ -15,7 +15,7 @@ import pytest
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.func import entrypoint, task
 from tests.busy_flow import keep_busy
-from tests.dask_cluster import local_cluster, until
+from tests.dask_cluster import imported_dask, local_cluster, until
 
 pytestmark = pytest.mark.slow
 
@@ -248,7 +248,7 @@ def test_an_adaptive_cluster_without_workers_starts_as_many_as_tasks_need(
 def secure_client() -> Iterator[Any]:
     """A client of a cluster that takes nothing but TLS."""
     pytest.importorskip("cryptography", reason="it makes the certificates")
-    distributed = pytest.importorskip("distributed")
+    distributed = imported_dask()
     security = distributed.security.Security.temporary()
     with local_cluster(workers=1, security=security) as client:
         yield client
@@ -317,7 +317,7 @@ def test_an_executor_connects_by_a_scheduler_file(client: Any, tmp_path: Path) -
 
 def test_a_scheduler_file_that_is_missing_is_named(tmp_path: Path) -> None:
     """Dask itself would wait for it."""
-    pytest.importorskip("distributed")
+    imported_dask()
     from flowpregel.executors.by_name import executor_named
 
     with pytest.raises(ExecutorUnavailableError, match=r"no scheduler file .*/s\.json"):

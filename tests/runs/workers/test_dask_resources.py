@@ -9,6 +9,7 @@ import pytest
 
 from flowpregel.errors import ResourcesError
 from flowpregel.func import entrypoint, task
+from tests.dask_cluster import imported_dask
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +26,7 @@ def use_much_memory() -> None:
 
 def test_a_task_gets_the_gpus_and_the_memory_that_a_worker_has_in_dasks_books() -> None:
     """A claim of more than the worker's memory limit is refused."""
-    distributed = pytest.importorskip(
-        "distributed",
-        reason="the extra dask is not installed: pip install flowpregel[dask]",
-    )
+    distributed = imported_dask()
     from flowpregel.plugins.cluster.dask import DaskExecutor
 
     with warnings.catch_warnings():
