@@ -70,7 +70,7 @@ class TimeSource(Protocol):
 
 
 class SystemClock:
-    """The clock of the system, which skips nothing."""
+    """The system's clock. Unlike a test's clock, it never skips a wait."""
 
     skips: bool = False
     # These are built-in functions, so that reading the clock is no Python call.

@@ -104,8 +104,8 @@ def _act(action: str, where: str) -> None:
         return
     import signal  # noqa: PLC0415 - as above
 
-    # The signal goes to this OS thread, which otherwise might pass the point before
-    # another thread receives it.
+    # The signal addresses this OS thread. If it addressed the process, another thread
+    # might receive it, after this one has passed the fault point.
     signal.raise_signal(signal.SIGKILL if action == "kill" else signal.SIGSTOP)
 
 

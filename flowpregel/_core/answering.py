@@ -65,8 +65,8 @@ def _take_answers(
     task: Task,
     questions: Questions,
 ) -> Questions:
-    """Give *task* the answers to its questions, and return the questions. Questions
-    with answers come first.
+    """Give *task* the new answers to its questions, and return all its questions, the
+    answered ones first.
     """
     by_id = run.answers.by_id
     count = len(task.attempt.answers)

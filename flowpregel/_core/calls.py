@@ -433,8 +433,9 @@ def _delay_after(task: Task, error: BaseException, jitter: float) -> float | Non
     """
     attempt = task.attempt
     if isinstance(error, errors.MachineLostError):
-        # The loss is not the task's fault. An executor makes most tasks again by
-        # itself, but only the run can answer the calls that a task has made.
+        # The loss is not the task's fault. The executor itself starts most lost tasks
+        # again. But if a task has made calls, only the run can start it again, because
+        # only the run can answer the calls.
         losses = attempt.deaths - 1 + error.losses
         if losses < MACHINE_LOSSES:
             return 0.0

@@ -77,7 +77,7 @@ class StepCursor:
     stored_id: str | None = None
     """The id of the newest checkpoint that is stored or is about to be stored."""
     step: int = -1
-    stop: int = 0  # no mutant: The start of a run sets the field.
+    stop: int = 0  # no mutant: The start of a run sets this field.
     """The superstep at which the recursion limit ends the run."""
     source: records.Source = "input"
 
@@ -251,8 +251,8 @@ class Run:
         return writes
 
     def _note_failure(self, task: Task, writes: Sequence[Write]) -> FailedCall | None:
-        """Note the failure of *task*, and return its call if the arguments are
-        stored.
+        """Trace the failure of *task*. Return the failed call with its arguments, or
+        None if this run does not store the arguments.
         """
         if task.attempt.span is not None:
             note_failed(task, writes[0][1])

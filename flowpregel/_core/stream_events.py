@@ -288,8 +288,10 @@ def finished_writes(writes: Iterable[Write]) -> list[Write]:
 
 
 def interrupts_of(pending: Iterable[Write], *, live: bool) -> tuple[Interrupt, ...]:
-    """Return the interrupts among *pending* writes. If *live*, a finished task has no
-    interrupts.
+    """Return the interrupts among a task's *pending* writes.
+
+    If *live*, return none for a task that has finished, since all its interrupts are
+    answered.
     """
     interrupts: tuple[Interrupt, ...] = ()
     for channel, value in pending:

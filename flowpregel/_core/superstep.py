@@ -445,7 +445,9 @@ class Superstep:
             self._lookups.append(task)
 
     def _start_held(self, task: Task) -> None:
-        """Start a call that was held, or refuse it, if no recorded call fits."""
+        """Start a call that has waited for a recorded call with the same arguments. If
+        recorded calls of this task still have no match, follow ``on_unmatched``.
+        """
         run = self.run
         record = task.record
         assert record is not None

@@ -79,7 +79,7 @@ def callback_id(run_id: str) -> UUID:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphLabels:
-    """The facts about a graph's run that handlers get for the graph and its nodes."""
+    """The facts about a graph's run that each call of a callback handler contains."""
 
     name: str
     tags: tuple[str, ...] = ()

@@ -408,13 +408,13 @@ class TaskRecords:
         *,
         whole: bool = False,
     ) -> Work:
-        """Return a task, according to its record.
+        """Return the view of a task that is made from its *record*.
 
         Args:
             location: The location of the record.
             record: The record of the task.
             whole: True to decode all writes, including the result; False to decode
-                only the writes that a row shows.
+                only those that a row of a table displays.
         """
         ran = None if record.ran is None else AttemptRecord(*record.ran)
         values: dict[str, Any] = {}

@@ -95,8 +95,10 @@ class BaseCache(ProcessBound, ABC):
         return nullcontext(True)
 
     def codes_of(self, task: Namespace) -> dict[Namespace, str]:
-        """Return the latest namespaces of a task that `note_code` has noted, oldest
-        first, each with the parts of the code.
+        """Return the latest code versions of a task that `note_code` has recorded.
+
+        The keys are namespaces with a label for the code, oldest first. Each value
+        describes the parts of that code.
 
         The default returns an empty dict, so that a miss is not explained.
 

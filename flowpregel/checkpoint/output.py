@@ -204,8 +204,8 @@ class OutputBuffer:
 def stored_outputs(
     tables: Tables, address: Address, transaction: Any
 ) -> list[CallOutput]:
-    """Return the stored output of the tasks that started from *address*, in the order
-    in which they first printed.
+    """Return the stored output of the tasks that started from the checkpoint at
+    *address*, in the order in which the tasks first printed.
     """
     namespace = tables.namespace(transaction, address)
     if namespace is None:

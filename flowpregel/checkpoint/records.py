@@ -466,7 +466,7 @@ def _compressed_source(code: str) -> dict[str, bytes]:
     texts: dict[str, bytes] = {}
     for key in (code, parts_key(code)):
         if key not in SOURCES:
-            continue  # A drawing has no parts.
+            continue  # The drawing of a graph has a source, but no parts.
         text = SOURCES[key].encode(errors="replace")
         texts[key] = zlib.compress(text)[:_LONGEST_SOURCE]
     return texts

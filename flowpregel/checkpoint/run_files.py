@@ -409,7 +409,7 @@ class RunFile:
         has its own.
         """
         if key != RENAMED and not layout.is_source(key):
-            # No other record of a store may come from a file.
+            # A file may contain no other kinds of records of the store's own table.
             raise self._damaged("has a record that no run has")
         stored = tables.meta.get(transaction, key)
         if key == RENAMED:

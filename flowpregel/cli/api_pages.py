@@ -135,7 +135,7 @@ def api_entry(module: str, name: str) -> str:
 
 
 def _value_entry(name: str, value: Any) -> Iterator[str]:
-    """Yield the parts of the entry of a constant, a type, or a callable object."""
+    """Yield the Markdown that describes a constant, a type, or a callable object."""
     if callable(value) and type(value).__module__.startswith(_OWN):
         yield from _callable_entry(name, value)
         return

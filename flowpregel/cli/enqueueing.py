@@ -148,7 +148,7 @@ class _EnqueuedRun:
         return shlex.join(["flowpregel", *words, "--store", self.store])
 
     def commands(self) -> dict[str, str]:
-        """Return the command lines for the next steps, by the names of commands."""
+        """Return the command lines that the user may need next, by command name."""
         return {name: self.command(name, self.thread_id) for name in _NEXT_COMMANDS}
 
     def to_json(self) -> dict[str, Any]:

@@ -190,8 +190,8 @@ class _Converter:
             return value
 
     def _items(self, value: Any, annotation: Any, path: str) -> Any:
-        """Return a list, tuple, set or dict with converted items, or *value* itself if
-        the annotation is another one.
+        """Return *value* with converted items, if the annotation is a list, tuple, set
+        or dict. Otherwise return *value* unchanged.
         """
         origin = typing.get_origin(annotation) or annotation
         kind = _CONTAINERS.get(origin) if isinstance(origin, type) else None

@@ -98,7 +98,7 @@ def run_to_end(
         closing(parts),
         catch_warnings(),
     ):
-        # The notices need no warnings, because `_show_parts` prints them.
+        # `_show_parts` prints the notices, so they are not shown as warnings too.
         simplefilter("ignore", RunNotice)
         return _show_parts(parts, view)
 

@@ -363,7 +363,7 @@ class RunWorker:
         pauses.set(True)
         thread = self.choice.thread(thread_id)
         if thread is None:
-            # Another process has run it.
+            # Another process has run the enqueued run, so no work is left.
             return _Ended(thread_id, "")
         with _IMPORTING:
             flow = self._on_store(self.choice.flow_of(thread))

@@ -115,7 +115,8 @@ class CapturedArguments(Arguments):
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Return a reduction that pickles this object as plain arguments."""
         if SENT_MODULES.get():
-            # The parts may name modules that the other process lacks.
+            # The pickles refer to modules by name, and the other process may lack a
+            # module. So the arguments are pickled again, with the code of the module.
             return Arguments, (self.args, self.kwargs)
         return _loaded, tuple(map(PickleBuffer, self._parts))
 

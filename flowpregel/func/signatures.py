@@ -46,7 +46,7 @@ class FirstWriter(Protocol[P, R_co]):
 
 
 class Runtime0(Protocol[R_co]):
-    """A function of no argument and ``runtime``."""
+    """A function whose only parameter is the keyword ``runtime``."""
 
     def __call__(self, *, runtime: Any) -> R_co: ...
 

@@ -468,7 +468,7 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def _spelling(self) -> Spelling:
-        """The spelling of the arguments of calls."""
+        """The order and names in which the task's parameters take their arguments."""
         return spelling_of(self.func)
 
     @cached_property
@@ -501,7 +501,7 @@ class TaskFunction(Generic[P, R]):
         return NodeSnapshots(self.node)
 
     def _node_now(self, scope: Scope) -> Node:
-        """Return the node for a call that is made now."""
+        """Return the node for a call, with the present values of the closure."""
         node = self.node if self._closure is None else self._closure.take()
         if node.cache is None:
             return node

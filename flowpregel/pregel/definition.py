@@ -111,8 +111,8 @@ class GraphDefinition:
         self._set({name: getattr(self, name) for name in _FORMS})
 
     def changed(self, **changes: Any) -> GraphDefinition:
-        """Return a copy with some attributes changed. The program of the copy is
-        compiled again.
+        """Return a copy with some attributes changed. The copy compiles its own program
+        on first use.
         """
         # `dataclasses.replace` is not used, because it would normalize the other
         # attributes again, and a worker process has only placeholders for a saver and a

@@ -170,8 +170,8 @@ def _run_at(
     run.cursor.checkpoint_id = saved.checkpoint.id
     run.cursor.stored_id = saved.checkpoint.id
     run.cursor.step = saved.checkpoint.step
-    # The writes of a Command were only pending. The edit's checkpoint is the first one
-    # that contains them, so they are marked as not saved.
+    # No checkpoint contains the writes of the Command yet: they were only pending. The
+    # next checkpoint must store them, so they are marked as unsaved.
     if opened.applied is not None:
         earlier = run.state.unsaved
         applied = opened.applied

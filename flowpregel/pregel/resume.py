@@ -208,8 +208,8 @@ def _replayed(
         return replace(start, loaded=(None,))
     checkpoint = saved.checkpoint
     before = checkpoint.id
-    # An edit begins a new branch, which starts at the time of the edit's parent, so the
-    # parent's id is used.
+    # An edit's checkpoint is made later than the checkpoints of nested graphs that
+    # followed its parent. So nested graphs start from their states before the parent.
     if checkpoint.source in ("update", "fork") and checkpoint.parent_id:
         before = checkpoint.parent_id
     return replace(start, loaded=(saved,), replayed_before=before)

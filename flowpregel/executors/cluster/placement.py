@@ -250,13 +250,14 @@ class FreeMachines:
         )
 
     def _reserve(self, needs: Needs) -> set[str]:
-        """Reserve what tasks with *needs* lack on the machine that lacks least.
+        """Reserve resources for waiting tasks with *needs*, on one machine.
 
-        The other machines remain free for other tasks, and no machine is reserved that
+        The machine is the one on which the smallest share of the needs is missing. The
+        other machines remain free for other tasks, and no machine is reserved that
         could never run the tasks.
 
         Returns:
-            The names of the resources.
+            The names of the resources that are reserved.
         """
         suitable: list[FreeMachine] = []
         is_complete = True
@@ -555,7 +556,7 @@ class HostPlacement:
                     self._ledger.refuse(task, name)
                     break
             else:
-                # Each machine lacks another resource.
+                # No machine has all the resources: each lacks a different one.
                 self._ledger.refuse(task, max(amounts))
 
     def startable_count(self) -> int:

@@ -394,14 +394,15 @@ class RemoteHosts(dict[str, RemoteHost]):
         tasks: Iterable[InFlight],
         waiting: int,
     ) -> int:
-        """Return the number of first tasks among *tasks* that keep one slot busy for a
-        while.
+        """Return the number of tasks in the next batch: the first ones among *tasks*
+        that together keep one slot busy for a while.
 
-        Part of the tasks is left for the other slots.
+        A batch takes no more than a fair share of the waiting tasks, so that the other
+        slots get some too, unless the tasks are very short.
 
         Args:
-            tasks: The tasks that wait.
-            waiting: The number of these tasks.
+            tasks: The waiting tasks, in order.
+            waiting: The number of *tasks*.
         """
         slots = max(1, sum(host.size for host in self.values()))
         fair_share = waiting // (2 * slots)

@@ -264,8 +264,8 @@ class ToolNode(Runnable[Any, Any]):
                 request.runtime,
                 self._messages_key,
             )
-            # A missing value is not passed: the tool itself reports it, unless the
-            # parameter has a default.
+            # A missing value is not passed. The tool then uses the parameter's default,
+            # or reports the missing value.
             if value is not MISSING:
                 arguments[key] = value
         tool = request.tool or RunnableLambda(self._unknown)

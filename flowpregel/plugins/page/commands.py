@@ -33,7 +33,10 @@ _PORT = click.IntRange(0, 65_535)
 
 
 class _StoreType(click.types.StringParamType):
-    """A path or URL. The environment variable names one, which may contain spaces."""
+    """A path or URL of a store.
+
+    The environment variable contains one store, and is not split at spaces.
+    """
 
     envvar_list_splitter = "\0"
 

@@ -1,4 +1,4 @@
-"""The form that starts a run: its fields, and the command that a press starts.
+"""The form that starts a run: its fields, and the command that its button starts.
 
 ::
 

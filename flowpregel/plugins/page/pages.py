@@ -352,7 +352,7 @@ def notebook_report(saver: Any, thread: str | None) -> str | None:
     """Return a run's page in a sandboxed frame, or None if the run is not stored."""
     if thread is None or not isinstance(saver, DurableSaver):
         return None
-    # If nothing of the run is stored yet, there is no page.
+    # The error means that nothing of the run is stored yet, so the page is omitted.
     with suppress(ConfigurationError):
         page = html.escape(run_report(saver, thread))
         return (

@@ -23,7 +23,7 @@ _MOST_LISTS: Final = 16
 
 
 class SentLists:
-    """The lists that were sent last.
+    """The lists that were sent last, of which the next answers send only the changes.
 
     Example:
         >>> lists = SentLists()

@@ -69,7 +69,8 @@ class StoreThread:
             Exception: Any error that *work* raises.
         """
         async with self._turn:
-            # The request of an earlier read may have been cancelled, or been too late.
+            # An earlier read may still be running, because its request was cancelled,
+            # or because it exceeded the limit.
             await self._end_current()
             future: Future[Result] = Future()
             thread = threading.Thread(

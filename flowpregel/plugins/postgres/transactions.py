@@ -188,8 +188,10 @@ class Transaction:
                 self._expected[low] = rows
 
     def expected_rows(self, low: bytes) -> list[tuple[bytes, bytes]] | None:
-        """Return all rows of the expected range that begins with the key *low*, or None
-        if the range was not read whole.
+        """Return the rows of a range that `expect` has read in advance, or None if it
+        has not read the whole range.
+
+        The range begins with the key *low*.
         """
         return self._expected.get(low)
 

@@ -415,7 +415,7 @@ class Environment:
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
-        # The writer lock is needed too, because `replace` uses the open lock outside
-        # the gate.
+        # The gate does not protect the open lock, because `replace` uses this lock
+        # without the gate, under the writer lock. So the writer lock is taken here too.
         with self.commits.writer:
             self._open_lock.close()

@@ -682,8 +682,9 @@ def _only_send(
 def _first_idle(workers: Sequence[WorkerLoad], size: int) -> int | None:
     """Return the index of the first idle worker for tasks without needs.
 
-    Return None if there is none, if *size* workers run tasks, or if a worker is neither
-    idle nor busy, because another worker may have to be started then.
+    Return None if no worker is idle, or if *size* workers are busy already. Return None
+    also if a worker is neither idle nor busy: then the whole plan must be made, which
+    may start another worker.
     """
     idle: int | None = None
     busy = 0

@@ -67,8 +67,10 @@ class Watchdog:
                 reported = began
                 _log_stack_of(watched)
             if not (began or last):
-                # The I/O thread has waited for a while. If it begins a turn just now,
-                # it may still see `is_awake` and not wake the watchdog.
+                # The I/O thread has been idle since the last check, so the watchdog
+                # sleeps. If a turn begins at this moment, the I/O thread may have read
+                # `is_awake` as True, and not wake the watchdog. So the turn is checked
+                # once more.
                 self.is_awake = False
                 self._awake.clear()
                 if self.turn_began:

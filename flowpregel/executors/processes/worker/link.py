@@ -76,7 +76,7 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
         return self._read is not None
 
     def take(self, body: bytes) -> None:
-        """Settle the future with the answer in the *body* of a frame."""
+        """Set the result or the error of this future from the *body* of a frame."""
         outcome = messages.PackedOutcome(body)
         if outcome.is_of_cancelled:
             # The error is the library's own, so reading it runs no user code.

@@ -143,8 +143,8 @@ class Worker:
         limit = setup.settings.shared_limit // writers
         self._arena = Arena(limit, segments=segments_for(writers), reader=fd_socket)
         self._streams = take_over(self._link, setup.log_levels)
-        # The link is not listed here, because it detects by itself that a task has
-        # changed its mode.
+        # The link is not listed here, because `WorkerLink` itself detects that a task
+        # has changed the link's blocking mode.
         self._blocking = {setup.fd_socket: True, setup.tokens: False}
         self._is_spoiled = False
         """True if a task has changed the process irreversibly."""
