@@ -164,9 +164,7 @@ class Run:
             path: The path of the task.
             writes: The writes, of which those to untracked channels are left out.
         """
-        tracked = tuple(writes)
-        if self.program.untracked:
-            tracked = self._tracked_writes(writes)
+        tracked = self._tracked_writes(writes)
         if self.options.address is not None and tracked:
             checkpoint_id = self.cursor.checkpoint_id
             self.outbox.writes.append(TaskWrites(checkpoint_id, task_id, path, tracked))
@@ -223,9 +221,7 @@ class Run:
                 self._note_unseen_values(attempt)
             if outbox.holds_attempts:
                 outbox.add_attempt(attempt)
-        tracked = tuple(writes)
-        if self.program.untracked:
-            tracked = self._tracked_writes(writes)
+        tracked = self._tracked_writes(writes)
         if tracked:
             checkpoint_id = self.cursor.checkpoint_id
             identity = checkpoint_id, task.id, task.path
@@ -275,6 +271,8 @@ class Run:
 
     def _tracked_writes(self, writes: Sequence[Write]) -> tuple[Write, ...]:
         """Return *writes* without the values that no checkpoint may contain."""
+        if not self.program.untracked:
+            return tuple(writes)
         tracked = []
         for name, value in writes:
             if name not in self.program.untracked:

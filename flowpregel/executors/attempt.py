@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import Token
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -96,28 +97,16 @@ def perform(job: Job, client: RunClient) -> Outcome:
         for awaited in steps:
             steps.close()
             return Raised(_not_awaited(job.task.name, awaited))
-        if os.getpid() != pid:
-            _exit_fork(None)
+        _exit_if_forked(pid, None)
         for future in [*scope.deferred]:
             future.result()
-        if scope.files is not None:
-            publish_outputs(scope)
-        if scope.preview is not None:
-            job.preview = _packed_preview(scope, has_result=True)
-        return Returned(scope.writes)
+        return _returned(scope)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
-        if os.getpid() != pid:
-            _exit_fork(error)
-        if scope.preview is not None:
-            job.preview = _packed_preview(scope, has_result=False)
+        _exit_if_forked(pid, error)
+        _pack_preview(scope, has_result=False)
         return outcome_of(job, error, scope)
     finally:
-        # The context variables belong to the job. If `current` still referred to the
-        # scope, the job would keep its own input alive.
-        current.reset(token)
-        scope.deferred.clear()
-        if scope.files is not None:
-            scope.files.remove()
+        _leave(scope, token)
 
 
 def publish_outputs(scope: Scope) -> None:
@@ -132,6 +121,17 @@ def publish_outputs(scope: Scope) -> None:
         # The JSON of the preview is not empty then, and gets these fields at the end.
         draft.parts.setdefault("a", {})
         draft.outputs = output_fields(files.written)
+
+
+def _pack_preview(scope: Scope, *, has_result: bool) -> None:
+    """Pack the preview of the call of *scope*, which has ended, if it has one.
+
+    Args:
+        scope: The scope of the attempt.
+        has_result: True if the call has returned.
+    """
+    if scope.preview is not None:
+        scope.job.preview = _packed_preview(scope, has_result=has_result)
 
 
 def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
@@ -165,14 +165,45 @@ def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
     return Preview(fields, packed_media(media) if media else b"")
 
 
-def _exit_fork(error: BaseException | None) -> None:
-    """Exit this process, a fork in which an attempt has ended, with the status for
-    *error*.
-
-    The attempt began in another process. A fork has only one OS thread of that process,
-    and shares files, store and workers with it. So the fork must not run the functions
-    that a program runs at exit, such as atexit functions and the shutdown of pools.
+def _returned(scope: Scope) -> Returned:
+    """Return the outcome of the attempt of *scope*, whose node has returned and whose
+    futures have ended.
     """
+    if scope.files is not None:
+        publish_outputs(scope)
+    _pack_preview(scope, has_result=True)
+    return Returned(scope.writes)
+
+
+def _leave(scope: Scope, token: Token[Scope | None]) -> None:
+    """Remove what the attempt of *scope* leaves behind in this process.
+
+    Args:
+        scope: The scope.
+        token: What `current` returned when *scope* was set.
+    """
+    # The context variables belong to the job. If `current` still referred to the scope,
+    # the job would keep its own input alive.
+    current.reset(token)
+    scope.deferred.clear()
+    if scope.files is not None:
+        scope.files.remove()
+
+
+def _exit_if_forked(pid: int, error: BaseException | None) -> None:
+    """Exit this process, in which an attempt has ended, with the status for *error*, if
+    it is a fork of the process in which the attempt began.
+
+    A fork has only one OS thread of that process, and shares files, store and workers
+    with it. So the fork must not run the functions that a program runs at exit, such as
+    atexit functions and the shutdown of pools.
+
+    Args:
+        pid: The process in which the attempt began.
+        error: The error that ended the attempt, or None if its node has returned.
+    """
+    if os.getpid() == pid:
+        return
     code = 0
     try:
         if isinstance(error, SystemExit):
@@ -200,30 +231,18 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
     token = current.set(scope)
     try:
         await _await_each(_attempt(scope, prefer_async=True))
-        if os.getpid() != pid:
-            _exit_fork(None)
+        _exit_if_forked(pid, None)
         for future in [*scope.deferred]:
             await future
-        if scope.files is not None:
-            publish_outputs(scope)
-        if scope.preview is not None:
-            job.preview = _packed_preview(scope, has_result=True)
-        return Returned(scope.writes)
+        return _returned(scope)
     except BaseException as error:
-        if os.getpid() != pid:
-            _exit_fork(error)
-        if scope.preview is not None:
-            job.preview = _packed_preview(scope, has_result=False)
+        _exit_if_forked(pid, error)
+        _pack_preview(scope, has_result=False)
         if _is_cancelled_from_outside(error):
             raise
         return outcome_of(job, error, scope)
     finally:
-        # The context variables belong to the job. If `current` still referred to the
-        # scope, the job would keep its own input alive.
-        current.reset(token)
-        scope.deferred.clear()
-        if scope.files is not None:
-            scope.files.remove()
+        _leave(scope, token)
 
 
 async def _await_each(steps: Generator[Any, Any, None]) -> None:

@@ -83,9 +83,7 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
     is_call = type(task_input) is Arguments
     if is_call:
         task_input = task_input.args, task_input.kwargs
-    read: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-    if task.node.reads:
-        read = channels_of(step, task.node.reads)
+    read = channels_of(step, task.node.reads)
     try:
         content = (
             (int(task.kind), is_call, task_input, *_task_values(task)),
