@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+import cloudpickle
 import pytest
 
+from flowpregel._loggers import worker_log
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.cluster.cluster_executor import ClusterExecutor
 from flowpregel.executors.cluster.engine_watch import AwakeClock
@@ -27,6 +30,9 @@ class RecordedPool(SlotBooks, RemotePool):
     Args:
         versions: What machines report, by address, if that is not what we have.
     """
+
+    packages: Mapping[str, str] | None = None
+    """The versions of packages that machines report; None: no answer."""
 
     def __init__(self, **versions: Mapping[str, str]) -> None:
         self.versions = versions
@@ -53,6 +59,8 @@ class RecordedPool(SlotBooks, RemotePool):
         if method == "handshake":
             versions = self.versions.get(address, own_versions())
             answer.set_result([pickle.dumps(versions)])
+        if method == "inspect" and self.packages is not None:
+            answer.set_result([pickle.dumps((self.packages, [], 0.0))])
         return answer
 
     def release_machines(self) -> None:
@@ -104,6 +112,58 @@ def test_tasks_fail_at_once_if_all_machines_have_other_versions() -> None:
 
         with pytest.raises(ExecutorUnavailableError, match=r"second: it has .*0\.1"):
             failed.result(60)
+
+
+class FirstWarning(logging.Handler):
+    """Keeps the first warning that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text: Future[str] = Future()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the text of a warning, if it is the first."""
+        if not self.text.done():
+            self.text.set_result(record.getMessage())
+
+
+@pytest.fixture
+def warning() -> Iterator[Future[str]]:
+    """The first warning about workers."""
+    handler = FirstWarning()
+    worker_log.addHandler(handler)
+    yield handler.text
+    worker_log.removeHandler(handler)
+
+
+def test_a_machine_that_gets_no_tasks_is_named(warning: Future[str]) -> None:
+    """Although another machine gets them: a user would wonder why it idles."""
+    other = {**own_versions(), "Python": "3.8", "host": "node7"}
+    pool = RecordedPool(first=other)
+    with ClusterExecutor(pool) as executor:
+        for _ in range(2):
+            executor.submit(len, ())
+        text = warning.result(60)
+        executor.close()
+
+    assert "the machine node7 first gets no tasks: it has Python 3.8" in text
+    assert f"this program Python {own_versions()['Python']}" in text
+    assert "run the program and the machines with the same minor version" in text
+
+
+def test_a_machine_with_another_version_of_a_package_is_named(
+    warning: Future[str],
+) -> None:
+    """It gets tasks, because not every difference does harm."""
+    pool = RecordedPool()
+    pool.packages = {"cloudpickle": "0.1"}
+    with ClusterExecutor(pool) as executor:
+        executor.submit(len, ())
+        text = warning.result(60)
+        executor.close()
+
+    assert f"the machine {pool.got.result()} has other versions" in text
+    assert f"cloudpickle 0.1 (here {cloudpickle.__version__})" in text
 
 
 def test_a_program_that_was_stopped_asks_once_more() -> None:

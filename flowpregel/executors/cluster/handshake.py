@@ -1,7 +1,9 @@
 """The handshake: before its first batch, a machine reports its versions and resources.
 
 Tasks travel as pickles and as frames of the worker protocol, which only the same
-versions of Python and flowpregel are known to read.
+versions of Python and flowpregel are known to read. So a machine with another version
+of one of these gets no tasks. The versions of other packages are compared afterwards
+(`package_versions`), because most differences do no harm.
 """
 
 from __future__ import annotations
@@ -10,12 +12,33 @@ import pickle
 import platform
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from flowpregel.executors.base import HOST
 
 # The package itself is above this module, so it is not imported here.
 _PACKAGE: Final = sys.modules[__name__.partition(".")[0]]
+_HOST: Final = "host"
+"""The key of the machine's host name in its report."""
 _AMOUNTS: Final = "amounts"
-"""The name of the machine's resources in its report."""
+"""The key of the machine's resources in its report."""
+_SAME_VERSIONS: Final = (
+    "run the program and the machines with the same minor version of Python and the "
+    "same flowpregel, for example in one image"
+)
+
+
+class Greeting(NamedTuple):
+    """The answer of a machine to the handshake."""
+
+    host: str
+    """The machine's host name."""
+    versions: str
+    """The versions of Python and flowpregel there, for people."""
+    refusal: str
+    """The reason why the machine cannot run tasks, or an empty text."""
+    amounts: dict[str, float]
+    """The amounts of the machine's resources."""
 
 
 def pack_report(amounts: Mapping[str, float]) -> bytes:
@@ -25,41 +48,60 @@ def pack_report(amounts: Mapping[str, float]) -> bytes:
         amounts: The amounts of the machine's resources.
     """
     report: dict[str, Any] = dict(own_versions())
+    report[_HOST] = HOST
     report[_AMOUNTS] = dict(amounts)
     return pickle.dumps(report)
 
 
-def read_report(packed: bytes) -> tuple[str, dict[str, float]]:
-    """Return the difference between the machine's versions and this process's, as
-    `version_difference` does, and the amounts of the machine's resources.
+def read_report(packed: bytes) -> Greeting:
+    """Return the answer of a machine to the handshake.
 
     Args:
         packed: The report of the machine.
     """
     report: dict[str, Any] = pickle.loads(packed)
-    difference = version_difference(report)
-    amounts: dict[str, float] = report.get(_AMOUNTS, {})
-    return difference, amounts
+    return Greeting(
+        host=report.get(_HOST, ""),
+        versions=versions_text(report),
+        refusal=version_difference(report),
+        amounts=report.get(_AMOUNTS, {}),
+    )
 
 
 def own_versions() -> dict[str, str]:
     """Return the versions of this process that a machine and its coordinator share."""
     major, minor, *_ = sys.version_info
+    python = f"{major}.{minor}"
+    implementation = platform.python_implementation()
+    if implementation != "CPython":
+        python += f" ({implementation})"
     return {
+        "Python": python,
         "flowpregel": _PACKAGE.__version__,
-        platform.python_implementation(): f"{major}.{minor}",
     }
 
 
+def versions_text(versions: Mapping[str, Any]) -> str:
+    """Return the versions of a process in words.
+
+    Args:
+        versions: The versions, as `own_versions` returns them.
+    """
+    names = own_versions()
+    return " and ".join(f"{name} {versions.get(name, '?')}" for name in names)
+
+
 def version_difference(versions: Mapping[str, Any]) -> str:
-    """Return the first difference between a machine's *versions* and this process's, or
-    an empty text if there is none.
+    """Return how the versions of a machine differ from those of this process, and what
+    to do about it, or an empty text if they are the same.
 
     Args:
         versions: The versions of the machine, as `own_versions` returns them.
     """
-    for name, version in own_versions().items():
-        other = versions.get(name)
-        if other != version:
-            return f"it has {name} {other}, and this program {version}"
-    return ""
+    program = own_versions()
+    if all(versions.get(name) == version for name, version in program.items()):
+        return ""
+    return (
+        f"it has {versions_text(versions)}, and this program {versions_text(program)}: "
+        f"{_SAME_VERSIONS}"
+    )

@@ -39,6 +39,7 @@ from flowpregel.executors.cluster.coordinator_client import (
     CoordinatorClient,
 )
 from flowpregel.executors.cluster.handshake import pack_report
+from flowpregel.executors.cluster.package_versions import pack_contents
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import last_lines
@@ -221,6 +222,22 @@ class RemotePoolHost(ProcessExecutor):
         report = Future[Sequence[bytes]]()
         report.set_result([pack_report(self._pool.settings.amounts)])
         return report
+
+    def inspect(
+        self,
+        name: str,
+        packages: Sequence[str],
+        modules: Sequence[str],
+    ) -> Future[list[bytes]]:
+        """Return a future for the versions of packages here, for the existing ones
+        among some modules, and for the time.
+
+        Args:
+            name: The name of the coordinator.
+            packages: The names of the packages.
+            modules: The names of top-level modules.
+        """
+        return self._threads.submit(pack_contents, packages, modules)
 
     def run(
         self,

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from flowpregel.context import nothing
 from flowpregel.errors import MachineLostError
 from flowpregel.executors.cluster.engine_watch import LOST_AFTER
+from flowpregel.executors.cluster.handshake import Greeting
 from flowpregel.executors.processes.coordinator.assign import (
     ONE_CPU,
     Execution,
@@ -163,6 +164,8 @@ class MachineReport:
     """The amounts of memory, in bytes, and of GPUs."""
     cpus: int = 0
     """The number of CPUs, as the engine has listed it."""
+    is_compared: bool = False
+    """True if the coordinator has requested the versions of the machine's packages."""
 
 
 @dataclass(slots=True)
@@ -271,6 +274,12 @@ class RemoteHost:
         it.
         """
         return max(self.working_count, min(1, len(self.batches)))
+
+    def note_greeting(self, greeting: Greeting) -> None:
+        """Note the answer of the machine to the handshake."""
+        self.refusal = greeting.refusal
+        self.report.nodename = greeting.host
+        self.report.amounts = greeting.amounts
 
     def note_begun(self, batch_ids: Iterable[int]) -> None:
         """Note that the machine has begun these batches.
@@ -421,7 +430,7 @@ class RemoteHosts(dict[str, RemoteHost]):
         machine can, or may be able to.
         """
         reasons = [
-            f"{host.address}: {host.refusal}" for host in self.values() if host.refusal
+            f"{host.label}: {host.refusal}" for host in self.values() if host.refusal
         ]
         if not reasons or len(reasons) < len(self):
             return ""

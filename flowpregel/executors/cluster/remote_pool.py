@@ -52,6 +52,7 @@ from flowpregel.executors.cluster.shipping import (
     missing_module,
 )
 from flowpregel.executors.cluster.slots import SlotLedger
+from flowpregel.executors.cluster.version_warnings import VersionWarnings
 from flowpregel.executors.processes.coordinator.arrivals import AnyOutcome
 from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.crash_report import unreadable_message
@@ -112,6 +113,7 @@ class RemotePool(ClusterEngine, TaskPool):
             timeout,
         )
         self._calls = MachineCalls(self, self.loop, self._watch.clock)
+        self._warnings = VersionWarnings(self, self._calls)
         self._slots = SlotLedger(
             self,
             self.hosts,
@@ -213,11 +215,7 @@ class RemotePool(ClusterEngine, TaskPool):
         """Send *tasks* to *host* as a batch."""
         for task in tasks:
             self.resources.count_start(task)
-        batch = RemoteBatch(
-            next(self._batch_ids),
-            host,
-            tasks,
-        )
+        batch = RemoteBatch(next(self._batch_ids), host, tasks)
         if not host.batches:
             host.last_seen = self._watch.clock.now
         host.batches[batch.id] = batch
@@ -261,7 +259,7 @@ class RemotePool(ClusterEngine, TaskPool):
         cannot run them.
         """
         try:
-            host.refusal, host.report.amounts = read_report(handshake.result()[0])
+            host.note_greeting(read_report(handshake.result()[0]))
         except (ImportError, AttributeError) as error:
             # The machine has no flowpregel, or one without this handshake.
             host.refusal = f"{type(error).__name__}: {error}"
@@ -278,6 +276,7 @@ class RemotePool(ClusterEngine, TaskPool):
                 self._ship(batch)
         if host.refusal:
             self._slots.release_all(host)
+        self._warnings.compare(host)
         if host.refusal or self.resources.count:
             self._check()
 

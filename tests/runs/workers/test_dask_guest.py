@@ -379,3 +379,33 @@ def test_a_run_of_a_script_is_resumed_although_workers_lack_its_module(
     subprocess.run(resume, cwd=tmp_path, env=environment, check=True)
 
     assert 2 == (tmp_path / "calls").read_text().count("called")
+
+
+def pretend_version(version: str) -> str:
+    """Have this worker report another version of flowpregel; return the present one."""
+    import flowpregel
+
+    present = flowpregel.__version__
+    flowpregel.__version__ = version
+    return present
+
+
+def test_a_worker_with_another_flowpregel_gets_no_tasks(client: Any) -> None:
+    """The other one gets them; without it, they fail with both versions."""
+    first, second = client.nthreads()
+    present = client.run(pretend_version, "0.0.1", workers=[first])[first]
+
+    with executor_on(client) as executor:
+        pids = {executor.submit(os.getppid).result() for _ in range(4)}
+    client.run(pretend_version, "0.0.1", workers=[second])
+    with executor_on(client) as executor:
+        failed = executor.submit(abs, -1)
+        error = failed.exception()
+    client.run(pretend_version, present)
+
+    assert {client.run(os.getpid)[second]} == pids
+    assert isinstance(error, ExecutorUnavailableError)
+    assert first in str(error)
+    assert f"flowpregel 0.0.1, and this program Python 3.{sys.version_info[1]}" in str(
+        error
+    )
