@@ -78,6 +78,51 @@ def test_opening_the_run_costs_little_on_both_sides(tab: Tab, big: Served) -> No
     assert 100 > tab.run("document.querySelectorAll('.rows .row').length")
 
 
+def test_a_run_that_stands_still_is_drawn_once(tab: Tab, big: Served) -> None:
+    """News that change nothing drew the whole page again, twice at each visit."""
+    tab.open(big.address)
+    tab.until("document.querySelector('tbody a')")
+    tab.run(
+        f"""import('/static/model.js').then(({{ Run }}) => {{
+            globalThis.run = new Run("{THREAD}");
+            run.query = {{ count: 10 }};
+            return run.refresh();
+        }})"""
+    )
+    answered, published = tab.run("[run.answered, run.published]")
+    tab.run("run.take({ mark: '7' }); run.refresh()")
+
+    assert [answered, published] == tab.run("[run.answered, run.published]")
+    tab.run("run.take({ mark: '8', time_left: '2 to 3 min' })")
+    assert published != tab.run("run.published")
+    tab.run("run.query = { count: 11 }; run.refresh()")
+    assert answered != tab.run("run.answered")
+
+
+def test_numbers_and_texts_are_written_as_browsers_write_them(
+    tab: Tab, big: Served
+) -> None:
+    """Without ``Intl`` and the classes of Unicode, which take long to load."""
+    tab.open(big.address)
+    wrong = tab.run(
+        r"""Promise.all([import('/static/format.js'), import('/static/dom.js')]).then(
+            ([{ count }, { visible }]) => {
+                const numbers = [0, 7, 999, 1000, 1234567, -1234, 0.25, 1234.5678];
+                const format = new Intl.NumberFormat("en").format;
+                const characters = Array.from({ length: 0x3000 }, (_, code) => (
+                    String.fromCharCode(code)));
+                const isUnseen = (text) => /[^\P{C}\n\t]|[\u2028\u2029]/u.test(text);
+                return [
+                    ...numbers.filter((number) => count(number) !== format(number)),
+                    ...characters.filter((text) => (
+                        (visible(text) === text) === isUnseen(text))),
+                ];
+            })"""
+    )
+
+    assert [] == wrong
+
+
 def test_a_first_visit_takes_few_bytes(tab: Tab, big: Served) -> None:
     """The files of the page, and all that it asks for about the run."""
     tab.send("Network.clearBrowserCache")

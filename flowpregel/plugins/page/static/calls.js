@@ -5,7 +5,7 @@ import { count } from "./format.js";
 import { stateChips } from "./chips.js";
 import { columnText, columnChooser, columnsOf, columnTitle, csvLink, gridOf, isCommon } from "./columns.js";
 import { callCounts, nameOf, ORDER } from "./model.js";
-import { chosenStates, currentPlace, note } from "./place.js";
+import { callLinks, chosenStates, currentPlace, note } from "./place.js";
 import { searchTerms } from "./terms.js";
 
 const ROW_HEIGHT = 36;
@@ -15,7 +15,7 @@ const AROUND = 40; // rows loaded above and below the seen ones
 const MOST_HEIGHT = 8_000_000;
 const SORTS = { "worst first": "urgency", "newest first": "-began", "longest first": "-took", "by name": "call" };
 
-export function callsView({ run, linkOf, reload }) {
+export function callsView({ run, reload }) {
   let last = null; // the id of the row that had the focus last: it is drawn wherever the order has put it
   let asked = null; // the query that was asked for last
   let wanted = null; // the position of the row that gets the focus once it is loaded
@@ -30,7 +30,9 @@ export function callsView({ run, linkOf, reload }) {
   const filters = h("div", { class: "chips", role: "group", "aria-label": "Show only" });
   const shown = h("div", { class: "rows", role: "rowgroup" });
   const head = h("div", { class: "row heads", role: "row" });
-  const onscroll = () => requestAnimationFrame(paint);
+  // Reading a position makes the browser lay out at once all that was drawn before.
+  let top = 0;
+  const onscroll = () => { top = viewport.scrollTop; requestAnimationFrame(paint); };
   const viewport = h("div", { class: "window", role: "presentation", onscroll, onkeydown: move, onfocusin: hold }, shown);
   const table = h("div", { class: "card calls", role: "table", "aria-label": "Calls" },
     h("div", { role: "rowgroup" }, head), viewport);
@@ -39,8 +41,6 @@ export function callsView({ run, linkOf, reload }) {
   const save = h("span");
   const element = h("div", null,
     h("div", { class: "bar" }, search, sort, filters, searchTerms(addTerm), h("span", { class: "buttons" }, chooser.element, save)), table, told);
-  const sizes = new ResizeObserver(() => paint());
-  sizes.observe(viewport);
 
   function addTerm(term) {
     search.value = `${search.value.trim()} ${term}`.trim();
@@ -54,8 +54,8 @@ export function callsView({ run, linkOf, reload }) {
   const isScaled = () => total() * ROW_HEIGHT > MOST_HEIGHT;
   // The rows for each pixel of the scroll bar.
   const pace = () => (isScaled() ? (total() - seen()) / Math.max(1, height() - viewport.clientHeight) : 1 / ROW_HEIGHT);
-  const firstSeen = () => viewport.scrollTop * pace();
-  const topOf = (index) => (isScaled() ? viewport.scrollTop + (index - firstSeen()) * ROW_HEIGHT : index * ROW_HEIGHT);
+  const firstSeen = () => top * pace();
+  const topOf = (index) => (isScaled() ? top + (index - firstSeen()) * ROW_HEIGHT : index * ROW_HEIGHT);
 
   function queryNow() {
     const text = search.value.trim();
@@ -87,8 +87,14 @@ export function callsView({ run, linkOf, reload }) {
   // Ask for the calls of the search, the filters and the order, from the first on.
   function ask() {
     asked = JSON.stringify(queryNow());
-    viewport.scrollTop = 0;
+    scrollTo(0);
     load(0);
+  }
+
+  function scrollTo(position) {
+    if (position === top) return;
+    viewport.scrollTop = position;
+    top = viewport.scrollTop;
   }
 
   const offsetOf = (first) => Math.max(0, Math.floor((first - AROUND) / 20) * 20);
@@ -124,7 +130,7 @@ export function callsView({ run, linkOf, reload }) {
   function paint() {
     const begin = Math.floor(firstSeen());
     const first = Math.max(0, begin - 5);
-    const end = run.table.numbers.length ? Math.min(total(), begin + seen() + 11) : 0;
+    const end = run.table.numbers.length ? Math.min(total(), begin + MOST_SEEN + 6) : 0;
     const indices = Array.from({ length: Math.max(0, end - first) }, (_, at) => first + at);
     const isLoaded = indices.every((index) => run.table.at(index));
     const at = last === null ? -1 : run.table.positionOf(last);
@@ -132,9 +138,10 @@ export function callsView({ run, linkOf, reload }) {
     if (at >= end) indices.push(at);
     // Tab reaches one row, the arrow keys lead to the others.
     const stop = at >= 0 ? at : indices[0];
+    const linkOf = callLinks();
     patch(shown, indices.map((index) => {
       const row = index === at ? run.table.get(last) : run.table.at(index);
-      return row ? rowOf(row, index, index === stop ? 0 : -1) : unknownRow(index);
+      return row ? rowOf(row, index, { href: linkOf(row.id), tabindex: index === stop ? 0 : -1 }) : unknownRow(index);
     }));
     if (!isLoaded && run.row && run.query.offset !== offsetOf(begin)) load(begin);
     if (wanted !== null && run.table.at(wanted)) {
@@ -151,14 +158,14 @@ export function callsView({ run, linkOf, reload }) {
       h("span", { role: "rowheader", class: "quiet" }, "…"));
   }
 
-  function rowOf(row, index, tabindex) {
+  function rowOf(row, index, { href, tabindex }) {
     const live = run.running.get(row.id);
     const far = live?.done !== null && live?.done !== undefined;
     const all = live?.total ? ` of ${count(live.total)}` : "";
     const progress = far ? `${live.message ?? ""} ${count(live.done)}${all}`.trim() : live?.message;
     const { state } = row;
     const tried = row.attempts > 1 ? `${labelOf(state)}, try ${row.attempts}` : undefined;
-    const link = h("a", { class: "mono", href: linkOf(row.id), title: nameOf(row), tabindex }, nameOf(row));
+    const link = h("a", { class: "mono", href, title: nameOf(row), tabindex }, nameOf(row));
     return h("div", { key: row.id, class: "row", role: "row", "data-id": row.id, ...placeOfRow(index) },
       h("span", { role: "rowheader", class: "name" }, link), h("span", { role: "cell" }, badge(state, tried)),
       cellsOf(row),
@@ -191,7 +198,7 @@ export function callsView({ run, linkOf, reload }) {
     wanted = Math.min(total() - 1, Math.max(0, at + step));
     const lowest = (wanted + 1) / pace() - viewport.clientHeight;
     const scaledLowest = (wanted - seen() + 1) / pace();
-    viewport.scrollTop = Math.max(isScaled() ? scaledLowest : lowest, Math.min(wanted / pace(), viewport.scrollTop));
+    scrollTo(Math.max(isScaled() ? scaledLowest : lowest, Math.min(wanted / pace(), top)));
     paint();
   }
 
@@ -203,7 +210,6 @@ export function callsView({ run, linkOf, reload }) {
   }
 
   function close() {
-    sizes.disconnect();
     run.finds.delete(last);
     run.query = { count: 0 };
   }

@@ -10,9 +10,13 @@
 
 // What does not print, and what turns text round, is written as JavaScript would.
 const UNSEEN = /[^\P{C}\n\t]|[\u2028\u2029]/gu;
+// Most texts have only these characters. All of them print, and to look for them takes a tenth of the time.
+const PRINTABLE = /^[\n\t -~\u00a0-\u00ac\u00ae-\u024f\u2010-\u2027\u2190-\u23ff\u25a0-\u27bf]*$/;
 
-export function visible(text) {
-  return String(text).replace(UNSEEN, (char) => {
+export function visible(value) {
+  const text = String(value);
+  if (PRINTABLE.test(text)) return text;
+  return text.replace(UNSEEN, (char) => {
     const code = char.codePointAt(0);
     if (code < 256) return "\\x" + code.toString(16).padStart(2, "0");
     return "\\u" + (code > 0xffff ? `{${code.toString(16)}}` : code.toString(16).padStart(4, "0"));
@@ -46,7 +50,7 @@ export function svg(name, props, ...children) {
 function renewProps(node, props) {
   const before = drawnWith.get(node) ?? {};
   drawnWith.set(node, props);
-  for (const key of new Set([...Object.keys(before), ...Object.keys(props)])) {
+  for (const key in { ...before, ...props }) {
     const value = props[key];
     if (key === "key" || key === "lazy" || value === before[key]) continue;
     if (key === "style") Object.assign(node.style, value);

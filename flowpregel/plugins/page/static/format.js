@@ -1,9 +1,13 @@
 // Numbers and times for people.
 
 const SECOND = 1e9;
-const counts = new Intl.NumberFormat("en");
-
-export const count = (number) => counts.format(number);
+// At most three decimals, and a comma before each three digits. To begin with `Intl`, which writes the
+// same, takes a browser a fifth of a visit.
+export function count(number) {
+  const [whole, decimals] = String(Math.round(number * 1000) / 1000).split(".");
+  const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+  return decimals ? `${grouped}.${decimals}` : grouped;
+}
 
 export function seconds(value) {
   if (value === null || value === undefined) return "";

@@ -14,6 +14,9 @@ const MOST_ASKING = 60;
 const MOST_REST = 5000;
 const RUNNING_OF = (live) => (live?.running ?? []).map((task) => task.id).join();
 
+const publishedText = ({ live, commands, time_left }) => JSON.stringify([live ?? null, commands ?? [], time_left ?? null]);
+const NOTHING = publishedText({});
+
 // A part of the calls that match a query, in order.
 export class CallWindow {
   constructor(thread) {
@@ -84,6 +87,8 @@ export class Run {
     this.query = { count: 0 }; // what the table shows; without a table, only the counts are asked for
     this.finds = new Set(); // the ids of calls that are shown wherever they are in the table
     this.version = ""; // differs after each change of the calls
+    this.answered = ""; // differs after each change of the answers about the run
+    this.published = NOTHING; // differs after each change of the news of the run
     this.limit = null; // a report may hold only so many calls
     this.isBehind = false; // whether the server has not read all calls yet
     this.rates = new Map(); // the share of a CPU that each worker takes, by pid
@@ -122,12 +127,15 @@ export class Run {
     this.isBehind = answer.is_behind || row.is_behind === true;
     this.version = this.table.version;
     this._count();
+    const { rows, ...others } = answer;
+    this.answered = JSON.stringify([row, others]);
     const end = performance.now();
     this._restUntil = end + Math.min(MOST_REST, 9 * (end - begin));
   }
 
   // Take in what the running process has published; whether that changes which calls are running.
   take(news) {
+    this.published = publishedText(news);
     this.commands = news.commands ?? [];
     const numbers = new Set(this.commands.map((command) => command.number));
     for (const [action, number] of this.pressed) if (numbers.has(number)) this.pressed.delete(action);

@@ -34,6 +34,13 @@ let here = placeOf("");
 
 export const currentPlace = () => here;
 
+// What gives the addresses of calls at this place: there are many of them at once.
+export function callLinks() {
+  const hash = hashOf(here, { call: null });
+  const start = `${hash}${hash.includes("?") ? "&" : "?"}call=`;
+  return (call) => start + encodeURIComponent(call);
+}
+
 let noted = () => {};
 let writing = 0; // the timer of an address that is to be replaced
 

@@ -19,6 +19,7 @@ import { stepsView } from "./steps.js";
 import { timeView } from "./time.js";
 import { timelineView } from "./timeline.js";
 
+const MOST_OUTDATED = 5000; // milliseconds after which relative times are drawn again with the next news
 const TABS = {
   calls: ["Calls", callsView],
   plot: ["Plot", plotView],
@@ -167,14 +168,18 @@ export function showRun(thread) {
     whenReleased(drawNow);
   }
 
+  // Most news change nothing that is seen.
+  const isOutdated = (before, now) => before !== now || Date.now() - drawn > MOST_OUTDATED;
+
   async function refresh() {
     try {
       const before = run.row?.status;
+      const { answered } = run;
       await run.refresh();
       problem.hidden = true;
       if (before && before !== run.row.status) say(`The run is ${labelOf(run.row.status)} now`);
       // While very many calls come in, to draw them over and over would take longer than they.
-      if (!run.isBehind || Date.now() - drawn > 1000) draw();
+      if (run.isBehind ? Date.now() - drawn > 1000 : isOutdated(answered, run.answered)) draw();
     } catch (error) {
       return fail(error);
     }
@@ -228,8 +233,9 @@ export function showRun(thread) {
   whenNoted(() => { drawTabs(); opened?.update(); });
   let mark = null;
   const stop = follow(thread, (news) => {
+    const { published } = run;
     const isOther = run.take(news);
-    draw();
+    if (isOutdated(published, run.published)) draw();
     if (news.mark === mark && !isOther) return;
     mark = news.mark;
     refreshSoon();
