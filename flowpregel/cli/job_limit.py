@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from flowpregel import _clock
@@ -13,6 +15,10 @@ from flowpregel.cli.console import print_note
 
 JOB_END: Final = "SLURM_JOB_END_TIME"
 """The environment variable with the end of the job, in seconds since the epoch."""
+JOB_ID: Final = "SLURM_JOB_ID"
+"""The environment variable with the id of the job."""
+_SQUEUE_PATIENCE: Final = 10.0
+"""Seconds to wait for an answer of SLURM."""
 _RESERVE: Final = 30.0
 """Seconds between the grace period and the end of the job, in which workers end and
 results are stored.
@@ -30,14 +36,57 @@ def seconds_of_job(options: Mapping[str, Any]) -> float | None:
         STOP_GRACE,
     )
 
-    try:
-        job_end = float(os.environ.get(JOB_END, ""))
-    except ValueError:
+    job_end = _end_of_job()
+    if job_end is None:
         return None
     grace = options.get("stop_grace")
     if grace is None:
         grace = STOP_GRACE
     return max(0.0, job_end - _RESERVE - grace - _clock.wall())
+
+
+def _end_of_job() -> float | None:
+    """Return the end of the SLURM job in seconds since the epoch. Return None outside
+    a job, and if the job has no time limit.
+    """
+    try:
+        return float(os.environ[JOB_END])
+    except ValueError:
+        return None
+    except KeyError:
+        job = os.environ.get(JOB_ID)
+    return None if job is None else _queried_end(job)
+
+
+def _queried_end(job: str) -> float | None:
+    """Return the end of a job as SLURM's controller reports it, or None.
+
+    Some versions of SLURM, such as 22.05, do not set the variable.
+
+    Args:
+        job: The id of the job.
+    """
+    # With the id of an array, `squeue` prints a line for each of the array's jobs.
+    command = ["squeue", "--noheader", f"--jobs={job}", "--format=%A %e"]
+    try:
+        result = subprocess.run(
+            command,
+            env={**os.environ, "TZ": "UTC0", "SLURM_TIME_FORMAT": "standard"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_SQUEUE_PATIENCE,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None  # A container need not have SLURM's commands.
+    for line in result.stdout.splitlines():
+        line_job, _, end = line.strip().partition(" ")
+        if line_job == job:
+            try:
+                return datetime.fromisoformat(end).replace(tzinfo=UTC).timestamp()
+            except ValueError:
+                return None  # NONE or N/A: the job has no time limit.
+    return None
 
 
 def print_limit(seconds: float) -> None:
@@ -47,8 +96,8 @@ def print_limit(seconds: float) -> None:
         seconds: The seconds until then.
     """
     print_note(
-        f"note: stops in {seconds:,.0f} seconds, before the SLURM job ends "
-        f"({JOB_END}); --stop-after sets another time"
+        f"note: stops in {seconds:,.0f} seconds, before the SLURM job ends; "
+        "--stop-after sets another time"
     )
 
 

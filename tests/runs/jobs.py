@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from resource import RLIMIT_AS, setrlimit
 from typing import Any
@@ -76,6 +77,22 @@ def busy(seconds: float) -> float:
 
 def die_of(number: int) -> None:
     os.kill(os.getpid(), number)
+
+
+def survive(number: int) -> str:
+    os.kill(os.getpid(), number)
+    return "alive"
+
+
+def terminate_children(_: Any) -> list[int | None]:
+    """Return the exit codes of a forked child and of a program, after SIGTERM."""
+    forked = get_context("fork").Process(target=signal.pause)
+    forked.start()
+    forked.terminate()
+    forked.join()
+    with subprocess.Popen(["sleep", "60"]) as program:
+        program.terminate()
+    return [forked.exitcode, program.returncode]
 
 
 def segfault(_: Any) -> None:

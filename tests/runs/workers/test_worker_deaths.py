@@ -27,7 +27,7 @@ def pool() -> Iterator[ProcessExecutor]:
         yield pool
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGUSR1])
 def test_a_task_whose_worker_is_killed_fails_with_the_signals_name(
     run: Run, number: int
 ) -> None:
@@ -192,6 +192,18 @@ if __name__ == "__main__":
     print(pool.submit(os.getpid).result(), flush=True)
     time.sleep(60)
 """
+
+
+def test_a_worker_leaves_sigterm_to_its_coordinator(run: Run) -> None:
+    """SLURM and systemd send it to all processes of a job."""
+    assert "alive" == value_of(run.outcome(jobs.survive, signal.SIGTERM))
+
+
+def test_sigterm_ends_the_processes_that_a_task_starts(run: Run) -> None:
+    """Forked ones, too, as `Process.terminate` demands."""
+    codes = value_of(run.outcome(jobs.terminate_children, None))
+
+    assert [-signal.SIGTERM, -signal.SIGTERM] == codes
 
 
 @pytest.mark.slow

@@ -195,4 +195,5 @@ def clean_up_after(tags: set[bytes], *, kill: bool) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     guard(int(sys.argv[1]))

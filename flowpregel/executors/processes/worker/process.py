@@ -19,6 +19,8 @@ from flowpregel import _linux
 _CHECK_EVERY: Final = 1.0
 PRELOAD: Final = "FLOWPREGEL_PRELOAD"
 """The environment variable that names what a worker imports before its first task."""
+_fork: Final = threading.local()
+"""The signal mask of an OS thread before it forks, as ``signal_mask``."""
 
 
 # ------------------------------------------------ making the process a worker
@@ -41,6 +43,15 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     # A handler that does nothing is used, because programs that a task starts would
     # inherit SIG_IGN, but do not inherit handlers.
     signal.signal(signal.SIGINT, lambda number, frame: None)
+    # SLURM and systemd send SIGTERM to all processes of a job. How long tasks may run
+    # after that is the coordinator's decision.
+    signal.signal(signal.SIGTERM, leave_to_coordinator)
+    signal.siginterrupt(signal.SIGTERM, False)
+    os.register_at_fork(
+        before=block_sigterm,
+        after_in_parent=unblock_sigterm,
+        after_in_child=restore_sigterm,
+    )
     # The OOM killer must prefer a worker to the coordinator, which has all results.
     _linux.be_killed_first()
     _linux.die_with_parent()
@@ -62,6 +73,31 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     # make would restart their workers without end.
     multiprocessing.set_start_method("spawn", force=True)
     part_from_trackers()
+
+
+def leave_to_coordinator(number: int, frame: Any) -> None:
+    """Handle a signal by doing nothing, because the coordinator gets it, too."""
+
+
+def block_sigterm() -> None:
+    """Block SIGTERM in this OS thread, which is about to fork.
+
+    Otherwise a child that gets SIGTERM at once would lose it, because the child starts
+    with the handler of this process.
+    """
+    _fork.signal_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+
+def unblock_sigterm() -> None:
+    """Restore the signal mask of this OS thread after it has forked."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, _fork.signal_mask)
+
+
+def restore_sigterm() -> None:
+    """Let SIGTERM end this process, which a task has forked."""
+    if signal.getsignal(signal.SIGTERM) is leave_to_coordinator:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    unblock_sigterm()
 
 
 def watch_coordinator(coordinator: int) -> None:
