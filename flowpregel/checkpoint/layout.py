@@ -503,7 +503,7 @@ class Tables:
         def page(start: bytes, transaction: Any) -> list[tuple[bytes, bytes]]:
             return [*islice(self.threads.scan(transaction, prefix, start), _AT_ONCE)]
 
-        for _, data in self.paged(self.threads, page, prefix or b"\0"):
+        for _, data in self.paged(self.threads, page, prefix or b"\0", _AT_ONCE):
             record = NamespaceRecord(*self.fields_of(data))
             if record.checkpoints:
                 yield record
@@ -513,6 +513,7 @@ class Tables:
         table: Table,
         page: Callable[[bytes, Any], Sequence[tuple[bytes, Value]]],
         start: bytes,
+        size: int,
     ) -> Iterator[tuple[bytes, Value]]:
         """Yield the items of a table. Each page is read in its own transaction.
 
@@ -521,16 +522,20 @@ class Tables:
             page: A function that returns the next items, by key. Its arguments are the
                 smallest key to return and the transaction.
             start: The smallest key.
+            size: The number of items that *page* returns if there are as many.
 
         Raises:
-            StoreCorruptError: The keys are out of order, so the loop might never end.
+            StoreCorruptError: The keys are out of order, so pages might repeat.
         """
-        while items := self.read(partial(page, start)):
-            yield from items
-            last = items[-1][0]
-            if last < start:
-                raise table.corrupt(last, "is out of order")
-            start = last + b"\0"
+        is_last = False
+        while not is_last:
+            items = self.read(partial(page, start))
+            is_last = len(items) < size
+            for key, value in items:
+                yield key, value
+                if key < start:
+                    raise table.corrupt(key, "is out of order")
+                start = key + b"\0"
 
     # ------------------------------------------------------------ checkpoints
 

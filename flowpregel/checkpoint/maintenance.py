@@ -206,7 +206,7 @@ def _sizes(
         ]
         return [(key, len(key) + len(record or b"")) for key, record in records]
 
-    return tables.paged(table, page, prefix)
+    return tables.paged(table, page, prefix, _AT_ONCE)
 
 
 # ---------------------------------------------------------------- verify
