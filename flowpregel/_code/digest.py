@@ -9,6 +9,20 @@ package is represented by its name. `reader` has the details.
 A digest is computed again only if a name in the code refers to another object than
 before: see `bindings`. A value that a program changes in place, such as a list that its
 tasks fill, is state: changing the value does not change the digest.
+
+============================================  =========================================
+a change in                                   the digest
+============================================  =========================================
+the body, the defaults or the cells           changes
+a helper or a class that the body uses        changes
+a global constant that is bound to a new      changes
+value
+comments, docstrings, layout, annotations     stays
+and local names of a function
+a definition of another package               stays
+a container that is changed in place          stays
+a task or a graph that the body calls         changes, but stays with `code_of`
+============================================  =========================================
 """
 
 from __future__ import annotations
@@ -72,7 +86,7 @@ def code_digest(
 
 
 def code_of(function: Any) -> CodeDigest:
-    """Return the digest of the body of an entrypoint.
+    """Return the digest of a body, such as that of an entrypoint.
 
     Tasks are represented by their names, because each call that the body makes is
     compared separately. The digest of a plain function is computed again only when a

@@ -9,6 +9,36 @@ The engine moves each run from effect to effect. It performs effects that need n
 waiting itself: it starts tasks, hands callers their results, and puts emitted items
 into the outbox. All runs share its inbox. For an effect that takes time it returns a
 request to the driver, which performs it on this OS thread or beside the event loop.
+
+Theory of operation. A driver repeats two calls: `next_request`, and `perform` or
+`perform_on_loop`. So at most one request is open, and a run is in one of these states:
+
+===========  ==========================================================================
+state        meaning and the event that ends it
+===========  ==========================================================================
+ready        its steps can continue; `next_request` advances the ready runs in turn
+in request   the driver performs its effect; the run is then the first of the ready runs
+waiting      it yielded a `Wait`; events for one of its tasks, its deadline, or a request
+             to stop make it ready
+ended        its contexts are exited, and its end goes to its parent or to the driver
+===========  ==========================================================================
+
+The driver waits only if no run is ready. That wait is a request too: it ends with the
+first event, or at the earliest deadline of the waiting runs and the running tasks.
+
+**Where errors go.** The error of an effect is raised inside the run that yielded the
+effect. The error of a nested run is the outcome of a task of its parent. The error of
+the outermost run is raised by `next_request`, in this call and in each later one.
+
+**Inline tasks** run on the driver's OS thread, while a `Wait` is performed and no event
+has arrived. If such a task waits for a call, `_run_until_done` runs this loop inside
+the task, until the call has ended.
+
+**How a run stops.** Any OS thread may post a `Stopped` to the inbox; it is passed to
+all runs, and each run cancels its tasks at its next wake-up. A request with ``kill``
+stops the running tasks at once. Any other request leaves them a grace period, after
+which a timer posts a request with ``kill``. A second later a last request makes the run
+end without the tasks that cannot be stopped, such as tasks on OS threads.
 """
 
 from __future__ import annotations
