@@ -328,8 +328,8 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-# Without slots, because ``Runtime[str]()`` fails for a frozen dataclass with slots in
-# Python 3.11.
+# The class has no slots, because ``Runtime[str]()`` fails for a frozen dataclass with
+# slots in Python 3.11.
 @dataclass(frozen=True, kw_only=True)
 class Runtime(Generic[ContextT]):
     """The services of a run for its tasks, passed to a parameter named ``runtime``.

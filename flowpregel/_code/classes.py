@@ -98,8 +98,8 @@ def class_content(class_: type) -> Iterator[tuple[str, Any]]:
         yield from _pydantic_content(class_)
     for name, value in sorted(variables.items()):
         if name not in members and is_content(class_, name, value):
-            # The type is part of the name, because a plain, a static and a class
-            # method may all contain the same function.
+            # The type is part of the name, because a plain method, a static method and
+            # a class method may contain the same function.
             yield f"{name} {type(value).__qualname__}", value
 
 

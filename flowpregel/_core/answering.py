@@ -210,13 +210,14 @@ def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
     events = run.stream_events
     writes: list[Write] = []
     if error is not None:
-        # The run fails, but the other tasks continue, since their answers were taken.
+        # This answer makes the run fail. But the other tasks continue, because they
+        # have received their answers already.
         setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
         run.refuse_answer(error)
         writes.append((records.RESUME, outcome.answers))
         if not is_call:
-            # A call that refuses an answer is tried again with its body, so the call
-            # has no error.
+            # If a call refuses an answer, no error is stored for it, because the call
+            # is tried again together with its body.
             writes.append((records.ERROR, as_storable(error)))
     elif interrupts and run.options.modes and not is_call:
         values = run.state.read(run.options.output_channels)

@@ -355,7 +355,8 @@ class AdmissionQueue:
         """Return the costs of the tasks behind the first one of a group that have room,
         by task id.
         """
-        # A task that waits for a slot could not start at the time that is booked.
+        # No times are booked in advance for tasks with a limit: at the booked time,
+        # such a task might still wait for a slot.
         if group.key.demand.limits:
             return {}
         most = min(self._room(group.key) - 1, _MOST_AHEAD)

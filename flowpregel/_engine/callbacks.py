@@ -365,7 +365,8 @@ def _by_parameter(
         signature = inspect.signature(function)
         bound = signature.bind_partial(*args, **kwargs)
     except (TypeError, ValueError):
-        # The call will fail, or the function is written in C.
+        # The arguments do not fit, so the call will fail. Or the function is written in
+        # C and has no signature.
         return {"args": tuple(args), "kwargs": dict(kwargs)}
     bound.apply_defaults()
     values: dict[str, Any] = {}

@@ -18,8 +18,8 @@ state        meaning and the event that ends it
 ===========  ==========================================================================
 ready        its steps can continue; `next_request` advances the ready runs in turn
 in request   the driver performs its effect; the run is then the first of the ready runs
-waiting      it yielded a `Wait`; events for one of its tasks, its deadline, or a request
-             to stop make it ready
+waiting      it yielded a `Wait`; an event for one of its tasks, its deadline, or a
+             request to stop makes it ready
 ended        its contexts are exited, and its end goes to its parent or to the driver
 ===========  ==========================================================================
 

@@ -106,7 +106,7 @@ def cache_root() -> Path:
     """Return the folder of the cache files of all stores."""
     root = Path.home() / ".cache"
     variable = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification of XDG has relative paths ignored.
+    # By the XDG specification, a relative path must be ignored.
     if os.path.isabs(variable):
         root = Path(variable)
     return root / "flowpregel" / "readers"

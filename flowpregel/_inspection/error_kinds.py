@@ -359,7 +359,7 @@ class FailedCalls:
             location = (row.namespace, row.path)
             is_caller = row.path != "" and location in self._callers
             if not row.text and is_caller:
-                # A body fails with its call, which is more precise.
+                # The body failed because of its call, and the call is counted already.
                 continue
             pattern = error_pattern(row.error)
             group = _TaskAndError(row.name, pattern)

@@ -584,7 +584,7 @@ class RunList:
 
     def _details_of(self, row: RunRow, counting: Counting) -> tuple[_RunDetails, bool]:
         """Return the details of a run, and whether its calls were counted for them."""
-        # A pause is a wish, which no checkpoint of the run records.
+        # A pause is only a request, and no checkpoint of the run records it.
         pause = self._pauses.reason(row.thread_id, {FLOW: row.flow})
         state = (row.status, row.updated, row.states, pause)
         known = self._details.get(row.thread_id)

@@ -158,7 +158,8 @@ class _Work:
         self.low += total
         self.high += total * growth
         self.longest = max(self.longest, *sample)
-        # A single duration says nothing about the spread, so it counts as its own.
+        # A single duration gives no information about the spread, so the duration
+        # itself is used as the deviation.
         deviation = sample[0]
         if len(sample) > 1:
             deviation = pstdev(sample)

@@ -318,7 +318,8 @@ def find_culprit(value: Any, name: str) -> tuple[str, str]:
     reason = why_refused(part, dumps) or AS_A_WHOLE
     if isinstance(part, ContextVar):
         reason += "; pass it to flowpregel.carry() where it is made, and it travels"
-    # A path through the variables of functions does not show which objects they are.
+    # A path through closures does not show the classes of the objects in it, so these
+    # are added to the text.
     classes = foreign_classes(owners) if "<closure " in path else []
     inside = f" (in {', '.join(classes)})" if classes else ""
     return f"{name}{path}: {class_name(part)}{inside}", reason

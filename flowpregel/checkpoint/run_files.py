@@ -174,7 +174,8 @@ def new_file(path: str) -> Iterator[str]:
         os.makedirs(folder, exist_ok=True)
         with draft_in(folder, f".{name}.new.") as draft_folder:
             draft = os.path.join(draft_folder, "run")
-            # Others must not read the values. So the file is created with this mode.
+            # Other users must not read the values, so the file is created with this
+            # mode.
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             yield draft
             sync_path(draft)

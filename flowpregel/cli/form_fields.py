@@ -114,7 +114,8 @@ def _resolved_hints(signature: inspect.Signature, module: str) -> dict[str, Any]
         for name, parameter in signature.parameters.items()
         if parameter.annotation is not parameter.empty
     }
-    # The names in texts are looked up in the module of a class.
+    # Annotations may be texts, and `hints_of` looks up the names in them in the module
+    # of a class. So a class of that module is made.
     holder = type(
         "Parameters", (), {"__annotations__": annotations, "__module__": module}
     )

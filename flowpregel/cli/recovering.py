@@ -61,7 +61,8 @@ def recover_command(
     # A process that has opened a store for reading only cannot open it for writing.
     with targets.open_to_write(store) as saver, targets.open_to_read(store) as reader:
         worker = RunWorker(AbandonedRuns(reader, flow), saver, options=options)
-        # --stop-after is a limit of each run, and that of a job is one of the command.
+        # ``--stop-after`` limits each run. The time limit of a cluster job limits the
+        # whole command.
         job_seconds = None
         if options["stop_after"] is None:
             job_seconds = seconds_of_job(options)

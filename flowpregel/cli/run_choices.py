@@ -131,7 +131,8 @@ class AbandonedRuns:
         paused = self.reader.paused()
         threads: list[ThreadInfo] = []
         for address in self.reader.abandoned():
-            # The run of a nested graph is resumed by the run that has it.
+            # The run of a nested graph is not resumed here: the run that contains it
+            # resumes it.
             if address.namespace:
                 continue
             thread = self.reader.thread(address.thread_id)

@@ -392,7 +392,7 @@ def _resume_recorded(
         else:
             code = run_flow(request, None, resume=flow.once)
     except errors.ThreadBusyError:
-        # The run needs no other process, because another one has resumed it first.
+        # Another process has resumed the run first, so nothing remains to be done.
         return Code.OK
     except errors.FlowPregelError as error:
         print_note(f"error: {thread_id}: {error}")

@@ -320,7 +320,8 @@ class RunWorker:
     def _end_paused(self) -> None:
         """Ask the running runs that have been paused to end after their calls."""
         if self._reason:
-            # A paused run has no time limit, and does not get one by being asked again.
+            # The command itself is ending. A paused run is not asked again, because a
+            # second request would give it a time limit.
             if time.monotonic() > self._kill_at:
                 self._cancel(run for run in self._active.values() if run.is_pausing)
             return
@@ -402,7 +403,8 @@ class RunWorker:
         """
         seconds = every
         if not self._reason:
-            # A pause is obeyed after *every* seconds, even if the next look is later.
+            # The queue may be read less often than every *every* seconds, but pauses
+            # are checked at least that often.
             seconds = min(every, max(0.0, self._next_look - time.monotonic()))
         try:
             with _clock.waiting(self._delay()):
@@ -457,6 +459,6 @@ class RunWorker:
             return ended
         if active.is_pausing and isinstance(ended.error, errors.RunStopped):
             return ended._replace(status="paused")
-        # No other process may take a run again that was cancelled.
+        # No other process may take a run that was cancelled.
         self.saver.pause([ended.thread_id])
         return ended

@@ -118,7 +118,8 @@ def publish_outputs(scope: Scope) -> None:
     files = scope.files
     files.publish(takes_digests=is_recorded)
     if draft is not None:
-        # The JSON of the preview is not empty then, and gets these fields at the end.
+        # With this entry the JSON of the preview is never empty, so the fields of the
+        # outputs can be added at its end.
         draft.parts.setdefault("a", {})
         draft.outputs = output_fields(files.written)
 

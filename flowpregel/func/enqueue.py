@@ -57,7 +57,7 @@ def store_enqueued(run: GraphRun, position: QueuePosition) -> None:
     # The handlers of the run's start and end are called when the run begins.
     metadata = {**run.config.metadata, QUEUE: tuple(position)}
     run.config = replace(run.config, callbacks=(), metadata=metadata)
-    # A busy thread has a run that has begun.
+    # If the thread is busy, a run has already begun there, so nothing is enqueued.
     with UsersFrames(), suppress(GraphDrained, ThreadBusyError), defer_interrupts():
         for _ in run.items():
             pass

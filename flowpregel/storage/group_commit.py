@@ -161,7 +161,8 @@ class CommitQueue:
         with suppress(IndexError):
             while True:
                 group.append(self._queue.popleft())
-        # If Ctrl-C ended the OS thread that had taken the request, it is in no group.
+        # The request may be in no group, because Ctrl-C may have ended the OS thread
+        # that had taken it from the queue.
         if request not in group:
             group.append(request)
         return group

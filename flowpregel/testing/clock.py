@@ -200,7 +200,8 @@ class _SkippedTime:
         now = self.monotonic()
         for wait in self._waits:
             if wait.until <= now:
-                # The owner works as soon as it has noticed this.
+                # The owner of the wait resumes when it is woken. Until it waits again,
+                # it counts as working.
                 wait.until = inf
                 self._working.add(wait)
                 self._changes += 1

@@ -99,7 +99,8 @@ class SlotLedger:
         if missing > 0:
             self._request(missing)
         elif len(self._requests) > 2 * demand:
-            # One release a turn would cost more than a few requests too many.
+            # A few requests too many are left, because releasing one in each turn would
+            # cost more.
             self._withdraw(-missing)
         if demand and self._turn is None:
             end = time.monotonic() + TURN_SECONDS
@@ -119,7 +120,8 @@ class SlotLedger:
         """Note that *slot* has begun on a machine."""
         host = self._hosts.setdefault(address, RemoteHost(address))
         host.slots.active.append(slot)
-        # The machine is asked for its versions, and may give the slot back only then.
+        # The machine counts as used, so that the handshake checks its versions before
+        # the slot may be given back.
         host.is_used = True
         if slot not in self._requests or host.refusal:
             self._release(host, (slot,))
@@ -276,7 +278,7 @@ class SlotLedger:
         slot: int,
         address: str,
     ) -> None:
-        # If the engine is not there any more, its slots are not there either.
+        # The error is ignored: if the engine has ended, its slots have ended too.
         with suppress(Exception):
             self._engine.release_slot(
                 slot,

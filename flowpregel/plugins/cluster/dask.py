@@ -237,7 +237,8 @@ class DaskPool(RemotePool):
             future.release()
 
     def can_grow(self) -> bool:
-        # The client that has not started the cluster does not know whether it adapts.
+        # A client that did not start the cluster does not know whether the cluster is
+        # adaptive.
         cluster = self.client.cluster
         return cluster is None or getattr(cluster, "_adaptive", None) is not None
 
@@ -292,7 +293,8 @@ class DaskPool(RemotePool):
         for _ in range(_DELIVERIES):
             if await self._ask(address, message) is None:
                 return
-            # Another worker has them. Dask may delete the copy before it is used.
+            # The worker lacks some buffers, so it gets a copy from another worker. Dask
+            # may delete this copy before it is used, so a few attempts are made.
             await self.client.replicate(
                 scattered,
                 workers=[address],

@@ -38,7 +38,7 @@ def _records_of_langgraph() -> Any:
     types: Any = import_module("langgraph.types")
     if types.Send is not Send:
         return types
-    # The import hook answers, so the module has our records.
+    # The import hook has replaced the module by ours, which has our own records.
     from flowpregel.plugins.langgraph import stored  # noqa: PLC0415
 
     return stored

@@ -159,7 +159,8 @@ class LangGraphImporter(MetaPathFinder, Loader):
             )
         spec = ModuleSpec(fullname, self, is_package=True)
         if installed is not None:
-            # Python looks there for the modules that stay LangGraph's.
+            # In these folders, Python finds the modules that flowpregel does not
+            # replace.
             spec.submodule_search_locations = [
                 *(installed.submodule_search_locations or ())
             ]

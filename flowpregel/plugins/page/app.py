@@ -153,7 +153,8 @@ def _routes(
         Route("/", static),
         Route("/static/{name}", static),
         Route("/static/vendor/{name}", static_endpoint(STATIC / "vendor")),
-        # The news are not compressed, because each of them must arrive at once.
+        # This stream of events is not compressed, because each event must arrive at
+        # once.
         Route("/api/news", follow),
     ]
     if actions is not None:

@@ -87,7 +87,8 @@ class Pages:
     def __init__(self, saver: DurableSaver, *, is_report: bool = False) -> None:
         self.saver: DurableSaver = saver
         self.path: str = saver.path
-        # A path that is a URL has no password, but a location may have one.
+        # If the store has a URL, the path is shown, because the location may contain a
+        # password.
         is_url = "://" in saver.path
         self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(
@@ -114,7 +115,7 @@ class Pages:
         """Close the reader's view of the store, and store what the next server needs
         of it.
         """
-        # A store that has vanished, or cannot be read, is no reason not to end.
+        # The page closes even if the store has vanished, or cannot be read.
         with suppress(FlowPregelError, OSError):
             self.call_pages.keep()
         self.reader.close()

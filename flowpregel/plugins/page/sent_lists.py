@@ -37,7 +37,8 @@ class SentLists:
     """
 
     def __init__(self) -> None:
-        # The versions of another server differ, since each answer takes microseconds.
+        # The versions begin at the present time in microseconds. An answer takes longer
+        # than a microsecond, so a later server uses no version again.
         begin = time.time_ns() // 1_000
         self._versions = count(begin)
         self._sent: dict[str, Mapping[str, Rows]] = {}

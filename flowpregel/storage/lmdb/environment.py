@@ -160,7 +160,8 @@ class Environment:
             try:
                 is_lost = os.stat(self._data).st_ino != self._inode
             except FileNotFoundError:
-                # The folder may have been moved, and then the file is there.
+                # The file is missing at this path. But the folder may have been moved,
+                # and then the file still exists at another path.
                 is_lost = self._open_lock.is_deleted()
             if is_lost:
                 raise self._lost_file()

@@ -220,8 +220,9 @@ class WorkerLink:
         """
         request = next(self._requests) & 0xFFFFFFFF
         self.answers[request] = answer
-        # This is read after the answer was put there, and `end_requests` sets it before
-        # it looks. So one of the two cancels the answer.
+        # `requester` is read after the answer was added, and `end_requests` sets
+        # `requester` before it searches for answers. So either this method or
+        # `end_requests` cancels the answer.
         if task != self.requester:
             self._cancel_answer(request)
             return answer
