@@ -124,7 +124,9 @@ def nothing(*_: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The cost of a running task, which its run gets and does not stream."""
+    """The corrected cost of a running task. It is emitted for the run, and is not shown
+    in the stream.
+    """
 
     tokens: float
 

@@ -37,8 +37,8 @@ class CodeAround:
         node: Node,
         channels: frozenset[str],
     ) -> tuple[UsedResults, ...]:
-        """Return the code that ran beside *node*, each function in the form of a used
-        result.
+        """Return the code that ran beside *node*, such as reducers and conditions. Each
+        function has the form in which a used result is recorded.
 
         Args:
             node: The node.
@@ -81,7 +81,9 @@ class CodeAround:
 
 
 def marked_name(name: str) -> str:
-    """Return the present form of a recorded name that does not belong to a task."""
+    """Return a recorded name of code that is no task, in the present form. Earlier
+    versions recorded other forms.
+    """
     return NOT_A_TASK + name if name.startswith(_OLD_BEGINNINGS) else name
 
 

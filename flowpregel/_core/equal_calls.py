@@ -17,7 +17,9 @@ MOST_LATER = 32
 
 
 class ReorderedCalls:
-    """The numbers of recorded calls that are used out of order, by question."""
+    """The recorded calls of one body that were used out of order. Equal calls are
+    numbered in the order in which they were recorded.
+    """
 
     def __init__(self) -> None:
         self._ahead: set[tuple[Question, int]] = set()

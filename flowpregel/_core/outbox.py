@@ -48,7 +48,9 @@ class Outbox:
     """The subjects of the notices that were given already."""
 
     def add_attempt(self, attempt: AttemptRecord) -> None:
-        """Add the attempt of a node to the next checkpoint, if code made its writes."""
+        """Add the attempt of a node to the next checkpoint, unless neither code nor
+        used results are known for the writes.
+        """
         if attempt.code or attempt.used:
             self.step_attempts.append(attempt)
 

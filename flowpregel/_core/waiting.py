@@ -35,7 +35,7 @@ class WaitingTasks(list[tuple[int, str]]):
         return task_id
 
     def take(self, task_ids: Collection[str]) -> set[str]:
-        """Remove those of the tasks that wait, and return their ids."""
+        """Remove the waiting tasks among *task_ids*, and return their ids."""
         removed = {task_id for _, task_id in self if task_id in task_ids}
         if removed:
             self[:] = [item for item in self if item[1] not in removed]

@@ -443,7 +443,7 @@ class AdmissionQueue:
         return None
 
     def _leave(self) -> None:
-        """Give other runs their turns."""
+        """Give up this run's turn at each limit, so that other runs get their turns."""
         for limits in self._known:
             limits.leave(self)
 

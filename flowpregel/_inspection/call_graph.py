@@ -63,7 +63,9 @@ class GraphNode:
 
 
 class CallGraph(NamedTuple):
-    """The tasks of a run, and what leads to them. Edges have the ids of nodes."""
+    """The tasks of a run, and the edges between them. An edge names the ids of two
+    nodes.
+    """
 
     nodes: list[GraphNode]
     """The tasks."""

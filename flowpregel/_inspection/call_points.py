@@ -252,7 +252,7 @@ def _as_number(value: FieldValue) -> float | None:
 
 
 class _Cells:
-    """Points that are too many.
+    """The points of a plot that has too many, in a grid of which each cell keeps one.
 
     Points of different colours are reduced separately, unless there are many colours.
 
@@ -333,7 +333,7 @@ class _Cells:
 
 
 def _scale(values: Sequence[float], intervals: int) -> Callable[[float], int]:
-    """Return a function that returns the interval of a value.
+    """Return a function that returns the number of the interval in which a value lies.
 
     Args:
         values: The values, at least one.

@@ -38,7 +38,9 @@ is stored once.
 
 
 class Columns(NamedTuple):
-    """Small values, and columns as bytes."""
+    """Named values that can be stored as bytes: small ones as JSON, and columns that
+    are bytes already.
+    """
 
     head: Mapping[str, Any]
     """Values that JSON supports."""
@@ -48,7 +50,7 @@ class Columns(NamedTuple):
         self,
         version: str,
     ) -> bytes:
-        """Return all of it as bytes.
+        """Return the values and the columns as bytes.
 
         Args:
             version: The version of the format, which `from_bytes` compares.

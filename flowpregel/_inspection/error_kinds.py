@@ -474,7 +474,9 @@ def _common(failed: Sequence[Fields]) -> dict[str, FieldValue]:
 
 
 class _Choice(NamedTuple):
-    """A field, or None, and the other calls that have its value."""
+    """A field that was chosen for a condition, or None, and the other calls that match
+    the condition too.
+    """
 
     name: str | None
     remaining: list[Fields]

@@ -76,7 +76,9 @@ class FieldDifference(NamedTuple):
 
 
 class ComparedCall(NamedTuple):
-    """A call of one of two runs, or the calls of both that were asked the same."""
+    """A call of one of two runs, or a pair of calls of both runs that have the same
+    task and the same arguments.
+    """
 
     change: Change
     """The difference."""

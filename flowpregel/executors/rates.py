@@ -117,7 +117,9 @@ class RateLog:
         return True
 
     def _start_of(self, tokens: float, rate: tuple[int, int], now: float) -> float:
-        """Return the earliest time at which tokens can be spent, after all others."""
+        """Return the earliest time at which tokens can be spent. It is not before the
+        time of any token that is booked already.
+        """
         most, seconds = rate
         start = now
         if self._entries:
@@ -136,8 +138,8 @@ class RateLog:
         return [entry for entry in self._entries if entry.at > moment]
 
     def _add(self, at: float, tokens: float, cell: float) -> None:
-        """Add tokens that are spent after all others, in an entry with those that are
-        spent within the same *cell* of seconds.
+        """Add tokens that are spent after all others. If the newest entry lies in the
+        same interval of *cell* seconds, the tokens are added to that entry.
         """
         if self._entries:
             last = self._entries[-1]

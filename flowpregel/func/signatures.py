@@ -52,25 +52,25 @@ class Runtime0(Protocol[R_co]):
 
 
 class Runtime1(Protocol[A_in, R_co]):
-    """A function of one argument and ``runtime``."""
+    """A function of one positional argument, and of the keyword ``runtime``."""
 
     def __call__(self, a: A_in, /, *, runtime: Any) -> R_co: ...
 
 
 class Runtime2(Protocol[A_in, B_in, R_co]):
-    """A function of two arguments and ``runtime``."""
+    """A function of two positional arguments, and of the keyword ``runtime``."""
 
     def __call__(self, a: A_in, b: B_in, /, *, runtime: Any) -> R_co: ...
 
 
 class Runtime3(Protocol[A_in, B_in, C_in, R_co]):
-    """A function of three arguments and ``runtime``."""
+    """A function of three positional arguments, and of the keyword ``runtime``."""
 
     def __call__(self, a: A_in, b: B_in, c: C_in, /, *, runtime: Any) -> R_co: ...
 
 
 class Runtime4(Protocol[A_in, B_in, C_in, D_in, R_co]):
-    """A function of four arguments and ``runtime``."""
+    """A function of four positional arguments, and of the keyword ``runtime``."""
 
     def __call__(
         self, a: A_in, b: B_in, c: C_in, d: D_in, /, *, runtime: Any
@@ -78,25 +78,25 @@ class Runtime4(Protocol[A_in, B_in, C_in, D_in, R_co]):
 
 
 class Config1(Protocol[A_in, R_co]):
-    """A function of one argument and ``config``."""
+    """A function of one positional argument, and of the keyword ``config``."""
 
     def __call__(self, a: A_in, /, *, config: Any) -> R_co: ...
 
 
 class Config2(Protocol[A_in, B_in, R_co]):
-    """A function of two arguments and ``config``."""
+    """A function of two positional arguments, and of the keyword ``config``."""
 
     def __call__(self, a: A_in, b: B_in, /, *, config: Any) -> R_co: ...
 
 
 class Writer1(Protocol[A_in, R_co]):
-    """A function of one argument and ``writer``."""
+    """A function of one positional argument, and of the keyword ``writer``."""
 
     def __call__(self, a: A_in, /, *, writer: Any) -> R_co: ...
 
 
 class Writer2(Protocol[A_in, B_in, R_co]):
-    """A function of two arguments and ``writer``."""
+    """A function of two positional arguments, and of the keyword ``writer``."""
 
     def __call__(self, a: A_in, b: B_in, /, *, writer: Any) -> R_co: ...
 

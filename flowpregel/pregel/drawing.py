@@ -340,8 +340,8 @@ class Graph:
         return replace(self, nodes=nodes)
 
     def outline(self) -> dict[str, Any]:
-        """Return the ids of the nodes and of the two markers; and the two ends, the
-        label, and whether it is conditional, of each edge.
+        """Return the parts of the graph as JSON. For nodes, these are the ids. For each
+        edge, these are the two ends, the label, and whether it is conditional.
         """
         ids: dict[str, list[str]] = {"node": [], "start": [], "end": []}
         for id_, node in self.nodes.items():

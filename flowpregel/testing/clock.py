@@ -195,7 +195,7 @@ class _SkippedTime:
                 self._move(max(0.0, first - self.monotonic()) + _PAST)
 
     def _move(self, seconds: float) -> None:
-        """Move the clock, and wake the waits that are over. The lock is held."""
+        """Move the clock, and wake the waits that are over, with the lock held."""
         self._ahead_ns += round(seconds * 1e9)
         now = self.monotonic()
         for wait in self._waits:

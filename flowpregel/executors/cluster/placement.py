@@ -484,7 +484,9 @@ class HostPlacement:
         self,
         tasks: Mapping[JobKey, InFlight],
     ) -> tuple[RemoteHost, list[InFlight]] | None:
-        """Do the same while a task has needs."""
+        """Do the same as `next_batch`, while a task in the queue or in flight has
+        needs.
+        """
         hosts = [*self._hosts.values()]
         if self._must_meet_all():
             for host in hosts:

@@ -136,7 +136,7 @@ class ShippingEncoder(JobEncoder):
 
     def _check_can_send(self, task: InFlight, module: str) -> None:
         """Raise an `ExecutorUnavailableError` if the code of *module* cannot be sent,
-        or was sent with *task* in vain.
+        or if the machine lacks the module although its code was sent with *task*.
         """
         problem = ""
         if is_part_of(module, self._sent_with.get(task.code, ())):

@@ -206,7 +206,9 @@ class SlotLedger:
             )
 
     def _renew(self) -> None:
-        """Repeat all requests, so that the older requests of others come first."""
+        """Repeat all requests from time to time. A repeated request goes to the end of
+        the engine's queue, so the older requests of other programs come first.
+        """
         now = time.monotonic()
         number = len(self._requests)
         if number and now >= self._next_renewal_at:

@@ -19,7 +19,9 @@ from langchain_core.runnables.config import RunnableConfig, var_child_runnable_c
 
 
 class _StableDigest:
-    """A base class of managers, which are no part of what a recorded call asks for."""
+    """A base class for callback managers. All managers have the same digest, so a
+    manager among the arguments of a call does not change the key of the call.
+    """
 
     @staticmethod
     def __flowpregel_digest__(_: object = None) -> str:

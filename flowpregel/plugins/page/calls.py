@@ -157,7 +157,7 @@ class CallPages:
         thread: str,
         run: _WatchedRun,
     ) -> Iterator[None]:
-        """Return the work of storing a run."""
+        """Return an iterator that stores a run, one part for each step."""
         answers = partial(first_answers, run.index, run.failed)
         return self._reader.keep_in_steps(thread, run.index, answers)
 

@@ -393,8 +393,8 @@ class WriteTransaction(Transaction):
     # ------------------------------------------------------------ scopes
 
     def _meet(self, key: bytes) -> None:
-        """Lock the scope of a record before it is first used, or recall the scope if
-        this process remembers it.
+        """Prepare the first use of a record's scope: lock the scope, or use what this
+        process remembers of it.
 
         Other kinds of records belong to a namespace, for whose thread this was called
         before.

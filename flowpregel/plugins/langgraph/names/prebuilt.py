@@ -104,7 +104,9 @@ class HumanResponse(TypedDict):
 
 
 class AbsentTransformer:
-    """A transformer of events of LangGraph, which is not installed."""
+    """A placeholder for LangGraph's transformer of tool events, if LangGraph is not
+    installed.
+    """
 
     def __init__(self, *args: Any) -> None:
         raise ConfigurationError(
