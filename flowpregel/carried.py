@@ -228,7 +228,8 @@ def variable_at(location: VariablePlace, *default: Any) -> ContextVar[Any]:
         # Entries are never removed, because there are only as many as the program has
         # declared variables.
         variable = _stand_ins.setdefault(location, stand_in)
-    # Calls that the task makes must carry the variable too.
+    # The variable is declared in this process too, so that calls which the task makes
+    # send it on.
     _declared.setdefault(variable, location)
     return variable
 

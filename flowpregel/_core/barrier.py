@@ -388,7 +388,8 @@ def _is_due(node: Node, program: Program, state: RunState) -> bool:
             continue
         version = state.versions.get(trigger)
         if version is None:
-            # An initial value triggers a node once. In a DeltaChannel, it never does.
+            # An initial value triggers a node once. The initial value of a DeltaChannel
+            # never triggers a node.
             is_new = seen is None and trigger not in program.deltas
         else:
             is_new = seen is None or trigger not in seen or version > seen[trigger]

@@ -81,8 +81,8 @@ class CodeAround:
 
 
 def marked_name(name: str) -> str:
-    """Return a recorded name of code that is no task, in the present form. Earlier
-    versions recorded other forms.
+    """Return a recorded name with the prefix `NOT_A_TASK`, if it belongs to a condition
+    or a reducer. Older records lack the prefix.
     """
     return NOT_A_TASK + name if name.startswith(_OLD_BEGINNINGS) else name
 

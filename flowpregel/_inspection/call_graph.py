@@ -329,7 +329,9 @@ class _GraphBuilder:
 
 
 def _body_of(builder: _GraphBuilder) -> str:
-    """Return the id of the only outermost node if it made calls, or an empty text."""
+    """Return the id of the workflow's body: the only node outside of all boxes, if it
+    made calls. Return an empty text if there is no such node.
+    """
     outermost: set[str] = set()
     for node in builder.nodes.values():
         if not node.parent:

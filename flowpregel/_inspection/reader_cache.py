@@ -180,7 +180,7 @@ class ReaderCache:
     def _load(self, name: str) -> Columns | None:
         data = self._files.load(name)
         if data is not None:
-            with suppress(ValueError):  # such as the file of another version
+            with suppress(ValueError):  # The file may be that of another version.
                 return Columns.from_bytes(data, VERSION)
         return None
 

@@ -36,7 +36,8 @@ def estimate_of(
         began = task["began"] / 1e9
         seconds = max(0.0, now - began)
         elapsed.append((task["name"], seconds))
-    # Other runs may have calls in the pool, so the run has as many workers as it uses.
+    # Other runs may use workers of the same pool. So the workers that this run uses now
+    # are taken as the number of its workers.
     workers = len(running)
     if not workers:
         return None

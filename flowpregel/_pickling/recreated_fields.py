@@ -1,4 +1,5 @@
-"""Fields of objects that the process which gets an object recreates.
+"""Fields of objects that are not sent with an object: the receiving process recreates
+them.
 
 A pool of OS threads, for example, cannot be sent to another process, and need not be:
 the object works there with a pool of its own.

@@ -194,8 +194,8 @@ def hooks_of(reducer: Callable[..., Any]) -> ReducerHooks:
             return hooks
         return replace(hooks, fold=partial(hooks.fold, **reducer.keywords))
     hooks = getattr(reducer, _HOOKS, _NO_HOOKS)
-    # `functools.wraps` copies the attributes of a reducer to a function that may take
-    # other writes.
+    # The hooks of a wrapped reducer are not used. `functools.wraps` has copied them to
+    # the wrapper, which may take other writes.
     is_wrapper = hasattr(reducer, "__wrapped__")
     if is_wrapper or not isinstance(hooks, ReducerHooks):
         return _NO_HOOKS

@@ -103,7 +103,9 @@ class _Walk:
             self.newest_first += reversed(history.writes)
 
     def add_writes(self, saved: Saved | None) -> None:
-        """Add the pending writes on a checkpoint, which may not exist."""
+        """Add the channel's pending writes on the checkpoint *saved*, or no writes if
+        *saved* is None.
+        """
         pending = () if saved is None else saved.writes
         values = [write.value for write in pending if write.channel == self.channel]
         self.newest_first.append(tuple(values))

@@ -319,8 +319,8 @@ class PlainMap:
             )
 
     def flow_of(self, body: Callable[[str], Any]) -> Flow[[str], Any]:
-        """Return the workflow that runs *body*, identified by the function, and not by
-        the module that calls `map`.
+        """Return the workflow that runs *body*. Its name comes from the user's
+        function, so that it does not depend on the module that calls `map`.
         """
         body.__module__ = definition_of(self.task.func)[0]
         body.__name__ = body.__qualname__ = f"{self._method} {self.task.name}"

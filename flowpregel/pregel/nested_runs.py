@@ -201,7 +201,8 @@ def _task_labels(
     labels = config.task_labels
     if task.kind is Kind.CALL:
         return labels
-    # As in LangGraph, the metadata of a node override those of the graph that it is.
+    # If a node is a graph, the metadata of the node override those of the graph, as in
+    # LangGraph.
     for key, value in outer_options.task_labels.items():
         if key != "tags":
             labels[key] = value

@@ -327,7 +327,7 @@ def occupy_cpu(
 ) -> None:
     """Occupy a CPU of this machine until the coordinator releases the slot."""
     address = ray.get_runtime_context().get_node_id()
-    # `ray.get` would lend the CPU to other tasks while it waits.
+    # This is not `ray.get`, which would lend the CPU to other tasks while it waits.
     keeper.hold.remote(slot, address).future().result()
 
 

@@ -183,7 +183,8 @@ def _action_routes(store: ServedStore, actions: Actions) -> list[BaseRoute]:
 
     async def start_run(_: Request, body: dict[str, Any]) -> Response:
         """Start a run."""
-        # A store that does not answer is noticed first, on another OS thread.
+        # The store is read first, on another OS thread. So if it does not answer, this
+        # raises an error, and no run is started.
         await store.reads.run(mark)
         number = forms.start(**body)
         return _json_response({"number": number}, 202)

@@ -469,8 +469,8 @@ class Pool(TaskPool):
         """Read again all links that are paused for a run other than *mailbox*'s."""
         for worker in self.workers:
             if worker.link.paused_for not in (None, mailbox):
-                # The run whose link is paused may have a reader that waits for the run
-                # of *mailbox*, so the link must be read again.
+                # The reader of the paused run may itself wait for the run of *mailbox*,
+                # and then neither would continue. So the link is read again.
                 worker.link.resume()
 
     def pause_for_output(self, worker: WorkerProcess) -> None:

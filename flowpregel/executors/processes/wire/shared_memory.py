@@ -173,7 +173,8 @@ class Arena:
         within *wait* seconds.
 
         The buffer is freed with the last reference to it. If the segments are already
-        large, and *wait* allows, first wait a moment for a segment in use.
+        large in total, the method first waits for a segment to become free, for a part
+        of *wait*, before it creates a new one.
         """
         started = time.monotonic()
         patience = min(wait, _PATIENCE)

@@ -294,7 +294,7 @@ def _has_marks() -> bool:
         for number, mark in zip(_STANDARD, _MARKS, strict=True):
             fcntl.fcntl(number, fcntl.F_SETSIG, mark)
         return tuple(map(fcntl.fcntl, _STANDARD, _GET_MARK)) == _MARKS
-    except (OSError, AttributeError):  # Some systems have no such marks.
+    except (OSError, AttributeError):  # Only Linux has `F_SETSIG`.
         return False
 
 

@@ -115,7 +115,7 @@ def worker_main(setup: protocol.WorkerSetup) -> None:
     crossing.mark_as_worker()
     become_worker(setup.stdout, setup.stderr, setup.coordinator)
     if setup.settings.nice is not None:
-        # A value below that of the program is for privileged users.
+        # Only privileged users may set a nice value below that of the program.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, setup.settings.nice)
     worker = Worker(setup)

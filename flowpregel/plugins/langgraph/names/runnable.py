@@ -1,4 +1,4 @@
-"""`RunnableCallable`: a function, sync and async, as a Runnable that is a node."""
+"""`RunnableCallable`: a function, in its sync and async forms, as a Runnable."""
 
 from __future__ import annotations
 
