@@ -22,6 +22,29 @@ another thread, or is the key of another name.
 
 A record is a pickled tuple of fields. It is unpickled only after its checksum has been
 verified.
+
+Theory of operation. A reader goes from one table to the next. The record in ``threads``
+contains the number of 8 bytes with which all other keys of the namespace begin. The
+record of a checkpoint contains, for each channel, a version and a `Place`:
+
+===============  =======================================================================
+place            the value of the channel
+===============  =======================================================================
+bytes            the encoded value itself, if it is small
+`STORED`         in ``values``, under the version and the channel
+`DELTA`          the writes in ``deltas``, under the version and the channel, added to
+                 the value at an earlier version, whose place the `DeltaRecord` contains
+none or `EMPTY`  the channel is empty; only differences from a keyframe have `EMPTY`
+===============  =======================================================================
+
+A value is stored once, by the checkpoint that changed it. Later checkpoints refer to
+its version. Nearly all versions are those of the parent, so a checkpoint may store only
+the differences from a `Keyframe`. A deletion must therefore keep all values, deltas and
+keyframes to which a remaining checkpoint refers (`retention`).
+
+The records in ``writes`` belong to the checkpoint from which their task started. The
+other kinds of records there have a 0 and a number behind the namespace, where no
+checkpoint id has a 0, so a scan of pending writes does not meet them.
 """
 
 from __future__ import annotations
