@@ -43,8 +43,8 @@ the differences from a `Keyframe`. A deletion must therefore keep all values, de
 keyframes to which a remaining checkpoint refers (`retention`).
 
 The records in ``writes`` belong to the checkpoint from which their task started. The
-other kinds of records there have a 0 and a number behind the namespace, where no
-checkpoint id has a 0, so a scan of pending writes does not meet them.
+keys of the other records there have a 0 and a number behind the namespace. No
+checkpoint id in a key begins so, and a scan of pending writes does not reach them.
 """
 
 from __future__ import annotations
