@@ -18,7 +18,7 @@ state        meaning and the event that ends it
 ===========  ==========================================================================
 ready        its steps can continue; `next_request` advances the ready runs in turn
 in request   the driver performs its effect; the run is then the first of the ready runs
-waiting      it yielded a `Wait`; an event for one of its tasks, its deadline, or a
+waiting      it yielded a `Wait`; an event for a task of the run, the deadline, or a
              request to stop makes it ready
 ended        its contexts are exited, and its end goes to its parent or to the driver
 ===========  ==========================================================================
@@ -27,8 +27,9 @@ The driver waits only if no run is ready. That wait is a request too: it ends wi
 first event, or at the earliest deadline of the waiting runs and the running tasks.
 
 **Where errors go.** The error of an effect is raised inside the run that yielded the
-effect. The error of a nested run is the outcome of a task of its parent. The error of
-the outermost run is raised by `next_request`, in this call and in each later one.
+effect. The error of a nested run is the outcome of a task in the run around it. The
+error of the outermost run is raised by `next_request`, in this call and in each later
+one.
 
 **Inline tasks** run on the driver's OS thread, while a `Wait` is performed and no event
 has arrived. If such a task waits for a call, `_run_until_done` runs this loop inside
@@ -243,7 +244,7 @@ class Engine:
         return self._request
 
     def _next_wait(self) -> Wait:
-        """Return the wait that the first deadline of a waiting run or task ends."""
+        """Return a wait that ends at the first deadline of a waiting run or a task."""
         deadline = self._tasks.deadline
         for run in self._waiting:
             if run.deadline is not None:

@@ -295,7 +295,7 @@ def pack_values(values: Sequence[Any]) -> Blob:
     for number_type, code in _NUMBER_TYPES.items():
         if types != {number_type}:
             continue
-        with suppress(OverflowError):  # such as an integer of more than 64 bits
+        with suppress(OverflowError):  # An integer may have more than 64 bits.
             return code.encode() + pack_array(code, values)
     return _json_blob(values)
 

@@ -143,7 +143,8 @@ class TaskTable:
     def digests(self, state: CallState, most: int) -> list[bytes]:
         """Return the digests of tasks in a state, at most the first *most*."""
         number = _STATES.index(state)
-        # One byte of each entry, so that a great many tasks are searched in C.
+        # The slice has one byte of each entry: its state. So many tasks can be searched
+        # by a function in C.
         states = self._data[_STATE_OFFSET::_ENTRY]
         digests: list[bytes] = []
         index = states.find(number)

@@ -359,7 +359,8 @@ class FailedCalls:
             location = (row.namespace, row.path)
             is_caller = row.path != "" and location in self._callers
             if not row.text and is_caller:
-                # The body failed because of its call, and the call is counted already.
+                # The body failed because a call failed, and the call is counted
+                # already.
                 continue
             pattern = error_pattern(row.error)
             group = _TaskAndError(row.name, pattern)

@@ -36,8 +36,8 @@ def estimate_of(
         began = task["began"] / 1e9
         seconds = max(0.0, now - began)
         elapsed.append((task["name"], seconds))
-    # Other runs may use workers of the same pool. So the workers that this run uses now
-    # are taken as the number of its workers.
+    # Other runs may use workers of the same pool. So the estimate counts on the workers
+    # that this run uses now.
     workers = len(running)
     if not workers:
         return None

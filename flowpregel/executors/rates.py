@@ -427,7 +427,8 @@ def rates_of(saver: Any) -> TokenRates:
     with _shared_lock:
         rates = _shared.get(saver)
         if rates is None:
-            # Only the dict refers to the rates, so they must not keep the saver alive.
+            # The rates get only a weak reference to the saver, because the entry of a
+            # saver must not keep the saver alive.
             rates = TokenRates(partial(_change_rate, ref(saver)))
             _shared[saver] = rates
         return rates

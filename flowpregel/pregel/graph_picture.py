@@ -111,7 +111,8 @@ def _widths(
 ) -> dict[_Slot, float]:
     """Return the width of each slot.
 
-    The label of an edge that passes layers is beside the first slot of the edge.
+    An edge that passes through layers has a slot in each of them. Its label is beside
+    the first of these slots, which is wide enough for the label.
     """
     widths: dict[_Slot, float] = {
         id_: _text_width(label) + _GAP for id_, label in labels.items()

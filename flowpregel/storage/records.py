@@ -244,7 +244,8 @@ class SealedRecords:
                 nonce, ciphertext, self.name + key
             )
         except Exception as error:
-            # This error is `InvalidTag`, a class that only the extra defines.
+            # This error is `InvalidTag`. Its class cannot be named here, because its
+            # package is installed only with an extra.
             raise StoreForeignError(
                 f"record {key.hex()} of {self._path} is encrypted under another "
                 "encryption_key"

@@ -82,7 +82,8 @@ def versions_of(modules: Iterable[str]) -> dict[str, str]:
     for module in modules:
         package = _PACKAGES.get(module, module)
         packages.add(package.lower())
-    packages.discard(_LIBRARY)  # The handshake compares it.
+    # The handshake itself compares the version of flowpregel.
+    packages.discard(_LIBRARY)
     return {name: installed[name] for name in sorted(packages & installed.keys())}
 
 

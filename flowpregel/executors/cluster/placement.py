@@ -283,7 +283,8 @@ def _load_of(machine: FreeMachine) -> float:
 
 
 def loads_of(hosts: RemoteHosts) -> list[WorkerLoad]:
-    """Return the loads of all batches, and then one empty load for each machine.
+    """Return the load of each batch, followed by an empty load for each machine: the
+    next batch of that machine.
 
     Args:
         hosts: The machines.
