@@ -247,8 +247,8 @@ class Run:
         return writes
 
     def _note_failure(self, task: Task, writes: Sequence[Write]) -> FailedCall | None:
-        """Trace the failure of *task*. Return the failed call with its arguments, or
-        None if this run does not store the arguments.
+        """Note the failure of *task*. Return the failed call with its arguments, or
+        None if the arguments are not stored.
         """
         if task.attempt.span is not None:
             note_failed(task, writes[0][1])

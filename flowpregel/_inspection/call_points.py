@@ -252,7 +252,7 @@ def _as_number(value: FieldValue) -> float | None:
 
 
 class _Cells:
-    """The points of a plot that has too many, in a grid of which each cell keeps one.
+    """The points of a plot that has too many points, divided into the cells of a grid.
 
     Points of different colours are reduced separately, unless there are many colours.
 

@@ -143,8 +143,8 @@ class TaskTable:
     def digests(self, state: CallState, most: int) -> list[bytes]:
         """Return the digests of tasks in a state, at most the first *most*."""
         number = _STATES.index(state)
-        # The slice has one byte of each entry: its state. So many tasks can be searched
-        # by a function in C.
+        # The slice has one byte of each entry: the state. A function in C searches it,
+        # because a checkpoint may have a million tasks.
         states = self._data[_STATE_OFFSET::_ENTRY]
         digests: list[bytes] = []
         index = states.find(number)
