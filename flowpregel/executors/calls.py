@@ -168,6 +168,10 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     then needs no lock.
     """
 
+    _is_exposed = False
+    """True if other code than the library's may have the result, although `looked_at`
+    is False.
+    """
     _needs_loop: ClassVar[bool] = True
     """True if the result of a caller on an event loop arrives on the same loop, so that
     the caller must not block it.
@@ -271,6 +275,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             >>> twice.invoke(4)
             (8, False)
         """
+        self._is_exposed = True
+        return self._unexposed_value(timeout)
+
+    def _unexposed_value(self, timeout: float | None = None) -> ResultT:
+        """Return what `value` returns, to code that does not change it."""
         try:
             return super().result(timeout)
         except Exception as error:
@@ -480,8 +489,25 @@ def with_results(value: Any) -> Any:
 
 
 def _result_or_value(value: Any) -> Any:
+    if isinstance(value, CallFuture):
+        return value._unexposed_value()  # noqa: SLF001 - of this module
     future: Any = value
     return future.value() if isinstance(value, Unresolved) else value
+
+
+def is_unexposed(future: CallFuture[Any]) -> bool:
+    """Return whether no other code than the library's has the result of *future*."""
+    return not (future.looked_at or future._is_exposed)  # noqa: SLF001 - of this module
+
+
+def note_exposed(arguments: Arguments) -> None:
+    """Note that a task gets the very results of the futures among *arguments*, and may
+    change them.
+    """
+    for argument in (*arguments.args, *arguments.kwargs.values()):
+        for future in futures_in(argument):
+            if isinstance(future, CallFuture):
+                future._is_exposed = True  # noqa: SLF001 - of this module
 
 
 def with_sources_of(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache, partial, wraps
 from pickle import PickleBuffer
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar, cast
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from flowpregel._core.records import Arguments, Node
 from flowpregel._pickling.copies import IMMUTABLE
@@ -30,6 +30,12 @@ from flowpregel._pickling.digest import digest_of
 from flowpregel._pickling.sent_modules import SENT_MODULES
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Executor, default_executor
+from flowpregel.executors.calls import (
+    CallFuture,
+    is_unexposed,
+    note_exposed,
+    with_results,
+)
 from flowpregel.executors.processes.wire import shared_memory as memory
 
 T = TypeVar("T")
@@ -149,8 +155,8 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
     """Return a copy of *arguments* that later changes do not affect.
 
-    Arguments that cannot be pickled are returned unchanged. The executor, which must
-    pickle them too, reports the error.
+    Arguments that cannot be pickled are returned unchanged, except that packed results
+    are unpacked. The executor, which must pickle them too, reports the error.
 
     Args:
         arguments: The arguments of a call that is made now.
@@ -167,9 +173,119 @@ def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
     try:
         return CapturedArguments(write_parts((args, dict(kwargs)), allocate), handles)
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
-        return arguments
+        return _without_packed(arguments)
     finally:
         pickled_handles.reset(token)
+
+
+class PackedResult:
+    """The result of a call, pickled once for all calls that get it as an argument.
+
+    Another process unpickles it as the result itself. Its large buffers are in shared
+    memory and never change, so a pool of worker processes copies them no more, and a
+    cluster moves them to each machine once.
+
+    Args:
+        parts: The pickled parts of the result.
+    """
+
+    __slots__ = ("__weakref__", "_parts")
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    @property
+    def value(self) -> Any:
+        """A new copy of the result at each access."""
+        return read_parts(self._parts)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # The arguments of each call keep the memory until the call has ended.
+        pickled_handles.get([]).append(self)
+        return _unpacked, tuple(map(PickleBuffer, self._parts))
+
+
+def _unpacked(data: Any, *buffers: Any) -> Any:
+    return pickle.loads(data, buffers=buffers)
+
+
+def _without_packed(arguments: Arguments) -> Arguments:
+    """Return *arguments* with each packed result replaced by a copy of the result."""
+    args, kwargs = arguments.args, arguments.kwargs
+    if PackedResult not in map(type, (*args, *kwargs.values())):
+        return arguments
+    values: dict[str, Any] = {}
+    for name, argument in kwargs.items():
+        values[name] = _unwrapped(argument)
+    return Arguments(tuple(map(_unwrapped, args)), values)
+
+
+def _unwrapped(argument: Any) -> Any:
+    return argument.value if isinstance(argument, PackedResult) else argument
+
+
+_packed_results: Final[WeakKeyDictionary[CallFuture[Any], ref[PackedResult]]] = (
+    WeakKeyDictionary()
+)
+"""The packed results that calls which have not ended have as arguments, by the future
+of the result.
+"""
+
+
+def late_arguments(
+    node: Node,
+    executor: Any,
+    arguments: Arguments,
+) -> Arguments:
+    """Return the arguments of a call with the results of the futures among them, all of
+    which are done. For another process, large results are packed.
+
+    Args:
+        node: The node that is called.
+        executor: The executor of nodes that do not name one, or None in a worker.
+        arguments: The arguments with the futures.
+    """
+    result_of: Callable[[Any], Any] = with_results
+    if executor is not None and runs_elsewhere(node, executor):
+        result_of = _packed_result
+    else:
+        note_exposed(arguments)
+    args = tuple(map(result_of, arguments.args))
+    kwargs: dict[str, Any] = {}
+    for name, argument in arguments.kwargs.items():
+        kwargs[name] = result_of(argument)
+    return Arguments(args, kwargs)
+
+
+def _packed_result(argument: Any) -> Any:
+    """Return the result of *argument* as a `PackedResult`, if *argument* is a future
+    with a large result that only the library has. Otherwise, return *argument* with
+    each future replaced by the future's result.
+    """
+    # Other code may change a result that it has got, and each call gets the content of
+    # its arguments at the time of the call.
+    if not isinstance(argument, CallFuture) or not is_unexposed(argument):
+        return with_results(argument)
+    reference = _packed_results.get(argument)
+    packed = None if reference is None else reference()
+    if packed is None:
+        result = with_results(argument)
+        if _nbytes_of(result) < SHARE_FROM:
+            return result
+        try:
+            packed = PackedResult(write_parts(result, arena().allocate))
+        except Exception:  # noqa: BLE001 - the executor of the call raises the error
+            return result
+        _packed_results[argument] = ref(packed)
+    return packed
+
+
+def _nbytes_of(value: Any) -> int:
+    """Return the size of a text, of bytes or of an array, in bytes, or 0."""
+    if isinstance(value, str | bytes | bytearray):
+        return len(value)
+    size = getattr(value, "nbytes", 0)
+    return size if isinstance(size, int) else 0
 
 
 @cache

@@ -54,6 +54,7 @@ from flowpregel.executors.calls import (
     with_sources_of,
 )
 from flowpregel.executors.misplaced import misplaced_future
+from flowpregel.executors.shared import late_arguments
 from flowpregel.func import mapping
 from flowpregel.func.closures import NodeSnapshots, called_by
 from flowpregel.func.entry import entrypoint
@@ -172,13 +173,14 @@ class TaskFunction(Generic[P, R]):
         self, scope: Scope, node: Node, values: Arguments, reply: Any
     ) -> None:
         """Start a call whose arguments are ready now; *reply* is the call's future."""
-        args = tuple(map(with_results, values.args))
-        kwargs = {name: with_results(value) for name, value in values.kwargs.items()}
         key = None
         if scope.job.compares:
+            args = tuple(map(with_results, values.args))
+            kwargs = {name: with_results(item) for name, item in values.kwargs.items()}
             key = self._call_key(node, args, kwargs, is_placed=False)
             key = with_sources_of(key, node, values, scope.run_client.open_calls)
-        scope.run_client.call(node, Arguments(args, kwargs), key, reply)
+        arguments = late_arguments(node, scope.job.run.executor, values)
+        scope.run_client.call(node, arguments, key, reply)
 
     def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True

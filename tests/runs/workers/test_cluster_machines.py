@@ -203,6 +203,35 @@ def test_a_large_result_holds_up_no_answer_to_a_poll() -> None:
     assert max(pool.answers) < 1 << 20
 
 
+@task
+def large(number: int) -> bytearray:
+    return bytearray([number]) * (2 << 20)
+
+
+@task
+def first_of(value: bytearray, increment: int, _: Any) -> int:
+    value[0] += increment
+    return value[0]
+
+
+def test_an_engine_gets_a_result_once_for_all_its_calls() -> None:
+    """Each of which may change what it has got."""
+    pool = ThisMachine()
+    are_made = threading.Event()
+    wait = task(executor="threads")(lambda: are_made.wait(60))
+    with ClusterExecutor(pool) as executor:
+
+        @entrypoint(executor=executor, check_mutations=False)
+        def flow(count: int) -> list[int]:
+            value, waiting = large(100), wait()
+            calls = [first_of(value, number, waiting) for number in range(count)]
+            are_made.set()
+            return [call.result() for call in calls]
+
+        assert [100, 101, 102, 103] == flow.invoke(4)
+    assert 1 == pool.puts
+
+
 def test_a_large_value_that_an_engine_has_lost_is_sent_again() -> None:
     """An argument with its task, a result from its machine."""
     pool = FailingEngine()

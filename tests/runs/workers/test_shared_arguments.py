@@ -14,10 +14,12 @@ import pytest
 
 import flowpregel
 from flowpregel import Shared, shared
+from flowpregel._core.records import Arguments
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.executors.shared import PackedResult, captured, write_parts
 from flowpregel.func import entrypoint, task
 
 SMALL, LARGE = 128, 1_250_000
@@ -74,6 +76,95 @@ def test_a_worker_gets_what_its_caller_had_at_the_call(
     found = drive.invoke(flow, 0, thread_id="1")
 
     assert [[0.0] * 3] * 20 + [[9.0] * 3] == found
+
+
+# ------------------------------------------------ the future of a large result
+
+
+class Large:
+    """A value that counts how often this process has pickled it."""
+
+    nbytes = 1 << 20
+    pickled = 0
+
+    def __reduce__(self) -> Any:
+        Large.pickled += 1
+        return Large, ()
+
+
+@task
+def large() -> Large:
+    return Large()
+
+
+@task
+def kind_of(value: Any, _: Any) -> str:
+    return type(value).__name__
+
+
+@pytest.mark.slow
+def test_a_result_is_pickled_once_for_all_calls_that_get_its_future() -> None:
+    """The body has not read it."""
+    are_made = threading.Event()
+    wait = task(executor="threads")(lambda: are_made.wait(60))
+
+    @entrypoint(executor="processes")
+    def flow(count: int) -> list[str]:
+        value, waiting = large(), wait()
+        calls = [kind_of(value, waiting) for _ in range(count)]
+        are_made.set()
+        return [call.result() for call in calls]
+
+    Large.pickled = 0
+    assert ["Large"] * 5 == flow.invoke(5)
+    assert 1 == Large.pickled
+
+
+def test_arguments_of_which_one_cannot_be_pickled_have_no_packed_result() -> None:
+    """The error of their call, and its record, show the result."""
+    packed = PackedResult(write_parts([1, 2], lambda size: None))
+    lock = threading.Lock()
+
+    arguments = captured(Arguments((packed, lock), {"more": packed}))
+
+    assert ([1, 2], lock) == arguments.args
+    assert {"more": [1, 2]} == arguments.kwargs
+
+
+@task
+def zeros() -> Any:
+    return np.zeros(LARGE // 50)
+
+
+@task(executor="inline")
+def changed_here(value: Any) -> None:
+    changed(value)
+
+
+CHANGES = {
+    "result": lambda future: changed(future.result()),
+    "value": lambda future: changed(future.value()),
+    "a task in this process": lambda future: changed_here(future).result(),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_result_that_was_changed_is_not_what_earlier_calls_got(change: str) -> None:
+    """By what the body has got, or by a task that got the object itself."""
+
+    @entrypoint(executor="processes", check_mutations=False)
+    def flow(_: int) -> list[list[float]]:
+        future = zeros()
+        before = [listed(future), listed(future)]
+        # The calls have what they get from here on.
+        for call in before:
+            call.result()
+        earlier = listed(future)
+        CHANGES[change](future)
+        return [call.result() for call in (*before, earlier, listed(future))]
+
+    assert [[0.0] * 3] * 3 + [[9.0] * 3] == flow.invoke(0)
 
 
 @pytest.mark.slow
