@@ -154,6 +154,7 @@ class Tab:
         self._numbers = count(1_000)
         self._is_aborted = False
         self._is_crashed = False
+        self._address = ""
         self.messages: list[str] = []
         """What the page has written to its console, errors and violations of its policy
         too.
@@ -198,6 +199,10 @@ class Tab:
                 self._is_aborted |= _NETWORK in text
                 if "net::ERR_" not in text:  # such as when the server has ended
                     self.messages.append(text)
+            case "Page.frameNavigated":
+                frame = params["frame"]
+                if told.get("sessionId") == self._session and "parentId" not in frame:
+                    self._address = frame["url"]
             case "Inspector.targetCrashed":
                 self._is_crashed |= told.get("sessionId") == self._session
             case "Page.javascriptDialogOpening":
@@ -220,6 +225,19 @@ class Tab:
                 "errorText", ""
             )
             self.until("document.readyState === 'complete'")
+
+    def leave(self) -> None:
+        """Go from a page to an empty one.
+
+        The page itself goes there, which keeps the process that draws it: a browser
+        that is sent there starts another one, and the next page a third one.
+        """
+        self._address = ""
+        self.run("setTimeout(() => location.replace('about:blank'))")
+        while self._address != "about:blank":
+            if self._is_crashed:
+                raise BrowserLostError("the page has crashed")
+            self._note(self._link.receive("location.replace"))
 
     def run(self, expression: str) -> Any:
         """Return what an expression of JavaScript, or its promise, comes to."""

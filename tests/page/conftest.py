@@ -82,6 +82,5 @@ def quiet(tab: Tab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     tab.look()
     tab.messages.clear()
     yield
-    tab.open("about:blank")
-    tab.until("location.href === 'about:blank'")
+    tab.leave()
     assert [] == tab.messages
