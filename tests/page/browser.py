@@ -85,6 +85,8 @@ class Link:
         self._connection = connection
         self._diary = diary
         self._questions = count(1_000_000_000)
+        self.numbers = count(1_000)
+        """The numbers of the commands of all pages: a late answer is no other's."""
         self.is_lost = False
         """True if the browser has ended, or does not answer."""
 
@@ -101,7 +103,7 @@ class Link:
         Args:
             command: The name of the command that waits for its answer.
         """
-        asked = set()
+        asked: set[int] = set()
         waited = 0.0
         while True:
             try:
@@ -151,7 +153,7 @@ class Tab:
         self._session = session
         self._target = target
         self._context = context
-        self._numbers = count(1_000)
+        self._numbers = link.numbers
         self._is_aborted = False
         self._is_crashed = False
         self._address = ""
