@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.runs.forked_programs import ProgramServer
 from tests.runs.stores import ROOT
 
 HOOK = ("-m", "flowpregel.langgraph")
@@ -73,14 +74,19 @@ def outcomes_of(*program: str, executor: str | None = None) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def output_of_code(code: str, *, hidden: tuple[str, ...] = ()) -> list[str]:
+def output_of_code(
+    code: str, *, hidden: tuple[str, ...] = (), programs: ProgramServer | None = None
+) -> list[str]:
     """Return the lines that *code* prints.
 
     Args:
         code: The program.
         hidden: Packages that the program finds not installed.
+        programs: The process that forks the program; None for an interpreter of its
+            own.
     """
     head = f"HIDDEN = {hidden!r}\n{HIDE}\n" if hidden else ""
-    done = run_python("-c", head + code)
+    program = head + code
+    done = run_python("-c", program) if programs is None else programs.run(program)
     assert 0 == done.returncode, done.stderr
     return done.stdout.splitlines()

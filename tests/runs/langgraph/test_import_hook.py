@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
+from tests.runs.forked_programs import ProgramServer
 from tests.runs.hooked_programs import output_of_code
 
 pytestmark = pytest.mark.slow
@@ -54,7 +56,16 @@ print(type(app).__module__, app.invoke(Command(resume="b"), config)["words"])
 """
 
 
-def errors_of(*statements: str, hidden: tuple[str, ...]) -> list[list[str]]:
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramServer]:
+    """A process that forks a program, with what LangGraph needs imported."""
+    with ProgramServer(tmp_path_factory.mktemp("programs")) as server:
+        yield server
+
+
+def errors_of(
+    programs: ProgramServer, *statements: str, hidden: tuple[str, ...]
+) -> list[list[str]]:
     """Return the class and the text of the error that each statement raises."""
     lines = output_of_code(
         f"""{INSTALL}
@@ -66,16 +77,19 @@ for statement in {statements!r}:
         print(json.dumps([type(error).__name__, str(error)]))
 """,
         hidden=hidden,
+        programs=programs,
     )
     return [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize("hidden", [(), ("langgraph",)], ids=["there", "absent"])
-def test_every_name_of_the_table_is_flowpregels(hidden: tuple[str, ...]) -> None:
+def test_every_name_of_the_table_is_flowpregels(
+    programs: ProgramServer, hidden: tuple[str, ...]
+) -> None:
     """Whether LangGraph is installed or not. Where it is, only the base classes of
     savers and caches and the client of its server stay LangGraph's.
     """
-    lines = output_of_code(INSTALL + ALL_NAMES, hidden=hidden)
+    lines = output_of_code(INSTALL + ALL_NAMES, hidden=hidden, programs=programs)
 
     kept = [line for line in lines if line.endswith(" kept")]
     stays = ["cache.base", "checkpoint.base", "pregel.remote"]
@@ -101,7 +115,7 @@ def test_a_program_runs_on_flowpregel(hidden: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("hidden", [(), ("langgraph",)], ids=["there", "absent"])
 def test_a_name_that_flowpregel_lacks_is_an_error_that_says_what_to_do(
-    hidden: tuple[str, ...],
+    programs: ProgramServer, hidden: tuple[str, ...]
 ) -> None:
     """LangGraph's own is never imported in its place: it would be a second engine."""
     statements = {
@@ -116,7 +130,7 @@ def test_a_name_that_flowpregel_lacks_is_an_error_that_says_what_to_do(
         "from langgraph import graphs": ("langgraph.graphs", "remove the import"),
     }
 
-    errors = errors_of(*statements, hidden=hidden)
+    errors = errors_of(programs, *statements, hidden=hidden)
 
     for (name, advice), (kind, text) in zip(statements.values(), errors, strict=True):
         assert "ImportError" == kind
@@ -124,28 +138,38 @@ def test_a_name_that_flowpregel_lacks_is_an_error_that_says_what_to_do(
         assert advice in text
 
 
-def test_a_module_that_stays_langgraphs_needs_its_package() -> None:
+def test_a_module_that_stays_langgraphs_needs_its_package(
+    programs: ProgramServer,
+) -> None:
     """The error says so."""
     modules = ["langgraph.cache.sqlite", "langgraph.graph.ui", "langgraph.stream"]
 
-    errors = errors_of(*(f"import {name}" for name in modules), hidden=("langgraph",))
+    errors = errors_of(
+        programs, *(f"import {name}" for name in modules), hidden=("langgraph",)
+    )
 
     for name, (kind, text) in zip(modules, errors, strict=True):
         assert "ModuleNotFoundError" == kind
         assert f"No module named {name!r}: flowpregel leaves it to LangGraph's" in text
 
 
-def test_a_missing_name_can_be_asked_for() -> None:
+def test_a_missing_name_can_be_asked_for(programs: ProgramServer) -> None:
     """`hasattr` and `getattr` act on a module of the hook as on any other."""
-    assert ["False 5"] == output_of_code(f"""{INSTALL}
+    assert ["False 5"] == output_of_code(
+        f"""{INSTALL}
 import langgraph.types
 print(hasattr(langgraph.types, "Nonsense"), getattr(langgraph.types, "Nonsense", 5))
-""")
+""",
+        programs=programs,
+    )
 
 
-def test_install_is_refused_after_an_import_of_langgraph() -> None:
+def test_install_is_refused_after_an_import_of_langgraph(
+    programs: ProgramServer,
+) -> None:
     """The error names modules, and the two remedies. Nothing has changed."""
-    first, *lines = output_of_code("""
+    first, *lines = output_of_code(
+        """
 import sys
 import langgraph.graph
 from flowpregel.errors import ConfigurationError
@@ -158,7 +182,9 @@ except ConfigurationError as error:
 print(finders == sys.meta_path)
 from langgraph.types import Command
 print(Command.__module__)
-""")
+""",
+        programs=programs,
+    )
 
     assert first.startswith("langgraph._internal, langgraph._internal._cache, ")
     assert "of LangGraph are imported already" in first
@@ -166,12 +192,13 @@ print(Command.__module__)
     assert ["True", "langgraph.types"] == lines
 
 
-def test_install_twice_is_install_once() -> None:
+def test_install_twice_is_install_once(programs: ProgramServer) -> None:
     """A package may install the hook too; one `uninstall` removes it, and LangGraph is
     back.
     """
     assert ["flowpregel.graph.compile", "False None", "langgraph.graph.state"] == (
-        output_of_code(f"""
+        output_of_code(
+            f"""
 import os, sys
 finders = [*sys.meta_path]
 {INSTALL}
@@ -183,38 +210,46 @@ uninstall()
 print(len(finders) != len(sys.meta_path), os.environ.get("FLOWPREGEL_PRELOAD"))
 import langgraph.graph.state
 print(langgraph.graph.state.CompiledStateGraph.__module__)
-""")
+""",
+            programs=programs,
+        )
     )
 
 
-def test_preloads_of_the_user_are_left_alone() -> None:
+def test_preloads_of_the_user_are_left_alone(programs: ProgramServer) -> None:
     """The hook adds its own to them, and takes away only its own."""
     hook = "flowpregel.plugins.langgraph.hook:install"
 
-    assert [f"json,{hook}", "json"] == output_of_code(f"""
+    assert [f"json,{hook}", "json"] == output_of_code(
+        f"""
 import os
 os.environ["FLOWPREGEL_PRELOAD"] = "json"
 {INSTALL}
 print(os.environ["FLOWPREGEL_PRELOAD"])
 uninstall()
 print(os.environ["FLOWPREGEL_PRELOAD"])
-""")
+""",
+        programs=programs,
+    )
 
 
-def test_savers_and_serializers_stay_langgraphs() -> None:
+def test_savers_and_serializers_stay_langgraphs(programs: ProgramServer) -> None:
     """Their classes are found where LangGraph's packages have them."""
     assert [
         "langgraph.checkpoint.sqlite",
         "langgraph.checkpoint.base",
         "langgraph.checkpoint.serde.jsonplus",
-    ] == output_of_code(f"""{INSTALL}
+    ] == output_of_code(
+        f"""{INSTALL}
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 assert issubclass(SqliteSaver, BaseCheckpointSaver)
 for kind in SqliteSaver, BaseCheckpointSaver, JsonPlusSerializer:
     print(kind.__module__)
-""")
+""",
+        programs=programs,
+    )
 
 
 STORING = """
@@ -248,7 +283,9 @@ except ValueError as error:
 
 
 @pytest.mark.parametrize("executor", ["inline", "processes"])
-def test_a_store_of_langgraphs_serves_a_graph_of_flowpregels(executor: str) -> None:
+def test_a_store_of_langgraphs_serves_a_graph_of_flowpregels(
+    programs: ProgramServer, executor: str
+) -> None:
     """It is a subclass of flowpregel's base class then."""
     head = f"import os; os.environ['FLOWPREGEL_EXECUTOR'] = {executor!r}{INSTALL}"
 
@@ -257,7 +294,7 @@ def test_a_store_of_langgraphs_serves_a_graph_of_flowpregels(executor: str) -> N
         "ada {'length': 3}",
         "{'length': 3} [('names',)]",
         "flowpregel.errors",
-    ] == output_of_code(head + STORING)
+    ] == output_of_code(head + STORING, programs=programs)
 
 
 ASKING = """
@@ -287,7 +324,7 @@ config = {"configurable": {"thread_id": "1"}}
 
 @pytest.mark.parametrize("asks_on", ["flowpregel", "LangGraph"])
 def test_a_thread_moves_between_the_hook_and_langgraph(
-    asks_on: str, tmp_path: object
+    programs: ProgramServer, asks_on: str, tmp_path: object
 ) -> None:
     """A question and a Send that one of the two has stored have the classes of the
     other.
@@ -306,5 +343,7 @@ sends = stored.checkpoint["channel_values"]["__pregel_tasks"]
 print([type(item) is Send for item in sends])
 """
 
-    assert ["word?"] == output_of_code(first + ASKING + code)
-    assert ["ask", "[True]", "[True]"] == output_of_code(second + ASKING + look)
+    assert ["word?"] == output_of_code(first + ASKING + code, programs=programs)
+    assert ["ask", "[True]", "[True]"] == output_of_code(
+        second + ASKING + look, programs=programs
+    )
