@@ -74,6 +74,12 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
         _browsers.close()
 
 
+def pytest_sessionfinish() -> None:
+    """End the browser of a run that stops before its last test, as with ``-x``."""
+    _started.clear()
+    _browsers.close()
+
+
 @pytest.fixture
 def quiet(tab: Tab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Begin with a plain window, and see that nothing was thrown or forbidden."""
