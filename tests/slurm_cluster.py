@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ KillWait=5
 SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0
 NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=8000
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefMemPerCPU=100
-PartitionName=other Nodes=ALL MaxTime=10 DefMemPerCPU=100
+PartitionName=other Nodes=ALL MaxTime=INFINITE DefMemPerCPU=100
 """
 
 
@@ -181,12 +182,12 @@ class Cluster:
         )
         return result.stdout
 
-    def _daemon(self, *words: str, **account: int) -> None:
+    def _daemon(self, *words: str, **account: Any) -> None:
         start = partial(self._popen, words, account)
         self._daemons.append(self._starter.submit(start).result())
 
     def _popen(
-        self, words: tuple[str, ...], account: dict[str, int]
+        self, words: tuple[str, ...], account: dict[str, Any]
     ) -> subprocess.Popen[bytes]:
         path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
         with (self.folder / f"{words[0]}.log").open("ab") as log:

@@ -118,6 +118,31 @@ class DaskExecutor(ClusterExecutor):
             security=security,
             set_as_default=False,
         )
+        return cls.owning(client, timeout=timeout, ship=ship)
+
+    @classmethod
+    def owning(
+        cls,
+        client: Client,
+        *,
+        timeout: float = 60.0,
+        ship: Sequence[str | ModuleType] = (),
+    ) -> DaskExecutor:
+        """Return an executor that closes *client*, and the cluster that the client was
+        made with, when the executor is closed.
+
+        Args:
+            client: A connected client.
+            timeout: Seconds for which tasks wait if the cluster has no worker.
+            ship: The modules and packages whose code is sent by value.
+
+        Raises:
+            ConfigurationError: *ship* names a module that does not exist. The client
+                is closed.
+
+        Example:
+            >>> DaskExecutor.owning(Client(LocalCluster()))  # doctest: +SKIP
+        """
         try:
             executor = cls(client, timeout=timeout, ship=ship)
         except BaseException:
@@ -151,7 +176,7 @@ class DaskPool(RemotePool):
         self._slots_in_dask: dict[int, Any] = {}
         """Dask's futures of slots. If a future is released, Dask forgets its task."""
         self.owns_client = False
-        """True if the client is closed with this pool."""
+        """True if the client and its cluster are closed with this pool."""
         self._is_direct = client.direct_to_workers is not False
         named_limits = limits_of_cluster(limits, limits_scope)
         super().__init__("dask", timeout, limits=named_limits)
@@ -248,7 +273,10 @@ class DaskPool(RemotePool):
         if self._is_connected() and not is_shared:
             self.client.unsubscribe_topic(_TOPIC)
         if self.owns_client:
+            cluster = self.client.cluster
             self.client.close()
+            if cluster is not None:
+                cluster.close()
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         if self.client.status in ("closing", "closed"):
