@@ -40,10 +40,10 @@ _SECONDS: Final = (86400, 3600, 60, 1)
 _DEATH_TIMEOUT: Final = 60
 """Seconds after which a job ends that does not reach the program."""
 _LEAVE_BEFORE: Final = 60.0
-"""Seconds before the end of its job at which a worker gives its tasks back."""
+"""Seconds before the end of a job, at which the worker in it gives its tasks back."""
 
 
-def connect(location: str) -> DaskExecutor:
+def connect_to_slurm(location: str) -> DaskExecutor:
     """Return an executor whose machines are jobs of SLURM.
 
     Jobs are submitted while tasks wait, and end when they have nothing to do.
@@ -56,10 +56,10 @@ def connect(location: str) -> DaskExecutor:
             no ``sbatch``, or SLURM would not accept a job with these options.
 
     Example:
-        >>> connect("?time=4h&mem=8G&cpus=2")  # doctest: +SKIP
+        >>> connect_to_slurm("?time=4h&mem=8G&cpus=2")  # doctest: +SKIP
     """
-    options = options_of(location)
-    wait = seconds_of("wait", options["wait"])
+    options = parse_job_options(location)
+    wait = duration_in_seconds("wait", options["wait"])
     maximum = _count("jobs", options["jobs"])
     settings = _cluster_settings(options)
     if shutil.which("sbatch") is None:
@@ -78,7 +78,7 @@ def connect(location: str) -> DaskExecutor:
         raise
 
 
-def options_of(location: str) -> dict[str, str]:
+def parse_job_options(location: str) -> dict[str, str]:
     """Return the options of a URL, with the defaults of the others.
 
     Raises:
@@ -107,7 +107,7 @@ def options_of(location: str) -> dict[str, str]:
     return _OPTIONS | options
 
 
-def seconds_of(name: str, text: str) -> float:
+def duration_in_seconds(name: str, text: str) -> float:
     """Return a duration such as 3h50m, or SLURM's 03:50:00 or 1-00:00:00, in seconds.
 
     Raises:
@@ -148,7 +148,7 @@ def _count(name: str, text: str) -> int:
 
 def _cluster_settings(options: dict[str, str]) -> dict[str, Any]:
     """Return the arguments of `SLURMCluster`."""
-    seconds = seconds_of("time", options["time"])
+    seconds = duration_in_seconds("time", options["time"])
     # SLURM counts whole minutes.
     minutes = math.ceil(seconds / 60)
     logs = options["logs"] or None

@@ -60,9 +60,9 @@ def job_of_task(number: int) -> tuple[int, str]:
 
 def connect(location: str) -> Any:
     """Return the plug-in's executor."""
-    from flowpregel.plugins.cluster.slurm import connect
+    from flowpregel.plugins.cluster.slurm import connect_to_slurm
 
-    return connect(location)
+    return connect_to_slurm(location)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_wrong_option_is_named(location: str, reason: str) -> None:
 )
 def test_a_time_is_ours_or_slurms(text: str, seconds: int) -> None:
     """Plain numbers are refused above, as they mean minutes there and seconds here."""
-    from flowpregel.plugins.cluster.slurm import seconds_of
+    from flowpregel.plugins.cluster.slurm import duration_in_seconds
 
-    assert seconds == seconds_of("time", text)
+    assert seconds == duration_in_seconds("time", text)
 
 
 def test_a_machine_without_slurm_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
