@@ -12,9 +12,19 @@ from random import Random
 from typing import Any, Final, cast
 
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Notice, Report, StepContext, labels_of
+from flowpregel._core.effects import (
+    Notice,
+    Report,
+    StepContext,
+    labels_of,
+)
 from flowpregel._core.ids import Preview, text_digest
-from flowpregel._core.metric_series import MetricSeries
+from flowpregel._core.metric_series import (
+    MetricPoint,
+    MetricSeries,
+    MetricValues,
+    UnsentPoints,
+)
 from flowpregel._core.prepared_writes import prepared_writes
 from flowpregel._core.previews import (
     LONGEST_NAME,
@@ -334,10 +344,29 @@ class Scope:
                 f"metric({name!r}, ...): a task can record {MOST_FIELDS} metrics"
             )
         metrics[name] = field_value(value if type(value) is int else number)
-        if draft.series is None:
+        if draft.series is None or draft.unsent is None:
             draft.series = {}
+            draft.unsent = UnsentPoints()
+        now = time.monotonic()
         series = draft.series.setdefault(name, MetricSeries())
-        series.add(time.monotonic(), number, position)
+        series.add(now, number, position)
+        unsent = draft.unsent.add(name, MetricPoint(now, number, position))
+        if unsent:
+            self._send_points(unsent)
+
+    def _send_points(self, points: Mapping[str, Sequence[MetricPoint]]) -> None:
+        """Send values of the metrics to the readers of the run's activity.
+
+        Args:
+            points: The points by the names of the metrics, with monotonic times.
+        """
+        clock_offset = time.time() - time.monotonic()
+        sent: dict[str, list[MetricPoint]] = {}
+        for name, series in points.items():
+            sent[name] = [
+                point._replace(at=point.at + clock_offset) for point in series
+            ]
+        self.run_client.emit(MetricValues(sent))
 
     def spent(self, tokens: float) -> None:
         """Correct the cost of the running task, as `Runtime.spent` does."""

@@ -362,7 +362,8 @@ class Runtime(Generic[ContextT]):
     The last value of each name is recorded when the task ends, also if it fails.
     `flowpregel show` and the page show it beside the task. If a task records several
     values under a name, up to 200 of them are recorded with their times and steps,
-    spread evenly over the call. The page draws these as a line.
+    spread evenly over the call. The page draws these as a line. While the task runs,
+    some values are sent to the page twice a second.
     """
     spent: Callable[[float], None] = nothing
     """Correct the cost of this call for its ``rate=``: ``spent(1_850)``, the cost in

@@ -327,8 +327,8 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The event that a running task has emitted a chunk, a `Report`, a `Notice`, a
-    `ModelMessage`, a `ToolEvent` or a `HandlerCall`.
+    """The event that a running task has emitted a chunk, a `Report`, a
+    `MetricValues`, a `Notice`, a `ModelMessage`, a `ToolEvent` or a `HandlerCall`.
     """
 
     task_id: str

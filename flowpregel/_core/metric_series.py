@@ -3,6 +3,9 @@
 ::
 
     runtime.metric("loss", 0.5)  ──► `MetricSeries.add` ──► at most 200 points
+            │
+            └─► `UnsentPoints.add` ──► twice a second, at most two points of each
+                                       series, for readers of the run's activity
     the attempt ends             ──► `pack_series` ──► a medium of the call's preview
     a reader                     ──► `unpack_series` ──► times, values, steps
 
@@ -14,6 +17,7 @@ however many values it records, and recording a value takes the same time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import nan
 from struct import Struct
 from typing import Final, NamedTuple
@@ -23,6 +27,8 @@ MOST_POINTS: Final = 200
 SERIES: Final = "series"
 """The kind of the medium that has a series. Its title is the name of the metric."""
 _POINT: Final = Struct("<ddd")
+_SENDING_PERIOD: Final = 0.5
+"""Seconds between two messages with the points of a running call."""
 
 
 class MetricPoint(NamedTuple):
@@ -35,6 +41,16 @@ class MetricPoint(NamedTuple):
     value: float
     step: float
     """The step that the task has named, or NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValues:
+    """The latest values of a task's metrics, emitted for readers of the run's
+    activity.
+    """
+
+    points: Mapping[str, Sequence[MetricPoint]]
+    """The points by the names of the metrics, with times in seconds since the epoch."""
 
 
 class MetricSeries:
@@ -71,6 +87,44 @@ class MetricSeries:
         if self._last is None or self._last is self._points[-1]:
             return list(self._points)
         return [*self._points, self._last]
+
+
+class UnsentPoints:
+    """The points of a running call that its coordinator does not have yet.
+
+    The first points are due half a second after the first one, so that short calls send
+    none.
+    """
+
+    __slots__ = ("_due", "_points")
+
+    def __init__(self) -> None:
+        self._points: dict[str, list[MetricPoint]] = {}
+        self._due: float | None = None
+
+    def add(
+        self,
+        name: str,
+        point: MetricPoint,
+    ) -> Mapping[str, list[MetricPoint]]:
+        """Add a point, and return the points to send, if they are due: the first and
+        the last of each metric since the points that were sent before.
+
+        Args:
+            name: The name of the metric.
+            point: The last value of the metric, at the present time.
+        """
+        points_of_name = self._points.setdefault(name, [])
+        del points_of_name[1:]
+        points_of_name.append(point)
+        if self._due is None:
+            self._due = point.at + _SENDING_PERIOD
+        if point.at < self._due:
+            return {}
+        points = self._points
+        self._points = {}
+        self._due = point.at + _SENDING_PERIOD
+        return points
 
 
 def pack_series(

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from weakref import ref
 
 from flowpregel._core.ids import Preview, Sources
-from flowpregel._core.metric_series import MetricSeries
+from flowpregel._core.metric_series import MetricSeries, UnsentPoints
 from flowpregel._pickling.file_digests import FileState, WrittenFile
 from flowpregel._text import outlined
 from flowpregel.errors import TaskCancelled
@@ -88,6 +88,8 @@ class PreviewDraft:
     """The fields of the output files in the JSON."""
     series: dict[str, MetricSeries] | None = None
     """The series of the metrics, once there is one."""
+    unsent: UnsentPoints | None = None
+    """The points of the series that the coordinator does not have yet, or None."""
 
 
 NO_PREVIEW: Final = Preview()

@@ -289,8 +289,10 @@ class Attempt:
     """The number of workers that died while they ran the task."""
     writes: Sequence[Write] = ()
     """The writes of the task. The sequence is empty until the task has finished."""
-    report: Any = None
-    """The last `Report` of the task's progress."""
+    activity: Any = None
+    """The `TaskActivity` that the task has reported, or None if it has reported
+    nothing.
+    """
     body: Any = None
     """The calls that the task has made (a `BodyCalls`), or None if it has made
     no call.

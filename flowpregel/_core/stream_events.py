@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +18,7 @@ from flowpregel._core.effects import (
     ToolEvent,
     ended_task,
 )
+from flowpregel._core.metric_series import MetricSeries, MetricValues
 from flowpregel._core.program import Keys, names
 from flowpregel._core.records import Address, Arguments, Node, Task, Write
 
@@ -103,8 +104,11 @@ class StreamEvents:
             yield from self._messages_of(payload, event.namespace)
             return
         namespace = event.namespace
+        if isinstance(payload, MetricValues):
+            activity_of(task).add(payload)
+            return
         if isinstance(payload, Report):
-            task.attempt.report = payload
+            activity_of(task).report = payload
             namespace = None
         mode, item = _mode_and_item(task, payload)
         if mode in self._modes:
@@ -271,6 +275,38 @@ class StreamEvents:
             "interrupts": tuple(asdict(item) for item in interrupts),
             "state": state,
         }
+
+
+@dataclass(slots=True, eq=False)
+class TaskActivity:
+    """The progress and the metrics that a running task has reported."""
+
+    attempt: int
+    """The number of the attempt."""
+    report: Report | None = None
+    """The last report of the progress."""
+    series: dict[str, MetricSeries] = field(default_factory=dict)
+    """The series by the names of the metrics."""
+
+    def add(self, values: MetricValues) -> None:
+        """Add the latest values of the task's metrics."""
+        for name, points in values.points.items():
+            series = self.series.get(name)
+            if series is None:
+                series = MetricSeries()
+                self.series[name] = series
+            for point in points:
+                series.add(*point)
+
+
+def activity_of(task: Task) -> TaskActivity:
+    """Return the activity of the current attempt of *task*."""
+    attempt = task.attempt
+    activity: TaskActivity | None = attempt.activity
+    if activity is None or activity.attempt != attempt.number:
+        activity = TaskActivity(attempt.number)
+        attempt.activity = activity
+    return activity
 
 
 def _mode_and_item(task: Task, payload: Any) -> tuple[str, Any]:

@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any, Final
 
+from flowpregel._core.metric_series import MetricSeries
 from flowpregel._core.records import Task
 from flowpregel.context import Job
 from flowpregel.executors.base import Executor, JobKey
 
 MOST_TASKS: Final = 500
 """The greatest number of running tasks that the live state lists."""
+_MOST_POINTS: Final = 60
+"""The limit on the points of a metric of a running task."""
 
 
 def live_state(
@@ -52,7 +55,9 @@ def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
     """Return the entry of a task that runs in process *pid*. The task has run since
     *began*, in wall-clock nanoseconds, or 0 if that is unknown.
     """
-    planned, report = task.attempt.first_started or 0, task.attempt.report
+    planned = task.attempt.first_started or 0
+    activity = task.attempt.activity
+    report = activity and activity.report
     return {
         "id": task.id,
         "name": task.name,
@@ -69,4 +74,20 @@ def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
         "done": report and report.done,
         "total": report and report.total,
         "message": report and report.message and str(report.message),
+        "series": {} if activity is None else _published_points(activity.series),
     }
+
+
+def _published_points(series: dict[str, MetricSeries]) -> dict[str, Any]:
+    """Return some points of each series: the time, the value and the step.
+
+    NaN, such as the step of a point without one, is null for the readers.
+    """
+    published: dict[str, Any] = {}
+    # The run's OS thread may add a series at the same time.
+    for name, metric in [*series.items()]:
+        points = metric.points()
+        stride = 1 + len(points) // _MOST_POINTS
+        # The last point is always among them.
+        published[name] = points[::-1][::stride][::-1]
+    return published

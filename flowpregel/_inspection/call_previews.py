@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpregel._core.ids import AttemptRecord
-from flowpregel._core.metric_series import SERIES, unpack_series
+from flowpregel._core.metric_series import SERIES, MetricPoint, unpack_series
 from flowpregel._core.previews import unpack_media
 from flowpregel._inspection.preview import ReprText
 from flowpregel._text import in_one_line
@@ -192,7 +192,7 @@ def _medium_of(kind: str, data: bytes, began: int) -> dict[str, Any]:
         text = data.decode(errors="replace")
         return {"kind": kind, "text": text}
     if kind == SERIES:
-        columns = _series_columns(data, began)
+        columns = series_columns(unpack_series(data), began)
         return {"kind": kind, "series": columns}
     return {}
 
@@ -209,17 +209,20 @@ def series_in(packed: bytes, began: int) -> dict[str, Any]:
     try:
         for name, kind, data in unpack_media(packed):
             if kind == SERIES:
-                series[name] = _series_columns(data, began)
+                series[name] = series_columns(unpack_series(data), began)
     except _UNREADABLE:
         return series
     return series
 
 
-def _series_columns(data: bytes, began: int) -> dict[str, Any]:
+def series_columns(points: Sequence[MetricPoint], began: int) -> dict[str, Any]:
     """Return the points of a series as columns, in which None stands for a value that
     is not finite. Without steps, the column of the steps is empty.
+
+    Args:
+        points: The points, of which there is at least one.
+        began: Wall-clock nanoseconds at which the call began.
     """
-    points = unpack_series(data)
     # The clock of the call's process may have been set since the call began.
     begin = min(began / 1e9, points[0].at)
     steps: list[float | None] = []

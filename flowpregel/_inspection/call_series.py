@@ -17,6 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
+from math import nan
 from typing import (
     Any,
     Final,
@@ -25,9 +26,10 @@ from typing import (
     TypeAlias,
 )
 
+from flowpregel._core.metric_series import MetricPoint
 from flowpregel._inspection.call_index import CallIndex
 from flowpregel._inspection.call_points import CallPoint, calls_in_order
-from flowpregel._inspection.call_previews import series_in
+from flowpregel._inspection.call_previews import series_columns, series_in
 from flowpregel._inspection.call_query import CallQuery, FieldValue
 from flowpregel._inspection.call_table import CallTable
 from flowpregel._inspection.tasks import CallRow, TaskRecords
@@ -110,6 +112,40 @@ class CallSeries:
             if payload:
                 series[row.id] = series_in(payload, row.began)
         return series
+
+    def running(
+        self,
+        activity: Mapping[str, Any] | None,
+        task_id: str,
+    ) -> dict[str, Mapping[str, Any]]:
+        """Return the series of a running call so far, by the name of the metric, each
+        with the columns of `read`.
+
+        A running call sends some values twice a second. All kept values are
+        recorded when it ends.
+
+        Args:
+            activity: The activity of the run, as `StoreReader.live` returned it.
+            task_id: The id of the call.
+        """
+        tasks = () if activity is None else activity["running"]
+        series: dict[str, Mapping[str, Any]] = {}
+        for task in tasks:
+            if task["id"] == task_id:
+                # A process of an earlier version publishes no series.
+                for name, rows in task.get("series", {}).items():
+                    points = [_point(*row) for row in rows]
+                    series[name] = series_columns(points, task["began"])
+        return series
+
+
+def _point(at: float, value: float | None, step: float | None) -> MetricPoint:
+    """Return a published point, in which None stands for NaN."""
+    return MetricPoint(
+        at,
+        nan if value is None else value,
+        nan if step is None else step,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -624,7 +624,8 @@ class StoreReader:
         * ``started``, the time at which the process began to hold the run, and ``at``,
           the time of the answer, both in wall-clock nanoseconds;
         * ``running``, a list of the running tasks, which is cut if it is long, and
-          ``count``, the number of all running tasks;
+          ``count``, the number of all running tasks. The ``series`` of a task has some
+          points of the metrics, which `CallSeries.running` reads;
         * ``waiting``, the number of waiting tasks by name;
         * ``workers``, each with its ``pid`` and its ``task``. A worker on this machine
           also has ``memory``, in bytes, and ``cpu``, in seconds since it started;

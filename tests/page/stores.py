@@ -176,14 +176,14 @@ def running_python(
 
 
 @contextmanager
-def steady(folder: Path) -> Iterator[str]:
+def steady(folder: Path, name: str = "steady") -> Iterator[str]:
     """Run a flow whose calls go on all the time, and give its store.
 
-    A file ``stop`` in *folder* ends it. Its thread is ``steady``.
+    A file ``stop`` in *folder* ends it. Its thread has the name of the flow.
     """
     store = str(folder / "steady.lmdb")
     LMDBSaver(store).close()
-    flow = f"{Path(__file__).with_name('live_flow.py')}:steady"
-    words = ["run", flow, "--id=steady", f"--input={json.dumps(str(folder))}"]
+    flow = f"{Path(__file__).with_name('live_flow.py')}:{name}"
+    words = ["run", flow, f"--id={name}", f"--input={json.dumps(str(folder))}"]
     with running_python("-m", "flowpregel.cli", *words, f"--store={store}", "--quiet"):
         yield store

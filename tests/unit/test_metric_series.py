@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from math import isnan
+from math import isnan, nan
 
 import pytest
 
 from flowpregel._core.metric_series import (
     MOST_POINTS,
+    MetricPoint,
     MetricSeries,
+    UnsentPoints,
     pack_series,
     unpack_series,
 )
@@ -57,3 +59,39 @@ def test_a_series_is_read_as_it_was_recorded() -> None:
 def test_a_damaged_series_is_refused() -> None:
     with pytest.raises(ValueError, match="25 bytes"):
         unpack_series(bytes(25))
+
+
+def sent_after(times: list[float]) -> list[list[float]]:
+    """Return the times of the points of each message, if a value is added at each of
+    *times*.
+    """
+    unsent = UnsentPoints()
+    messages: list[list[float]] = []
+    for at in times:
+        points = unsent.add("loss", MetricPoint(at, 0.5, nan))
+        if points:
+            messages.append([point.at for point in points["loss"]])
+    return messages
+
+
+def test_a_short_call_sends_no_points() -> None:
+    assert [] == sent_after([0, 0.1, 0.4])
+
+
+def test_a_busy_call_sends_two_points_twice_a_second() -> None:
+    times = [number / 100 for number in range(120)]
+
+    assert [[0, 0.5], [0.51, 1.0]] == sent_after(times)
+
+
+def test_a_slow_call_sends_all_its_points() -> None:
+    assert [[0, 30], [60], [90]] == sent_after([0, 30, 60, 90])
+
+
+def test_each_metric_is_in_the_next_message() -> None:
+    unsent = UnsentPoints()
+    unsent.add("rare", MetricPoint(0.1, 1.0, nan))
+    unsent.add("loss", MetricPoint(0.2, 2.0, nan))
+
+    assert {"rare", "loss"} == unsent.add("loss", MetricPoint(0.7, 3.0, nan)).keys()
+    assert {} == unsent.add("loss", MetricPoint(0.8, 4.0, nan))

@@ -8,7 +8,14 @@ server, and a run that a button has started continues when the server ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -213,6 +220,7 @@ def _query_routes(pages: Pages, reads: StoreThread) -> list[BaseRoute]:
     queries["errors"] = pages.diagnosis.errors
     queries["time"] = pages.diagnosis.time
     queries["plot"] = pages.sweeps.plot
+    queries["series"] = pages.sweeps.running
     queries["value"] = pages.values.value
     queries["output"] = pages.output.output
     routes: list[BaseRoute] = []
@@ -432,6 +440,19 @@ async def _news(
         await asyncio.sleep(_PERIOD)
 
 
+def _without_series(live: Mapping[str, Json] | None) -> Json:
+    """Return the activity of a run without the series of the calls, for which a page
+    asks when it shows a call.
+    """
+    if live is None:
+        return None
+    running: list[Json] = []
+    for task in live["running"]:
+        others = {name: part for name, part in task.items() if name != "series"}
+        running.append(others)
+    return {**live, "running": running}
+
+
 def _current_news(
     pages: Pages,
     threads: Sequence[str],
@@ -447,7 +468,7 @@ def _current_news(
     try:
         mark = pages.mark()
         for thread in threads:
-            live = pages.reader.live(thread)
+            live = _without_series(pages.reader.live(thread))
             runs[thread] = {
                 "live": live,
                 "time_left": pages.call_pages.time_left(thread, live),

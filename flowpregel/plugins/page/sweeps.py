@@ -167,6 +167,17 @@ class SweepPages:
             "is_behind": index.is_behind,
         }
 
+    def running(self, thread: str, call: str) -> list[dict[str, Any]]:
+        """Return the series of a running call so far.
+
+        Args:
+            thread: The id of the thread.
+            call: The id of the call.
+        """
+        activity = self._reader.live(thread)
+        series = self._reader.series.running(activity, call)
+        return [{"title": name, "series": part} for name, part in series.items()]
+
     def _series(
         self,
         thread: str,

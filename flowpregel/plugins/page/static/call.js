@@ -12,11 +12,12 @@ import { itemsOf, tree, valueButtons } from "./values.js";
 
 export function callPanel({ run, start, isPending, linkBack, redraw }, id) {
   const body = h("div");
+  const curves = h("section");
   const printed = h("section");
   const close = h("a", { class: "close", "aria-label": "Close the call" }, "✕");
   const element = h("aside", { class: "card panel", tabindex: "-1", "aria-label": "Call", onkeydown: (event) => {
     if (event.key === "Escape") close.click();
-  } }, close, body, printed);
+  } }, close, body, curves, printed);
   let known = null;
   let details = null;
 
@@ -101,11 +102,13 @@ export function callPanel({ run, start, isPending, linkBack, redraw }, id) {
         fact("Runs in", live.pid && `process ${live.pid}`)));
   }
 
-  // What it prints comes while it runs.
+  // What it prints, and the values of its metrics, come while it runs.
   let read = 0;
   async function showLogs(isRunning) {
     if (isRunning && Date.now() - read < 2000) return;
     read = Date.now();
+    const series = isRunning ? await load("series", { thread: run.thread, call: id }).catch(() => []) : [];
+    patch(curves, series.length > 0 && [h("h3", null, "Metrics so far"), seriesOf(series)]);
     const text = await load("logs", { thread: run.thread, call: id }).catch(() => "");
     patch(printed, text && [h("h3", null, "Logs"), h("pre", { tabindex: 0 }, text)]);
   }
