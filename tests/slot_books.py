@@ -41,3 +41,36 @@ class SlotBooks:
                     slot = self.requested.pop(0)
                     self.held[slot] = address
                     self.slot_begun(slot, address)
+
+
+class SharedBooks:
+    """The books of a made-up engine for several coordinators, oldest request first.
+
+    Args:
+        size: The number of CPUs of its machine.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._requests: list[tuple[Any, int]] = []
+        self._held: set[tuple[Any, int]] = set()
+
+    def request(self, coordinator: Any, slots: Sequence[int]) -> None:
+        """Queue requests behind all others."""
+        for slot in slots:
+            self._requests.append((coordinator, slot))
+
+    def release(self, coordinator: Any, slot: int) -> None:
+        """Note that a slot has ended, or withdraw its request."""
+        entry = (coordinator, slot)
+        self._held.discard(entry)
+        if entry in self._requests:
+            self._requests.remove(entry)
+
+    def begun(self) -> list[tuple[Any, int]]:
+        """Return the coordinators and slots that begin now."""
+        free = self._size - len(self._held)
+        begun = self._requests[:free]
+        del self._requests[:free]
+        self._held.update(begun)
+        return begun

@@ -37,7 +37,8 @@ def hosts_of(**sizes: int) -> RemoteHosts:
     hosts.note_machines(sizes)
     for host in hosts.values():
         host.last_seen = 100.0
-        host.slots.active += range(sizes[host.address])
+        for slot in range(sizes[host.address]):
+            host.slots.active[slot] = float(slot)
     return hosts
 
 
@@ -109,7 +110,7 @@ def test_a_machine_is_not_gone_before_the_engine_lists_it() -> None:
     """A slot may begin there first."""
     hosts = hosts_of(a=1)
     new = hosts.setdefault("new", RemoteHost("new"))
-    new.slots.active.append(1)
+    new.slots.active[1] = 0.0
 
     assert [] == hosts.note_machines({"a": 1})
     assert [] == hosts.note_machines({"a": 1, "new": 1})
@@ -141,10 +142,19 @@ def test_a_machine_without_slots_gets_no_batch() -> None:
     """Nor one whose slots are leaving."""
     hosts = hosts_of(a=1, b=0)
     assert hosts["a"] is hosts.next_for(queue_of(1, 0.01))
-    hosts["a"].slots.leave()
+    hosts["a"].slots.leave(0.0)
 
     assert hosts.next_for(queue_of(1, 0.01)) is None
     assert 1 == hosts["a"].slots.count
+
+
+def test_the_turn_of_each_slot_ends_for_itself() -> None:
+    """The one that began last gets batches for longer."""
+    slots = hosts_of(a=2)["a"].slots
+
+    slots.leave(0.0)
+
+    assert ([0], {1: 1.0}) == (slots.leaving, slots.active)
 
 
 def test_the_last_slot_stays_while_a_task_waits_for_others() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from flowpregel.executors.cluster import slots
 from flowpregel.executors.cluster.engine_watch import CHECK_EVERY
-from flowpregel.executors.cluster.remote_hosts import RemoteHosts
+from flowpregel.executors.cluster.remote_hosts import RemoteBatch, RemoteHosts
 from flowpregel.executors.cluster.slots import SlotLedger
+from tests.slot_books import SharedBooks
 
 
 class Engine:
@@ -55,6 +56,71 @@ def engine() -> Engine:
 def ledger(clock: SimpleNamespace, engine: Engine) -> SlotLedger:
     """A ledger without machines."""
     return SlotLedger(engine, RemoteHosts(), Loop(), lambda: ())  # type: ignore[arg-type]
+
+
+class Coordinator:
+    """A coordinator with more short tasks than there are slots.
+
+    It is the engine of its own ledger, and the loop, whose timers it calls.
+
+    Args:
+        books: The books of all coordinators.
+    """
+
+    def __init__(self, books: SharedBooks) -> None:
+        self._books = books
+        self._hosts = RemoteHosts()
+        self._timers: list[tuple[float, SimpleNamespace]] = []
+        self.ledger = SlotLedger(self, self._hosts, self, lambda: ())  # type: ignore[arg-type]
+        self.results: list[float] = []
+        """The time of each result."""
+
+    def request_slots(self, numbers: Sequence[int], addresses: Sequence[str]) -> None:
+        """Pass the requests on."""
+        self._books.request(self, numbers)
+
+    def release_slot(self, slot: int, address: str) -> None:
+        """Pass the release on."""
+        self._books.release(self, slot)
+
+    def call_at(self, due: float, callback: Callable[[], object]) -> Any:
+        """Return a timer."""
+        timer = SimpleNamespace(callback=callback)
+        timer.cancel = lambda: setattr(timer, "callback", lambda: None)
+        self._timers.append((due, timer))
+        return timer
+
+    def run_for_a_moment(self, now: float) -> None:
+        """End the tasks of all slots, and begin others."""
+        due = [entry for entry in self._timers if entry[0] <= now]
+        self._timers = [entry for entry in self._timers if entry[0] > now]
+        for _, timer in due:
+            timer.callback()
+        for host in self._hosts.values():
+            self.results += [now] * len(host.batches)
+            host.batches.clear()
+            for number in range(host.size):
+                host.batches[number] = RemoteBatch(number, host, [])
+        self.ledger.update(200)
+
+
+def test_ten_programs_share_two_slots(clock: SimpleNamespace) -> None:
+    """Each has a result within ten turns, and none has twice as many as another."""
+    books = SharedBooks(2)
+    coordinators = [Coordinator(books) for _ in range(10)]
+    start = clock.now
+    for _ in range(600):
+        for coordinator in coordinators:
+            coordinator.run_for_a_moment(clock.now)
+        for coordinator, slot in books.begun():
+            coordinator.ledger.begin(slot, "machine")
+        clock.now += 0.05
+
+    first = max(coordinator.results[0] for coordinator in coordinators) - start
+    assert first <= 10 * slots.TURN_SECONDS
+    counts = [len(coordinator.results) for coordinator in coordinators]
+    assert max(counts) <= 2 * min(counts)
+    assert sum(counts) > 0.9 * 2 * 600
 
 
 def fail_all(ledger: SlotLedger, engine: Engine) -> None:

@@ -172,8 +172,10 @@ class MachineReport:
 class HostSlots:
     """The slots of the engine that the coordinator holds on one machine."""
 
-    active: list[int] = field(default_factory=list)
-    """The slots for which the machine gets batches."""
+    active: dict[int, float] = field(default_factory=dict)
+    """The slots for which the machine gets batches, oldest first, each with the
+    monotonic time at which it has begun.
+    """
     leaving: list[int] = field(default_factory=list)
     """The slots whose turn has ended. They are released when their batches have ended.
     """
@@ -189,21 +191,24 @@ class HostSlots:
         """Return the slots. Those whose turn has ended come first."""
         return [*self.leaving, *self.active]
 
-    def leave(self) -> None:
-        """End the turn of all slots."""
-        self.leaving += self.active
-        self.active.clear()
+    def leave(
+        self,
+        last: float,
+    ) -> None:
+        """End the turn of the slots that have begun by *last*, a monotonic time."""
+        for slot, begun in list(self.active.items()):
+            if begun <= last:
+                del self.active[slot]
+                self.leaving.append(slot)
 
     def remove(
         self,
         slot: int,
-    ) -> bool:
-        """Remove *slot*, and return whether it was there."""
-        for slots in (self.active, self.leaving):
-            if slot in slots:
-                slots.remove(slot)
-                return True
-        return False
+    ) -> None:
+        """Remove *slot*, if it is there."""
+        self.active.pop(slot, None)
+        if slot in self.leaving:
+            self.leaving.remove(slot)
 
 
 @dataclass(slots=True, eq=False)

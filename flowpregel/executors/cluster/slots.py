@@ -16,9 +16,9 @@ starts machines if there are too many requests. These rules make it share its ma
 * There is a request for each batch that waits.
 * A slot that no task has needed for `IDLE_SECONDS` is released.
 * While tasks wait, those of others may wait as well, which only the engine can see. So
-  after `TURN_SECONDS` all slots get no more batches, and each is released when the last
-  one has ended. The requests are repeated before that, so that older requests of others
-  come first.
+  a slot that began `TURN_SECONDS` ago gets no more batches, and is released when the
+  last one has ended. The requests are repeated before that, so that older requests of
+  others come first.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count, islice
+from math import inf
 from typing import Final
 
 from flowpregel.executors.cluster.engine import ClusterEngine
@@ -37,10 +38,16 @@ from flowpregel.executors.processes.coordinator.io_loop import IOLoop, Timer
 
 IDLE_SECONDS: Final = 1.0
 """Seconds after which a slot that no task needs is released."""
-TURN_SECONDS: Final = 5.0
-"""Seconds for which slots get batches while further tasks wait."""
-_RENEW_EVERY: Final = 1.0
-"""The least number of seconds between two repetitions of all requests."""
+TURN_SECONDS: Final = 1.0
+"""Seconds for which a slot gets batches while further tasks wait.
+
+The engine's queue may give all CPUs to one program, and then to the next one. So the
+tenth of ten programs waits for nine turns.
+"""
+_RENEWAL_RATE: Final = 50.0
+"""The greatest number of requests that are repeated in a second, on average, because
+the engine's scheduler has work with each.
+"""
 _MOST_REQUESTS: Final = 100
 """The greatest number of requests that the engine has at once."""
 _MOST_FAILURES: Final = 5
@@ -75,7 +82,7 @@ class SlotLedger:
         self._requests: dict[int, None] = {}
         """The slots that have not begun, oldest request first."""
         self._turn: Timer | None = None
-        """The timer for the end of the turn, or None while no task waits."""
+        """The timer for the end of the oldest turn, or None while no task waits."""
         self._next_request_at = 0.0
         """The monotonic time before which nothing is requested, after a failure."""
         self._next_renewal_at = 0.0
@@ -103,11 +110,7 @@ class SlotLedger:
             # cost more.
             self._withdraw(-missing)
         if demand and self._turn is None:
-            end = time.monotonic() + TURN_SECONDS
-            self._turn = self._loop.call_at(
-                end,
-                self._end_turn,
-            )
+            self._await_end_of_turn()
         elif not demand and self._turn is not None:
             self._turn.cancel()
             self._turn = None
@@ -119,7 +122,7 @@ class SlotLedger:
     ) -> None:
         """Note that *slot* has begun on a machine."""
         host = self._hosts.setdefault(address, RemoteHost(address))
-        host.slots.active.append(slot)
+        host.slots.active[slot] = time.monotonic()
         # The machine counts as used, so that the handshake checks its versions before
         # the slot may be given back.
         host.is_used = True
@@ -212,7 +215,7 @@ class SlotLedger:
         now = time.monotonic()
         number = len(self._requests)
         if number and now >= self._next_renewal_at:
-            self._next_renewal_at = now + _RENEW_EVERY
+            self._next_renewal_at = now + number / _RENEWAL_RATE
             self._withdraw(number)
             self._request(number)
 
@@ -257,10 +260,22 @@ class SlotLedger:
         surplus = host.slots.count - host.needed_slots
         self._release(host, host.slots.all()[: max(0, surplus)])
 
-    def _end_turn(self) -> None:
-        self._turn = None
+    def _await_end_of_turn(self) -> None:
+        """Set the timer for the oldest slot that gets batches, if there is one."""
+        oldest = inf
         for host in self._hosts.values():
-            host.slots.leave()
+            oldest = min(oldest, *host.slots.active.values(), inf)
+        if oldest < inf:
+            self._turn = self._loop.call_at(
+                oldest + TURN_SECONDS,
+                self._end_turns,
+            )
+
+    def _end_turns(self) -> None:
+        self._turn = None
+        last = time.monotonic() - TURN_SECONDS
+        for host in self._hosts.values():
+            host.slots.leave(last)
 
     def _release(
         self,

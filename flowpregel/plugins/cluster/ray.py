@@ -9,6 +9,7 @@ from functools import partial
 from pickle import PickleBuffer
 from types import ModuleType
 from typing import Any, Final, Literal, cast
+from uuid import NAMESPACE_URL, uuid5
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -27,6 +28,8 @@ _SLOTS: Final = 100_000
 """The number of slots that a coordinator may have."""
 _FORGET_AFTER: Final = 600.0
 """Seconds after which a released slot is forgotten, although it has not begun."""
+_FUNCTION_ID: Final = uuid5(NAMESPACE_URL, "flowpregel-slot")
+"""The id of the function of slots, which is the same in all programs."""
 
 
 class RayExecutor(ClusterExecutor):
@@ -98,6 +101,7 @@ class RayPool(RemotePool):
         """The resources of each machine in Ray's books, by its address."""
         self._slots_in_ray: dict[int, Any] = {}
         """The results of the tasks that are slots."""
+        self._slot_function = slot_function()
         self._slot_keeper: Any = None
         """The actor that knows which slots have begun, or None before the first."""
         named_limits = limits_of_cluster(limits, limits_scope)
@@ -128,12 +132,18 @@ class RayPool(RemotePool):
             )
             self._slot_keeper = keeper.remote()
             self._wait_for_slots()
+        is_client = ray.util.client.ray.is_connected()
         for slot in slots:
+            function = self._slot_function
+            if is_client:
+                # The ids of functions are Ray's own then. With one function for each
+                # slot, chance decides between programs, and not always against one.
+                function = ray.remote(occupy_cpu)
             options: dict[str, Any] = {}
             if addresses:
                 address = addresses[slot % len(addresses)]
                 options["scheduling_strategy"] = _on_node(address)
-            task = ray.remote(occupy_cpu).options(
+            task = function.options(
                 name="flowpregel-slot",
                 num_cpus=1,
                 max_retries=0,
@@ -329,6 +339,18 @@ def occupy_cpu(
     address = ray.get_runtime_context().get_node_id()
     # This is not `ray.get`, which would lend the CPU to other tasks while it waits.
     keeper.hold.remote(slot, address).future().result()
+
+
+def slot_function() -> Any:
+    """Return `occupy_cpu` as a function of Ray's, with the same id in all programs.
+
+    Ray serves the requests for one function in the order of their arrival, but those
+    for several functions in any order. With the random ids that Ray chooses, one of ten
+    programs would wait for many turns.
+    """
+    function: Any = ray.remote(occupy_cpu)
+    function._uuid = _FUNCTION_ID  # noqa: SLF001 - Ray has no option for it
+    return function
 
 
 class RayMachine:
