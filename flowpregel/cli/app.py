@@ -53,8 +53,8 @@ _HOMES = {
         "verify",
         "backup",
         "encrypt",
-        "doctor",
     ),
+    "doctor": ("doctor",),
     "moving": ("export", "import"),
     "docs": ("docs",),
 }

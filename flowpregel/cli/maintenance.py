@@ -1,49 +1,27 @@
 """The commands that maintain a store.
 
-These are: fork, rm, gc, rename, verify, backup, encrypt, doctor.
+These are: fork, rm, gc, rename, verify, backup, encrypt.
 """
 
 from __future__ import annotations
 
 import os
-import platform
-import shutil
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._interrupts import defer_interrupts
-from flowpregel._stores import StorePlugin, store_plugin_at
+from flowpregel._stores import store_plugin_at
 from flowpregel._text import size_text
-from flowpregel._urls import scheme_of
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
-from flowpregel.errors import ConfigurationError, FlowPregelError
+from flowpregel.errors import ConfigurationError
 from flowpregel.policies import bytes_of
 from flowpregel.storage.renames import importable
 
 _AGE = "Keep checkpoints that are younger: 90s, 30m, 12h, 7d, 4w."
-_NEEDED = (
-    "flowpregel",
-    "cloudpickle",
-    "loky",
-    "structlog",
-)
-_EXTRAS = (
-    "click",
-    "rich",
-    "cronsim",
-    "cryptography",
-    "zstandard",
-    "numpy",
-    "langgraph",
-    "psycopg",
-)
-_SHM = "/dev/shm"
-_LEAST_SHM = 64 << 20
 
 
 @console.thread_command("fork")
@@ -300,120 +278,3 @@ def encrypt_command(file: str | None, off: bool, store: str | None) -> None:
     else:
         text = f"encrypted; from now on set {targets.KEY_FILE}={file}"
     console.print_result({"encrypted": not off}, text)
-
-
-# ---------------------------------------------------------------- doctor
-
-
-@console.store_command("doctor")
-def doctor_command(store: str | None) -> console.Code:
-    """Check this machine, and a store's folder if one is named.
-
-    Exits with 0 if all is well, 4 if the store's folder is not, 1 if anything else is
-    not.
-    """
-    needs_lmdb = store is None or scheme_of(store) is None
-    machine_checks = list(_checks_of_machine(needs_lmdb=needs_lmdb))
-    store_checks = [] if store is None else list(_checks_of_store(store))
-    checks = machine_checks + store_checks
-    rows: list[tuple[str, str, str]] = []
-    for check in checks:
-        verdict = "ok" if check["ok"] else "BAD"
-        rows.append((check["check"], verdict, check["found"]))
-    console.print_result(checks, console.make_table(("CHECK", "", "FOUND"), rows))
-    if not all(check["ok"] for check in store_checks):
-        return console.Code.STORE
-    if not all(check["ok"] for check in machine_checks):
-        return console.Code.FAILED
-    return console.Code.OK
-
-
-def _checks_of_machine(*, needs_lmdb: bool) -> Iterator[dict[str, Any]]:
-    """Check Python, the packages, the cores and the shared memory.
-
-    Args:
-        needs_lmdb: False if the store that is checked too is not kept in a folder.
-    """
-    implementation = platform.python_implementation()
-    version = platform.python_version()
-    yield _finding(
-        "python",
-        sys.version_info >= (3, 11),
-        f"{implementation} {version} on {sys.platform}",
-    )
-    yield from _checks_of_packages()
-    yield _check_lmdb(is_needed=needs_lmdb)
-    total = os.cpu_count() or 1
-    usable = total
-    if hasattr(os, "sched_getaffinity"):
-        usable = len(os.sched_getaffinity(0))
-    yield _finding("cores", True, f"{usable} of {total} usable by this process")
-    if sys.platform == "linux":
-        if os.access(_SHM, os.W_OK):
-            yield _check_free_space(_SHM, _SHM, _LEAST_SHM)
-        else:
-            yield _finding(
-                _SHM, False, "cannot be written: big arrays go through pipes"
-            )
-
-
-def _checks_of_packages() -> Iterator[dict[str, Any]]:
-    """Check the required packages, and list the optional packages."""
-    from importlib import metadata  # noqa: PLC0415 - keeps --help fast
-
-    versions: dict[str, str] = {}
-    for distribution in metadata.distributions():
-        versions[distribution.name] = distribution.version
-    for name in _NEEDED:
-        version = versions.get(name, "is not installed: pip install flowpregel")
-        yield _finding(name, name in versions, version)
-    extras = [f"{name} {versions[name]}" for name in _EXTRAS if name in versions]
-    yield _finding("extras", True, ", ".join(extras) or "none")
-
-
-def _check_lmdb(*, is_needed: bool) -> dict[str, Any]:
-    """Check that LMDB, which keeps stores in folders, can be imported."""
-    try:
-        import lmdb  # noqa: PLC0415 - keeps --help fast
-    except ImportError as error:
-        text = (
-            f"cannot be imported ({error}): only sqlite:/// and postgresql:// stores "
-            "work; on Python 3.15 and on musl (Alpine) there is no wheel, and pip "
-            "needs a C compiler"
-        )
-        return _finding("lmdb", not is_needed, text)
-    return _finding("lmdb", True, lmdb.__version__)
-
-
-def _checks_of_store(path: str) -> Iterator[dict[str, Any]]:
-    """Check that a store opens, and run the checks that the store's plug-in adds."""
-    plugin = store_plugin_at(path)
-    yield _check_opens(plugin, path)
-    for check in plugin.checks(path):
-        yield _finding(check.name, check.ok, check.finding)
-
-
-def _finding(check: str, ok: bool, text: str) -> dict[str, Any]:
-    return {
-        "check": check,
-        "ok": ok,
-        "found": text,
-    }
-
-
-def _check_free_space(check: str, folder: str, least: int) -> dict[str, Any]:
-    free = shutil.disk_usage(folder).free
-    return _finding(check, free >= least, f"{size_text(free)} free")
-
-
-def _check_opens(plugin: StorePlugin, path: str) -> dict[str, Any]:
-    """Check that a store can be opened, if it exists."""
-    try:
-        full_path = plugin.full_location(path)
-        if not plugin.exists(full_path):
-            return _finding("store", True, f"none at {full_path} yet")
-        with targets.open_to_read(full_path) as saver:
-            finding = f"{saver.path} opens, {size_text(saver.size())}"
-    except FlowPregelError as error:
-        return _finding("store", False, str(error))
-    return _finding("store", True, finding)

@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event, SaveState
 from flowpregel._core.records import Outcome
@@ -60,6 +60,17 @@ class Capabilities:
     """True if the chunks of a task arrive while the task runs."""
     calls: bool = True
     """True if a task can call `@task` functions and graphs."""
+
+
+class ExecutorCheck(NamedTuple):
+    """A line of ``flowpregel doctor`` about an executor."""
+
+    name: str
+    """The subject of the check."""
+    ok: bool
+    """False if a run would fail."""
+    finding: str
+    """The result, and what to do about it, for people."""
 
 
 @dataclass(slots=True, eq=False)
@@ -219,6 +230,19 @@ class Executor(ABC):
     def worker_pids(self) -> list[int]:
         """Return the pids of the worker processes, if there are any."""
         return []
+
+    def checks(self, modules: Sequence[str], timeout: float) -> Iterable[ExecutorCheck]:
+        """Yield checks of what a run would meet, such as the machines, for
+        ``flowpregel doctor``.
+
+        The command itself runs a task, so the executor need not. The default
+        implementation yields nothing.
+
+        Args:
+            modules: The names of the top-level modules that the tasks need.
+            timeout: Seconds to wait for answers.
+        """
+        return ()
 
     def close(self) -> None:  # noqa: B027 - some executors hold nothing to release
         """Wait for tasks that cannot be stopped, and release all resources. It is safe

@@ -18,9 +18,11 @@ group                    name                            value
 
 from flowpregel._core.effects import EndedTask, ModelMessage, ToolEvent
 from flowpregel._stores import StoreCheck, StorePlugin, store_plugin_at
+from flowpregel.executors.base import ExecutorCheck
 
 __all__ = [
     "EndedTask",
+    "ExecutorCheck",
     "ModelMessage",
     "StoreCheck",
     "StorePlugin",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Final
 
 from flowpregel._core.effects import Call, SaveState
 from flowpregel._core.records import Outcome
-from flowpregel.executors.base import Capabilities
+from flowpregel.executors.base import Capabilities, ExecutorCheck
+from flowpregel.executors.cluster.machine_checks import checks_of_machines
 from flowpregel.executors.cluster.remote_pool import RemotePool
 from flowpregel.executors.cluster.shipping import module_names
 from flowpregel.executors.processes.coordinator.executor import PoolExecutor
@@ -66,10 +67,20 @@ class ClusterExecutor(PoolExecutor):
         *,
         ship: Sequence[str | ModuleType] = (),
     ) -> None:
+        self._cluster = pool
         self._encoder = pool.encoder
         self._encoder.ship(*module_names(ship))
         super().__init__(pool, _ROOM * max(1, pool.size))
         self.shared_limits: SharedLimits | None = pool.limits
+
+    def checks(
+        self,
+        modules: Sequence[str],
+        timeout: float,
+    ) -> Iterator[ExecutorCheck]:
+        """Yield a check of each machine, and further ones for what it lacks."""
+        self._start_pool()
+        return checks_of_machines(self._cluster, modules, timeout)
 
     def resolve(
         self,

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from types import ModuleType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from flowpregel._core.records import Node, Raised
@@ -145,7 +145,7 @@ class ShippingEncoder(JobEncoder):
             return
         raise ExecutorUnavailableError(
             f"task {task.job.task.name!r} cannot begin on a machine of the cluster, "
-            f"which lacks the module {module!r}: {problem}{_ADVICE}"
+            f"which lacks the module {module!r}: {problem}{MODULE_ADVICE}"
         )
 
     def _packed_again(self, task: InFlight) -> Parcel:
@@ -170,12 +170,13 @@ class ShippingEncoder(JobEncoder):
             )
 
 
-_ADVICE = (
+MODULE_ADVICE: Final = (
     "install it on all machines (in their image, or with Ray's "
     "runtime_env={'pip': [...]}), or send it: DaskExecutor(ship=[...]) or "
     "RayExecutor(ship=[...]) for Python code, client.upload_file() of Dask or "
     "runtime_env={'working_dir': ...} of Ray for a package with data files"
 )
+"""Advice for a module that the machines lack."""
 
 
 def missing_module(frame: Frame) -> str:

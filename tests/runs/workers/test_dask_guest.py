@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from flowpregel.cli.app import app
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.func import entrypoint, task
 from tests.busy_flow import keep_busy
@@ -325,6 +328,7 @@ def test_a_scheduler_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 PROGRAM = """
+import json
 import os
 import subprocess
 import sys
@@ -379,6 +383,24 @@ def test_a_run_of_a_script_is_resumed_although_workers_lack_its_module(
     subprocess.run(resume, cwd=tmp_path, env=environment, check=True)
 
     assert 2 == (tmp_path / "calls").read_text().count("called")
+
+
+def test_doctor_leaves_nothing_in_the_cluster(client: Any) -> None:
+    """It checks each worker, and sends values there and back."""
+    before = names_in_cluster(client)
+    url = client.scheduler.address.replace("tcp://", "dask://")
+    flow = "tests.runs.cli_flows:steps"
+    command = ["doctor", url, "--flow", flow, "--timeout", "300"]
+
+    result = CliRunner().invoke(app, [*command, "--json"])
+
+    lines = {line["check"]: line for line in json.loads(result.stdout)}
+    for address in client.nthreads():
+        assert lines[f"machine {address}"]["ok"]
+        assert lines[f"machine {address}: module tests"]["ok"]
+    assert lines["first task"]["ok"]
+    assert lines["10 MB"]["ok"]
+    until(lambda: before == names_in_cluster(client))
 
 
 def pretend_version(version: str) -> str:
