@@ -90,7 +90,10 @@ class DaskCluster:
         def of_scheduler(dask_scheduler: Any) -> dict[str, Any]:
             return {
                 "workers": len(dask_scheduler.workers),
-                "tasks": len(dask_scheduler.tasks),
+                "tasks": sorted(
+                    f"{key} is {task.state} for {len(task.who_wants)} clients"
+                    for key, task in dask_scheduler.tasks.items()
+                ),
                 "clients": len(dask_scheduler.clients),
                 "plugins": sorted(dask_scheduler.plugins),
                 "worker plugins": sorted(dask_scheduler.worker_plugins),
