@@ -408,16 +408,22 @@ class LangChainWatcher:
     only by registration, so the registration must follow the import.
     """
 
+    def __init__(self) -> None:
+        self._has_found = False
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec of the module that defines `Runnable`, and None for any other
         module.
         """
-        if name != _MODULE:
+        if name != _MODULE or self._has_found:
             return None
         # Imported here because a program without LangChain does not need it.
         from importlib.util import find_spec  # noqa: PLC0415
 
-        sys.meta_path.remove(self)
+        self._has_found = True
+        # A tool that wraps all import hooks has taken this one out of the list.
+        with suppress(ValueError):
+            sys.meta_path.remove(self)
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
             call_after_import(spec.loader, _register)

@@ -24,6 +24,16 @@ def double(number: int) -> int:
 
 node = NodeBuilder().subscribe_only("a").do(str).build()
 """
+WRAP = """
+class Wrapper:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, *names):
+        return self.finder.find_spec(*names)
+
+sys.meta_path[:] = map(Wrapper, sys.meta_path)
+"""
 CHECK = """
 from langchain_core.runnables import Runnable
 from flowpregel.pregel.runnables import LangChainWatcher
@@ -48,8 +58,14 @@ def printed(code: str) -> list[str]:
         GRAPH + CHECK,
         "import langchain_core.runnables.base\n" + GRAPH + CHECK,
         "import langchain_core\n" + GRAPH + "import langchain_core.tools\n" + CHECK,
+        GRAPH + WRAP + CHECK,
     ],
-    ids=["imported later", "imported before", "imported in between"],
+    ids=[
+        "imported later",
+        "imported before",
+        "imported in between",
+        "after a tool has wrapped all import hooks",
+    ],
 )
 def test_a_graph_is_a_runnable_whenever_langchain_is_imported(code: str) -> None:
     """The hook that waits for LangChain is gone then."""
