@@ -229,17 +229,26 @@ class DaskPool(RemotePool):
             for slot in slots:
                 self.slot_ended(slot, error)
             return
-        for slot, future in zip(slots, futures, strict=True):
-            self._slots_in_dask[slot] = future
-            future.add_done_callback(partial(self._on_slot_done, slot))
+        watches = [
+            self._watch_slot(slot, future)
+            for slot, future in zip(slots, futures, strict=True)
+        ]
+        self._slots_in_dask.update(zip(slots, futures, strict=True))
+        await asyncio.gather(*watches)
 
-    def _on_slot_done(
+    async def _watch_slot(
         self,
         slot: int,
         future: Any,
     ) -> None:
+        """Report the end of a slot, unless it was released.
+
+        Dask's `add_done_callback` would call a function on a thread pool that is gone
+        when the program exits.
+        """
+        error = await future.exception(asynchronous=True)
         if future.status == "error":
-            self.slot_ended(slot, future.exception())
+            self.slot_ended(slot, error)
         elif future.status == "finished":
             self.slot_ended(slot, ExecutorUnavailableError("the slot has ended"))
 

@@ -385,6 +385,40 @@ def test_a_run_of_a_script_is_resumed_although_workers_lack_its_module(
     assert 2 == (tmp_path / "calls").read_text().count("called")
 
 
+SHORT_PROGRAM = """
+import os
+from flowpregel import entrypoint, task
+
+@task
+def double(number):
+    return 2 * number
+
+@entrypoint(executor=os.environ["CLUSTER"])
+def flow(count):
+    return sum(future.result() for future in double.map(range(count)))
+
+print(flow.invoke(4))
+"""
+
+
+def test_a_program_that_names_the_cluster_prints_no_errors_at_its_end(
+    client: Any,
+) -> None:
+    """It cannot close the executor, which still holds slots when the program exits."""
+    environment = {
+        **os.environ,
+        "CLUSTER": f"dask+{client.scheduler.address}",
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+    }
+    program = [sys.executable, "-c", SHORT_PROGRAM]
+
+    done = subprocess.run(
+        program, env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert ("12\n", "") == (done.stdout, done.stderr)
+
+
 def test_doctor_leaves_nothing_in_the_cluster(client: Any) -> None:
     """It checks each worker, and sends values there and back."""
     before = names_in_cluster(client)
