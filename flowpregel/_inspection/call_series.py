@@ -127,6 +127,19 @@ class CallSeries:
         Args:
             activity: The activity of the run, as `StoreReader.live` returned it.
             task_id: The id of the call.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> from flowpregel.watching import StoreReader
+            >>> points = [(100.5, 0.9, None), (101.0, 0.4, None)]
+            >>> call = {"id": "t", "began": 100.0, "series": {"loss": points}}
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     reader = StoreReader(saver)
+            ...     series = reader.series.running({"running": [call]}, "t")
+            ...     print(series["loss"]["values"])
+            ...     reader.close()
+            [0.9, 0.4]
         """
         tasks = () if activity is None else activity["running"]
         series: dict[str, Mapping[str, Any]] = {}

@@ -10,12 +10,12 @@ import tempfile
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from dask.utils import parse_bytes
 from dask_jobqueue.slurm import SLURMCluster
 from distributed import Client
 
 from flowpregel.errors import ConfigurationError
 from flowpregel.plugins.cluster.dask import DaskExecutor
-from flowpregel.policies import bytes_of
 
 _OPTIONS: Final = {
     "time": "",
@@ -131,11 +131,11 @@ def _memory_of(text: str) -> int:
         raise ConfigurationError(f"mem={text!r}: name the unit, as in 8G or 500M")
     is_slurm_unit = re.fullmatch(r"\d+[KMGT]", text)
     try:
-        size = bytes_of(f"{text}iB" if is_slurm_unit else text)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"mem={text!r}: use an amount such as 8G") from error
-    if size == 0:
-        raise ConfigurationError("mem='0': use an amount such as 8G")
+        size: int = parse_bytes(f"{text}iB" if is_slurm_unit else text)
+    except ValueError:
+        size = 0
+    if size <= 0:
+        raise ConfigurationError(f"mem={text!r}: use an amount such as 8G")
     return size
 
 

@@ -357,7 +357,10 @@ if __name__ == "__main__":
 def test_a_run_of_a_script_is_resumed_although_workers_lack_its_module(
     client: Any, tmp_path: Path
 ) -> None:
-    """The script sends its tasks by value; the command imports the script's module."""
+    """The script sends its tasks by value; the command imports the script's module. The
+    killed script leaves nothing in the cluster.
+    """
+    before = names_in_cluster(client)
     (tmp_path / "only_a_script.py").write_text(
         PROGRAM.replace('"calls"', f'"{tmp_path / "calls"}"')
     )
@@ -383,6 +386,7 @@ def test_a_run_of_a_script_is_resumed_although_workers_lack_its_module(
     subprocess.run(resume, cwd=tmp_path, env=environment, check=True)
 
     assert 2 == (tmp_path / "calls").read_text().count("called")
+    until(lambda: before == names_in_cluster(client))
 
 
 SHORT_PROGRAM = """
