@@ -200,9 +200,16 @@ class PackedResult:
         return read_parts(self._parts)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        if SENT_MODULES.get():
+            # As for `CapturedArguments`, the code of a module must go along.
+            return _itself, (self.value,)
         # The arguments of each call keep the memory until the call has ended.
         pickled_handles.get([]).append(self)
         return _unpacked, tuple(map(PickleBuffer, self._parts))
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _unpacked(data: Any, *buffers: Any) -> Any:

@@ -349,3 +349,39 @@ def test_one_at_a_time_needs_few_workers(drive: Any) -> None:
 
     pids = drive.invoke(flow, 50, {"max_concurrency": 1})
     assert len(set(pids)) <= 5
+
+
+UNGUARDED = """
+from flowpregel import entrypoint, task
+
+@task
+def double(number):
+    return 2 * number
+
+@entrypoint()
+def flow(number):
+    return double(number).result()
+
+flow.run(1)
+"""
+
+
+def test_a_module_that_runs_a_workflow_while_it_is_imported_is_refused(
+    tmp_path: Path,
+) -> None:
+    """A worker would import it, and run the workflow again; pickle waits for ever."""
+    (tmp_path / "unguarded.py").write_text(UNGUARDED)
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import unguarded"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert 1 == done.returncode
+    assert "ConfigurationError: the module 'unguarded' runs a workflow" in done.stderr
+    assert "if __name__ == '__main__':" in done.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import pytest
 import flowpregel
 from flowpregel import Shared, shared
 from flowpregel._core.records import Arguments
+from flowpregel._pickling.crossing import dumps
+from flowpregel._pickling.sent_modules import send_by_value
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
@@ -129,6 +133,31 @@ def test_arguments_of_which_one_cannot_be_pickled_have_no_packed_result() -> Non
 
     assert ([1, 2], lock) == arguments.args
     assert {"more": [1, 2]} == arguments.kwargs
+
+
+WITHOUT_TESTS = """
+import pickle, sys
+sys.modules["tests"] = None
+(value,) = pickle.load(sys.stdin.buffer).args
+print(type(value).__name__, value.nbytes)
+"""
+
+
+@pytest.mark.slow
+def test_a_packed_result_takes_the_code_along_that_the_other_process_lacks() -> None:
+    """As arguments that are not packed do."""
+    packed = PackedResult(write_parts(Large(), lambda size: None))
+    with send_by_value(frozenset({"tests"})):
+        data = dumps(Arguments((packed,), {}))
+
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TESTS],
+        input=data,
+        capture_output=True,
+        check=False,
+    )
+
+    assert (b"Large 1048576\n", b"") == (done.stdout, done.stderr)
 
 
 @task

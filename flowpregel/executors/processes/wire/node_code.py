@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -12,6 +13,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from flowpregel._core.records import Node
 from flowpregel._pickling.crossing import dumps, first_unpicklable
+from flowpregel._pickling.sent_modules import is_sent_by_value
+from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes.wire.references import References
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -85,8 +88,10 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
             part that a worker needs.
 
     Raises:
+        ConfigurationError: The module of *node*'s code is still being imported.
         TaskSerializationError: A part of *node* cannot be pickled.
     """
+    _refuse_unfinished_module(node)
     slim = (
         node
         if called
@@ -114,6 +119,26 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
         ]
         parts += [("code", "writers", slim.writers), ("code", "node", slim)]
         raise first_unpicklable(node.name, parts, error) from error
+
+
+def _refuse_unfinished_module(node: Node) -> None:
+    """Refuse a node whose module runs a workflow at its top level.
+
+    The worker would import the module, and run the workflow again. And here, `pickle`
+    would wait for the end of the import, which waits for the workflow.
+    """
+    names = {node.home.partition(":")[0]}
+    for step in node.steps:
+        names.add(getattr(step.func or step.coroutine, "__module__", None) or "")
+    for name in names:
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        # The interpreter has no public name for this.
+        if getattr(spec, "_initializing", False) and not is_sent_by_value(name):
+            raise ConfigurationError(
+                f"the module {name!r} runs a workflow while it is imported, so that no "
+                f"worker can import it to run {node.name!r}; put the call below "
+                "`if __name__ == '__main__':`"
+            )
 
 
 def references_of(node: Node) -> References | None:
