@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +25,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The page of a store with three runs."""
     with served(plain_store(tmp_path_factory.mktemp("wire") / "store")) as server:
         yield server
+
+
+def test_no_two_scripts_define_the_same_name() -> None:
+    """They are joined into one module, which would not run."""
+    definition = r"^(?:export )?(?:async )?(?:const|let|function|class) (\w+)"
+    names: list[str] = []
+    for module in MODULES:
+        text = (STATIC / f"{module}.js").read_text("utf-8")
+        names += re.findall(definition, text, re.MULTILINE)
+
+    assert len(names) > 300
+    assert [] == [name for name, count in Counter(names).items() if count > 1]
 
 
 def test_a_first_visit_takes_few_bytes(server: Served) -> None:
