@@ -67,3 +67,31 @@ def test_two_programs_share_the_cpus(cluster: Any, tmp_path: Path) -> None:
         end.touch()
         assert handle.result() > 0
     until(lambda: cluster.available_resources().get("CPU") == 2)
+
+
+class NeedsModule:
+    """An actor that cannot begin where a module is missing."""
+
+    def __init__(self) -> None:
+        __import__("no_such_module")
+
+
+def test_an_import_that_fails_on_a_machine_is_named_without_rays_report(
+    cluster: Any,
+) -> None:
+    """As it is on Dask; the report is a text of twenty lines."""
+    from flowpregel.plugins.cluster.ray import import_error_in
+
+    actor = cluster.remote(NeedsModule).remote()
+    with pytest.raises(cluster.exceptions.RayError) as caught:
+        cluster.get(actor.__ray_ready__.remote())
+
+    error = import_error_in(caught.value)
+
+    assert isinstance(error, ModuleNotFoundError)
+    assert ("No module named 'no_such_module'", "no_such_module") == (
+        str(error),
+        error.name,
+    )
+    other = ValueError("No module named 'x'")
+    assert other is import_error_in(other)

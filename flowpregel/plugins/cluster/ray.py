@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from pickle import PickleBuffer
 from types import ModuleType
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 import ray
@@ -28,6 +29,7 @@ _SLOTS: Final = 100_000
 """The number of slots that a coordinator may have."""
 _FORGET_AFTER: Final = 600.0
 """Seconds after which a released slot is forgotten, although it has not begun."""
+_NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
 _FUNCTION_ID: Final = uuid5(NAMESPACE_URL, "flowpregel-slot")
 """The id of the function of slots, which is the same in all programs."""
 
@@ -203,7 +205,7 @@ class RayPool(RemotePool):
         )
         self.slot_ended(
             slot,
-            error,
+            import_error_in(error),
         )
 
     def release_slot(
@@ -249,8 +251,10 @@ class RayPool(RemotePool):
         if actor is None:
             actor = self._start_actor(address)
             self._actors[address] = actor
+        answer: Future[Any] = Future()
         reference = actor.call.remote(method, *args)
-        return cast(Future[Any], reference.future())
+        reference.future().add_done_callback(partial(settle_answer, answer))
+        return answer
 
     def _start_actor(self, address: str) -> Any:
         resources = self._resources[address]
@@ -281,6 +285,28 @@ class RayPool(RemotePool):
         for actor in actors:
             ray.kill(actor)
         self._actors.clear()
+
+
+def settle_answer(answer: Future[Any], result: Future[Any]) -> None:
+    """Set *answer* as *result*, which is Ray's and done."""
+    if not answer.set_running_or_notify_cancel():
+        return
+    error = CancelledError() if result.cancelled() else result.exception()
+    if error is None:
+        answer.set_result(result.result())
+    else:
+        answer.set_exception(import_error_in(error))
+
+
+def import_error_in(error: BaseException) -> BaseException:
+    """Return the error of an import that has failed on a machine, if *error* is Ray's
+    report of it, and *error* otherwise. The report is a text of many lines.
+    """
+    if isinstance(error, ray.exceptions.RayError):
+        match = _NO_MODULE.search(str(error))
+        if match is not None:
+            return ModuleNotFoundError(match[0], name=match[1])
+    return error
 
 
 def _on_node(address: str) -> NodeAffinitySchedulingStrategy:
