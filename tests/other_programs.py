@@ -1,8 +1,11 @@
-"""Other programs that use the slots of a limit, played by the test."""
+"""Other programs that use the slots of a limit, played by the test, and runs of this
+program that wait for them.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 from flowpregel.executors.resources import CrossProcessLimit
@@ -28,3 +31,11 @@ class OtherProgram(CrossProcessLimit):
         """
         while self.available(used, 0.0) <= used:
             assert self._woken.acquire(timeout=60), "nobody gave a slot back"
+
+
+def wait_for_a_waiting_run() -> None:
+    """Return as soon as a run of this process waits for a slot."""
+    until = time.monotonic() + 60
+    while "flowpregel-limit" not in {each.name for each in threading.enumerate()}:
+        assert time.monotonic() < until
+        time.sleep(0.01)

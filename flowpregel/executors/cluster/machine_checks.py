@@ -7,9 +7,8 @@ is closed.
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -22,9 +21,9 @@ from flowpregel.executors.cluster.handshake import Greeting, read_report
 from flowpregel.executors.cluster.machine_calls import MachineCalls
 from flowpregel.executors.cluster.package_versions import (
     Contents,
+    imported_packages,
     package_differences,
     read_contents,
-    versions_of,
 )
 from flowpregel.executors.cluster.remote_pool import RemotePool
 from flowpregel.executors.cluster.shipping import MODULE_ADVICE
@@ -121,7 +120,7 @@ def checks_of_machines(
     if not machines:
         yield _check_no_machine(pool, machines is None)
         return
-    packages = versions_of({name.partition(".")[0] for name in tuple(sys.modules)})
+    packages = imported_packages()
     inspections: list[MachineInspection] = []
     for address in machines:
         inspection = MachineInspection(pool, address, list(packages), modules)
@@ -189,7 +188,7 @@ def _check_machine(name: str, machine: InspectedMachine, cpus: int) -> ExecutorC
 def _checks_of_contents(
     name: str,
     contents: Contents,
-    packages: dict[str, str],
+    packages: Mapping[str, str],
     modules: Sequence[str],
 ) -> Iterator[ExecutorCheck]:
     """Yield the checks of packages and modules that differ or are missing."""
@@ -198,6 +197,7 @@ def _checks_of_contents(
         text = f"{', '.join(differences)}: install the same if tasks use them"
         yield ExecutorCheck(f"{name}: packages", True, text)
     for module in modules:
+        is_usable = True
         if module in contents.modules:
             text = "can be found there"
         elif is_local(module):
@@ -206,6 +206,6 @@ def _checks_of_contents(
                 "and no C code"
             )
         else:
+            is_usable = False
             text = f"is missing there: {MODULE_ADVICE}"
-        is_found = module in contents.modules or is_local(module)
-        yield ExecutorCheck(f"{name}: module {module}", is_found, text)
+        yield ExecutorCheck(f"{name}: module {module}", is_usable, text)

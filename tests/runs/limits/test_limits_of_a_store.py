@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, ResourcesError
 from flowpregel.executors import ProcessExecutor
 from flowpregel.executors.resources import folder_of_limit, limits_folder_of
-from tests.other_programs import OtherProgram
+from tests.other_programs import OtherProgram, wait_for_a_waiting_run
 
 
 @pytest.fixture
@@ -66,14 +65,6 @@ def slot_of(saver: BaseCheckpointSaver) -> OtherProgram:
     folder = limits_folder_of(saver)
     assert folder
     return OtherProgram(folder_of_limit(folder, "licence"))
-
-
-def wait_for_a_waiting_run() -> None:
-    """Return as soon as a run of this process waits for a slot."""
-    until = time.monotonic() + 60
-    while "flowpregel-limit" not in {each.name for each in threading.enumerate()}:
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 @pytest.mark.slow

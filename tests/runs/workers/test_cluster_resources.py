@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -27,7 +26,7 @@ from flowpregel.executors.resources import (
     folder_of_limit,
     limits_folder_of,
 )
-from tests.other_programs import OtherProgram
+from tests.other_programs import OtherProgram, wait_for_a_waiting_run
 from tests.runs.marks import marked
 from tests.slot_books import SlotBooks
 
@@ -164,14 +163,6 @@ def run_out_of_memory(folder: str) -> str:
         return "alone"
     mark.touch()
     raise MemoryError
-
-
-def wait_for_a_waiting_run() -> None:
-    """Return as soon as a run of this process waits for a slot."""
-    until = time.monotonic() + 60
-    while "flowpregel-limit" not in {each.name for each in threading.enumerate()}:
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def places(pool: Any, name: str) -> set[str]:

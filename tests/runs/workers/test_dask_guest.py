@@ -354,6 +354,15 @@ if __name__ == "__main__":
 """
 
 
+def environment_with(client: Any) -> dict[str, str]:
+    """Return an environment in which CLUSTER names the cluster as an executor."""
+    return {
+        **os.environ,
+        "CLUSTER": f"dask+{client.scheduler.address}",
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+    }
+
+
 def test_a_run_of_a_script_is_resumed_although_workers_lack_its_module(
     client: Any, tmp_path: Path
 ) -> None:
@@ -364,12 +373,7 @@ def test_a_run_of_a_script_is_resumed_although_workers_lack_its_module(
     (tmp_path / "only_a_script.py").write_text(
         PROGRAM.replace('"calls"', f'"{tmp_path / "calls"}"')
     )
-    address = client.scheduler.address
-    environment = {
-        **os.environ,
-        "CLUSTER": f"dask+{address}",
-        "PYTHONPATH": str(Path(__file__).parents[3]),
-    }
+    environment = environment_with(client)
     script = [sys.executable, "only_a_script.py"]
     resume = [
         sys.executable,
@@ -409,15 +413,12 @@ def test_a_program_that_names_the_cluster_prints_no_errors_at_its_end(
     client: Any,
 ) -> None:
     """It cannot close the executor, which still holds slots when the program exits."""
-    environment = {
-        **os.environ,
-        "CLUSTER": f"dask+{client.scheduler.address}",
-        "PYTHONPATH": str(Path(__file__).parents[3]),
-    }
-    program = [sys.executable, "-c", SHORT_PROGRAM]
-
     done = subprocess.run(
-        program, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SHORT_PROGRAM],
+        env=environment_with(client),
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
     assert ("12\n", "") == (done.stdout, done.stderr)
