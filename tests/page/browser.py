@@ -301,20 +301,56 @@ class Tab:
 
     def hold(self, selector: str, seconds: float = 0.12) -> None:
         """Press the mouse on an element for as long as a person does."""
+        with self.held(selector):
+            self.run(f"new Promise(done => setTimeout(done, {seconds * 1000}))")
+
+    @contextmanager
+    def held(self, selector: str) -> Iterator[None]:
+        """Press the mouse on an element, and let go at the end of the block.
+
+        News can move the element between the look at it and the press. A person who
+        sees that lets go elsewhere, and tries again.
+        """
+        place = self._aim(selector)
+        self._mouse("mousePressed", place)
+        while self.run("!window.wasPressed && window.hasMoved()"):
+            self._mouse("mouseMoved", (0, 0))
+            self._mouse("mouseReleased", (0, 0))
+            place = self._aim(selector)
+            self._mouse("mousePressed", place)
+        yield
+        self._mouse("mouseReleased", place)
+
+    def _aim(self, selector: str) -> tuple[float, float]:
+        """Move the mouse to where an element is, and return the place."""
         self.until(f"document.querySelector({json.dumps(selector)})")
         x, y = self.run(
             f"""(() => {{
                 const found = document.querySelector({json.dumps(selector)});
                 found.scrollIntoView({{ block: "nearest" }});
                 const {{ x, y, width, height }} = found.getBoundingClientRect();
+                window.wasPressed = false;
+                window.hasMoved = () => {{
+                    const now = found.getBoundingClientRect();
+                    return !found.isConnected || now.x !== x || now.y !== y;
+                }};
+                addEventListener("mousedown", event => {{
+                    window.wasPressed = found.contains(event.target);
+                }}, {{ capture: true, once: true }});
                 return [x + width / 2, y + height / 2];
             }})()"""
         )
-        mouse = {"x": x, "y": y, "button": "left", "clickCount": 1}
-        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-        self.send("Input.dispatchMouseEvent", type="mousePressed", buttons=1, **mouse)
-        self.run(f"new Promise(done => setTimeout(done, {seconds * 1000}))")
-        self.send("Input.dispatchMouseEvent", type="mouseReleased", **mouse)
+        self._mouse("mouseMoved", (x, y))
+        return x, y
+
+    def _mouse(self, kind: str, place: tuple[float, float]) -> None:
+        x, y = place
+        words: dict[str, Any] = {}
+        if kind != "mouseMoved":
+            words = {"button": "left", "clickCount": 1}
+        if kind == "mousePressed":
+            words["buttons"] = 1
+        self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **words)
 
     def type(self, text: str) -> None:
         """Type a text where the focus is."""

@@ -98,3 +98,35 @@ def test_a_browser_that_does_not_begin_says_what_it_wrote(
     words = re.escape("the browser has not begun:\nno display")
     with pytest.raises(BrowserLostError, match=words), browser(tmp_path):
         pass
+
+
+def test_a_press_follows_an_element_that_moves_away(chromium: Browser) -> None:
+    """As when a card above it appears while the mouse comes near."""
+    with chromium.profile() as tab:
+        tab.open(
+            "data:text/html,<div id=above></div><button>go</button><script>"
+            "addEventListener('mousemove', () => { above.style.height = '200px'; });"
+            "window.clicks = 0; document.querySelector('button').onclick = "
+            "() => { window.clicks += 1; };</script>"
+        )
+        tab.hold("button")
+
+        assert 1 == tab.run("window.clicks")
+
+
+def test_a_press_that_a_page_loses_is_not_repeated(chromium: Browser) -> None:
+    """A page that draws an element anew under the mouse fails its tests."""
+    with chromium.profile() as tab:
+        tab.open(
+            "data:text/html,<button>go</button><script>"
+            "window.presses = window.clicks = 0;"
+            "addEventListener('click', event => {"
+            " window.clicks += event.target.matches('button'); });"
+            "addEventListener('mousedown', event => {"
+            " window.presses += 1;"
+            " event.target.replaceWith(event.target.cloneNode(true)); });</script>"
+        )
+        tab.hold("button")
+
+        assert 1 == tab.run("window.presses")
+        assert 0 == tab.run("window.clicks")

@@ -4,6 +4,7 @@ focus, a selection and a scrolled list survive each change.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -84,6 +85,35 @@ def test_a_press_opens_the_call_on_which_it_began(tab: Tab, live: Served) -> Non
         opened = "new URLSearchParams(location.hash.split('?')[1]).get('call')"
         assert tab.run("window.began") == tab.run(opened)
         change(tab)
+
+
+def test_the_slowest_calls_keep_their_places_under_a_press(
+    tab: Tab, live: Served
+) -> None:
+    """An answer that comes during the press would bring another call under it."""
+    open_run(tab, live, "steady", "time")
+    tab.until("document.querySelector('.time table a')")
+    tab.run(
+        """window.arrived = null; window.release = null;
+        const real = fetch;
+        window.fetch = async (address, ...words) => {
+            const answer = await real(address, ...words);
+            if (String(address).includes("api/time")) {
+                window.arrived = await new Promise(done => { window.release = done; });
+            }
+            return answer;
+        }"""
+    )
+    tab.until("window.release")
+    shown = "document.querySelector('.time').innerText"
+    with tab.held(".time table a"):
+        before = tab.run(shown)
+        tab.run("window.release(true)")
+        tab.run("new Promise(done => setTimeout(() => requestAnimationFrame(done)))")
+        assert tab.run("window.arrived")
+        assert before == tab.run(shown)
+
+    tab.until(f"{shown} !== {json.dumps(before)}")
 
 
 def test_the_focus_stays_where_tab_has_brought_it(tab: Tab, live: Served) -> None:

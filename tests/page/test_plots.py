@@ -201,8 +201,6 @@ def test_the_library_of_plots_is_loaded_with_the_first_plot(
     )
     open_run(tab, server, "base")
     tab.until(f"{ROWS} > 5")
-    # The errors come after the calls, and move the tabs down.
-    tab.until("document.querySelector('.kinds')")
     assert not tab.run(loaded)
     tab.hold(".tabs a:nth-child(2)")
     tab.until(DRAWN)

@@ -6,7 +6,7 @@
 //
 // A task that calls others is a box around them, which opens in place.
 
-import { h, keepFocus, labelOf, patch, svg } from "./dom.js";
+import { h, keepFocus, labelOf, patch, svg, whenReleased } from "./dom.js";
 import { count } from "./format.js";
 import { layout } from "./layout.js";
 import { ORDER } from "./model.js";
@@ -96,7 +96,7 @@ export function graphView({ run }) {
     try {
       const answer = await load("graph", { thread: run.thread });
       graph = graphOf(answer, run.drawing ?? answer.drawing);
-      draw();
+      whenReleased(draw);
     } catch (error) {
       patch(told, String(error.message ?? error));
     }

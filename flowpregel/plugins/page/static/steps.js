@@ -1,6 +1,6 @@
 // The supersteps: what the channels held after each, and what it changed.
 
-import { actionButton, h, patch } from "./dom.js";
+import { actionButton, h, patch, whenReleased } from "./dom.js";
 import { count, moment } from "./format.js";
 import { currentPlace, note } from "./place.js";
 import { isReport, load } from "./source.js";
@@ -35,11 +35,15 @@ export function stepsView({ run, start, isPending }) {
     if (key === known) return;
     known = key;
     try {
-      steps = await load("steps", { thread: run.thread, most });
+      const newest = await load("steps", { thread: run.thread, most });
+      whenReleased(() => take(newest));
     } catch (error) {
       patch(told, String(error.message));
-      return;
     }
+  }
+
+  function take(newest) {
+    steps = newest;
     const isAll = steps.length >= run.row.checkpoints;
     patch(told, isAll ? `${count(steps.length)} checkpoints` : `The newest ${count(steps.length)} of ${count(run.row.checkpoints)} checkpoints`);
     older.hidden = isAll || isReport;

@@ -1,7 +1,7 @@
 // Where the time of a run went: by kind of moment, by task and by worker, the slowest calls, and the
 // calls that had to follow each other.
 
-import { h, patch } from "./dom.js";
+import { h, patch, whenReleased } from "./dom.js";
 import { bytes, count, seconds } from "./format.js";
 import { load } from "./source.js";
 import { usageCharts } from "./usage.js";
@@ -31,7 +31,7 @@ export function timeView({ run, linkOf }) {
       if (answer.is_behind) asked = 0;
       else {
         known = version;
-        draw(answer.use);
+        whenReleased(() => draw(answer.use));
       }
     } catch (error) {
       patch(element, h("p", { class: "empty" }, String(error.message)));
