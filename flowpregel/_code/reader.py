@@ -117,8 +117,8 @@ class CodeReader:
         self, root: Any, *, through_tasks: bool, earlier: CodeDigest | None = None
     ) -> None:
         self._earlier: Mapping[str, Constant] = {}
-        # An earlier meaning does not show which values could not be read, so all
-        # constants must be read again if there are such values.
+        # The earlier digest does not record which values could not be read. If it met
+        # such values, all constants are read again.
         if earlier is not None and not earlier.unseen:
             self._earlier = earlier.constants
         self._root = values.peeled(root)
@@ -214,8 +214,8 @@ class CodeReader:
         if unit.source is not None or type(value) in values.ATOMS:
             return
         meaning = _meaning_of(unit)
-        # A constant with links is not remembered: the units that it links to, such as
-        # functions in a table, must be reached again for the next digest.
+        # A constant whose content refers to other units, such as functions in a table,
+        # is not remembered, because the next digest must read those units again.
         if "->" not in meaning:
             self._constants[unit.name] = Constant(weak_reference_to(value), meaning)
 

@@ -305,7 +305,8 @@ def _parsed(lines: Sequence[str]) -> ast.Module | None:
         try:
             return ast.parse("".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            # The lines are a part of a statement, or the file was edited since.
+            # The lines cannot be parsed if they begin or end within a statement, or if
+            # the file has changed since it was imported.
             return None
 
 

@@ -233,8 +233,8 @@ class ValueWriter:
         """
         if values.changes_when_used(value) or values.is_too_large(value):
             return None
-        # Some objects return new objects each time they are read, without end. So the
-        # number of objects is limited.
+        # Some objects create new objects each time they are read, so reading them would
+        # never end. The number of objects is limited for this reason.
         self._reductions += 1 if len(self._open) < _DEEPEST else _MOST_REDUCTIONS
         if self._reductions > _MOST_REDUCTIONS:
             return None

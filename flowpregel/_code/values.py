@@ -281,8 +281,8 @@ def first_content(name: str, value: Any) -> Any:
         content = value
         with suppress(Exception):
             content = deepcopy(value)
-        # The entry refers to the container too, so that no other object gets the
-        # container's id.
+        # The entry keeps the container alive, because the id of a deleted container may
+        # be given to another object.
         known = _first_contents[key] = value, content
         while len(_first_contents) > _MOST_CONTENTS:
             _first_contents.popitem(last=False)
@@ -317,8 +317,8 @@ def _reduced_error(error: BaseException) -> str | tuple[Any, ...]:
     """Return the parts of an error that pickle would store, except its traceback, cause
     and notes.
     """
-    # The functions in `copyreg` are not used, because those that `tblib`, which Dask
-    # imports, registers there include causes and tracebacks.
+    # The reducers that are registered in `copyreg` are not used. Dask imports `tblib`,
+    # whose reducers include causes and tracebacks.
     parts: str | tuple[Any, ...] = error.__reduce_ex__(5)
     if len(parts) != 3 or not isinstance(parts[2], dict):
         return parts

@@ -74,8 +74,8 @@ def _take_answers(
     while len(known) < count:
         known.append(QuestionRecord(ids.interrupt_id(task.namespace, len(known))))
     if count and known[count - 1].id in by_id:
-        # The task has failed with its last answer, so it gets another answer to that
-        # question.
+        # The task got the last answer and then failed, so the new answer replaces the
+        # last one.
         count -= 1
     answers = list(task.attempt.answers[:count])
     answered = known[:count]
@@ -115,7 +115,7 @@ def _store_answers(
         rows = tuple(tuple(question) for question in questions)
         writes = (*writes, (records.ASKED, rows))
     run.store_writes(task.id, task.path, writes)
-    # From now on, the answers also count as stored. If the body's next attempt makes
+    # The answers are added to the stored writes. If the next attempt of the body makes
     # the call again, the call gets these answers.
     run.replay.pending.setdefault(task.id, []).extend(writes)
 

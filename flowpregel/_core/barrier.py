@@ -136,9 +136,9 @@ def barrier_of(tasks: Iterable[Task]) -> list[TaskOutput]:
     """Return the outputs of *tasks*, in the order in which they are applied."""
     outputs: list[TaskOutput] = []
     for task in tasks:
-        # An error handler was not triggered by channels, but the failed task was, so
-        # the failed task's triggers are marked as seen. The handler's writes take the
-        # position of the failed task's writes.
+        # Channels triggered the failed task, and not its error handler. So the triggers
+        # of the failed task are marked as seen, and the handler's writes are applied at
+        # the position of the failed task.
         handled = task.parent if task.kind is Kind.HANDLER else None
         source = task if handled is None else handled
         triggers = task.triggers if handled is None else ()
@@ -321,8 +321,8 @@ def plan(
         path = f"{PULLED}{node.name}"
         tasks.append(_planned_task(node, Kind.PULL, value, path, step, node.triggers))
     for index, send in enumerate(_sends(state)):
-        # The node may no longer exist. In this case, `start` refuses to continue the
-        # thread.
+        # A `Send` to a node that no longer exists is skipped here; `start` refuses to
+        # continue such a thread.
         if send.node in program.nodes:
             node = program.nodes[send.node]
             path = f"~__pregel_push, {index:010d}"

@@ -205,8 +205,9 @@ def _recorded_outcome(
         return task_id, Raised(error)  # The call fails, but its record is not changed.
     if isinstance(outcome, Raised):
         if not isinstance(outcome.error, errors.TaskCancelled):
-            # The body may not have observed this failure in the earlier run, and may
-            # fail with it only now. So it is noted as a failure of this run.
+            # The failure is noted as a failure of this run, because the body may not
+            # have observed the failure in the earlier run, and may fail because of it
+            # only now.
             task = call_task(caller, call, step, task_id, record)
             fail_call(task, outcome.error)
     elif isinstance(outcome, Returned) and "recorded" in run.options.modes:
@@ -234,8 +235,8 @@ def save_state(
     if record is not None:
         writes.append((records.CALLED, tuple(record)))
     run.store_writes(task.id, task.path, writes)
-    # If the task is a call, the body's next attempt makes the call again, and the value
-    # is then read from `pending`.
+    # A call's saved value is added to `pending`, because the next attempt of the
+    # calling body makes the call again and reads the value there.
     run.drop_saved_value(task)
     run.replay.pending[task.id].append(saved)
     run.outbox.resolve(request, Returned(()))

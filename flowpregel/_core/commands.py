@@ -189,7 +189,8 @@ def is_generator_function(target: Any) -> bool:
     """Return whether calling *target* gives a generator, sync or async."""
     target = target_of_partial(target)
     if not inspect.isroutine(target) and not isinstance(target, type):
-        # The method itself is inspected below.
+        # `__call__` is inspected in place of a callable object, because `inspect` only
+        # recognizes functions and methods.
         target = getattr(type(target), "__call__", target)  # noqa: B004
     return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
 

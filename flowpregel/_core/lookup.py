@@ -212,8 +212,8 @@ def _may_have_gained_fields(
         if not has_plain_values(call.arguments.args, call.arguments.kwargs):
             if replay.report.is_changed or replay.lazy_results is None:
                 return True
-            # All earlier calls are the same as in the earlier run. So *call* was
-            # recorded only if there is a record at this position.
+            # The run has made the same calls as the earlier run so far. So *call* was
+            # recorded only if there is a record at its position.
             index = caller.attempt.body.sequence.call_count - 1
             path = ids.call_path(caller.path, index)
             return bool(replay.lazy_results.record_at(path))

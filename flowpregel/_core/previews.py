@@ -216,7 +216,7 @@ def _field_value(value: Any) -> Field:
         case PurePath():
             return _text_field(str(value))
         case dict():
-            # The items are left out, because their names may be those of secrets.
+            # The items are left out, because their keys may be the names of secrets.
             return [f"<dict of {len(value)}>"]
     return _array_field(value)
 
@@ -345,8 +345,8 @@ def _task_of(result: Any, origins: ResultOrigins) -> str:
     key = id(result)
     name, mark = origins[key]
     present_mark = _mark_of(result)
-    # Two references are compared by identity, because their comparison is that of their
-    # objects, which a user's class may define.
+    # Weak references are compared by identity. `==` would compare the objects to which
+    # they refer, and might run a user's code.
     is_same = mark is present_mark
     if type(mark) is tuple and type(present_mark) is tuple:
         is_same = mark == present_mark
@@ -369,7 +369,7 @@ def _mark_of(value: Any) -> Any:
     if kind in _SIZED:
         return (kind, len(value)) if value else None
     try:
-        # While an object exists, this is the same reference each time.
+        # As long as the object exists, `ref` returns the same weak reference for it.
         return ref(value)
     except TypeError:
         return kind

@@ -163,7 +163,8 @@ def _of_other_code(
         new_id = ids.task_id(task_id, record.code)
         new_writes = recorded_of(run, body, new_id)
         if run.options.adopts_input and not new_writes:
-            # The user did not name a change, so the user gets a notice about it.
+            # A user who adopts a changed input need not expect that this edited task
+            # runs again, so a notice reports the edit.
             report = run.replay.report
             report.recomputed[record.name] += 1
             report.codes[record.name] = recorded.code, record.code

@@ -267,7 +267,8 @@ def _answers_of(
         return {pending[0]: resume}
     is_at_rest = not run.replay.pending
     if is_at_rest and plan(run.program, run.state, None, run.step_context()):
-        return {}  # The thread is only at a breakpoint, so it continues.
+        # The thread waits at a breakpoint and not for an answer, so the run continues.
+        return {}
     raise errors.UnknownInterruptError(
         "there is nothing to resume: no interrupt of this thread is waiting for an "
         "answer; pass an input, or the thread_id of a run that is waiting"

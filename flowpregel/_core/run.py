@@ -239,8 +239,8 @@ class Run:
         change.
         """
         if self.outbox.is_deferred:
-            # The body receives the result, and may change it, before the batch is
-            # encoded.
+            # The body gets a copy of the result, because the body may change the result
+            # before the batch is encoded.
             writes = private_copy(tuple(writes))
         if body.may_repeat:
             body.recorded[task.id] = private_copy(tuple(writes))
@@ -321,8 +321,8 @@ class Run:
             else:
                 other_writes.append((channel, value))
         if answers is not None:
-            # The answers are appended last, wherever they were before, so that the
-            # positions of the other writes do not change.
+            # The answers are always appended last, even if they were stored earlier in
+            # the list, so that the positions of the other writes do not change.
             writes = [*other_writes, (records.RESUME, answers)]
             self.replay.pending[records.RUN_TASK_ID] = writes
             self.store_writes(records.RUN_TASK_ID, "", writes)

@@ -181,7 +181,7 @@ def _end_step(run: Run, tasks: list[Task]) -> Steps:
     try:
         update = run.apply(outputs)
     except BaseException:
-        # The barrier has failed, but the tasks have finished, so their writes are
+        # Although the barrier has failed, the tasks have finished, so their writes are
         # stored.
         run.state = before
         yield from run.flush()

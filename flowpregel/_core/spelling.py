@@ -128,8 +128,8 @@ def _spelled(args: tuple[Any, ...], bound: inspect.BoundArguments) -> Spelled:
     for index, parameter in _parameters_to_spell(bound):
         argument = bound.arguments[parameter.name]
         if parameter.kind is parameter.VAR_POSITIONAL:
-            # All arguments in front of ``*args`` are positional too, so all positional
-            # arguments are left unchanged.
+            # If ``*args`` has items, all arguments before them must be positional too.
+            # So the positional arguments are left as the caller wrote them.
             positional = [*args]
             named = {}
         elif parameter.kind is parameter.VAR_KEYWORD:

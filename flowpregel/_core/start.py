@@ -286,8 +286,8 @@ def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
     if is_redirected or not run.replay.is_resuming:
         return
     checkpoint = saved.checkpoint
-    # `ids.checkpoint_id` puts the superstep at the end of an id, so the end shows
-    # whether our library has made the checkpoint.
+    # If this library has made a checkpoint, the checkpoint's id ends with the number of
+    # the superstep (see `ids.checkpoint_id`).
     is_ours = checkpoint.id.endswith(f"-{checkpoint.step + 2:012x}")
     is_foreign = not is_ours and bool(ids.time_from_id(checkpoint.id))
     has_tasks = bool(run.replay.pending.keys() - {records.RUN_TASK_ID})
@@ -299,7 +299,8 @@ def _check_next(run: Run, saved: Saved, mode: StartMode) -> None:
             "finish the superstep there, or start again with an input"
         )
     if own_writes(run):
-        return  # A command has chosen the next nodes, so the stored ones need no check.
+        # A command has chosen the next nodes, so the stored next nodes are not checked.
+        return
     # The state keeps the channels that the program no longer has. A node that such a
     # channel triggers was due only in the superstep after an update of the channel, so
     # only updated channels are checked.

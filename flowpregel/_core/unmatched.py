@@ -142,8 +142,8 @@ def _is_replaced(
     """
     if recorded.name in run.replay.matched:
         return False
-    # The task is the same: its single calls have become chunks, or its chunks have
-    # become single calls.
+    # A call of the same task replaces the recorded call if single calls have become
+    # chunks of items, or chunks have become single calls.
     if _task_name(recorded) == _task_name(record):
         return True
     if recorded.arguments != record.arguments:
