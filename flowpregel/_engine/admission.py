@@ -248,7 +248,8 @@ class AdmissionQueue:
         assert resources is not None
         names = tuple(dict.fromkeys(resources.limit))
         if job.executor.capabilities.admits:
-            names = ()  # The executor counts the limits itself.
+            # The executor itself keeps the limits, so they are not counted here.
+            names = ()
         demand = Demand(names, resources.rate, task.node.home or task.name)
         try:
             _check_slots(task, demand, limits)
@@ -292,8 +293,9 @@ class AdmissionQueue:
                 continue
             again_at = self._start_group(group)
             if again_at is not None:
-                # The free slots are reserved for this task. Otherwise tasks that need
-                # fewer slots could take them again and again, and starve it.
+                # The slots that the waiting task lacks are reserved for it. Otherwise
+                # tasks that need fewer slots could take them again and again, and the
+                # task would never start.
                 lacking |= names
                 earliest = min(earliest, again_at)
             if not group.jobs:

@@ -203,8 +203,8 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
                     done.set_exception(error)
     finally:
         del _QUEUES[asyncio.get_running_loop(), saver]
-        # Futures remain here only if the loop is ending, and this task with it. They
-        # are cancelled, so that no coroutine waits for them.
+        # If futures remain here, the event loop is ending, and this asyncio task with
+        # it. The futures are cancelled, so that no coroutine waits for them.
         for done in (*group, *waiting):
             done.cancel()
 

@@ -296,7 +296,7 @@ class Engine:
                 assert committer is not None
                 await committer.commit_on_loop(effect.batch)
             else:
-                # A cancellation of this coroutine does not stop the OS thread, so the
+                # If this coroutine is cancelled, the OS thread still runs. So the
                 # thread must not change the engine: it only returns the reply.
                 run.reply = await asyncio.to_thread(self._reply_to, request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
@@ -311,8 +311,8 @@ class Engine:
         assert isinstance(inbox, LoopInbox)
         if not self._inline.waiting:
             return await inbox.take_on_loop(request.deadline)
-        # Control passes to the loop once, so that its bodies receive their results
-        # before further tasks begin.
+        # Control passes to the event loop once, so that bodies on the loop receive
+        # their results before further tasks begin.
         await asyncio.sleep(0)
         events = await inbox.take_on_loop(0)
         if not events and self._inline.waiting and request.deadline != 0:
@@ -427,7 +427,8 @@ class Engine:
     def _deliver(self, events: list[Event]) -> None:
         """Give each run its events, and make runs ready that have events or are due."""
         stopped = self._take_stop(events) if self._is_asked_to_stop else None
-        # No event is a `Stopped` any more, because `_take_stop` has removed it.
+        # `_take_stop` has removed any `Stopped` event from the list, so the type is
+        # narrowed.
         task_events: list[Any] = events
         self._tasks.deliver(task_events, self._root)
         if stopped is not None:

@@ -88,6 +88,6 @@ def _published_points(series: dict[str, MetricSeries]) -> dict[str, Any]:
     for name, metric in [*series.items()]:
         points = metric.points()
         stride = 1 + len(points) // _MOST_POINTS
-        # The last point is always among them.
+        # The points are counted from the end, so that the last point is always kept.
         published[name] = points[::-1][::stride][::-1]
     return published

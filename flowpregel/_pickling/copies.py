@@ -152,8 +152,7 @@ class ReplayedWrites(Sequence[tuple[Any, ...]]):
         return tuple(self) == tuple(other)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy of this object, in this process or in another one, is a plain tuple of
-        # the decoded writes.
+        # Pickling or copying the object gives a plain tuple of the decoded writes.
         return tuple, (tuple(self),)
 
     def __repr__(self) -> str:

@@ -65,8 +65,8 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     stays = partial(stays_inside, large, SHARE_FROM)
     cloudpickle = sys.modules.get("cloudpickle")
     is_registered = cloudpickle and cloudpickle.list_registry_pickle_by_value()
-    # Plain pickle is only tried if the code of no module is sent by value, because it
-    # does not know these modules.
+    # Plain pickle is tried only if no module's code is sent by value, because plain
+    # pickle would write such modules by name.
     if not (SENT_MODULES.get() or is_registered):
         # `suppress` is not used, because it would cost more than the pickle of a small
         # value.
@@ -318,8 +318,8 @@ def find_culprit(value: Any, name: str) -> tuple[str, str]:
     reason = why_refused(part, dumps) or AS_A_WHOLE
     if isinstance(part, ContextVar):
         reason += "; pass it to flowpregel.carry() where it is made, and it travels"
-    # A path through closures does not show the classes of the objects in it, so these
-    # are added to the text.
+    # A path through closures does not name the classes of the objects on the path, so
+    # the classes are added to the text.
     classes = foreign_classes(owners) if "<closure " in path else []
     inside = f" (in {', '.join(classes)})" if classes else ""
     return f"{name}{path}: {class_name(part)}{inside}", reason

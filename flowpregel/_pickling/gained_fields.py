@@ -185,10 +185,12 @@ def _state_without(
     """Return the *state* in the reduction of an object of the class *kind*, without the
     fields *names*.
     """
-    if isinstance(state, list):  # This is the state of a frozen data class with slots.
+    # A frozen data class with slots has a list as its state.
+    if isinstance(state, list):
         fields = [field.name for field in dataclasses.fields(kind)]
         return _without_last(state, fields, names)
-    if isinstance(state, tuple):  # This is the state of any other object with slots.
+    # Any other object with slots has a tuple as its state.
+    if isinstance(state, tuple):
         return tuple(_without_keys(part, names) for part in state)
     if isinstance(state, dict) and isinstance(state.get("__dict__"), dict):
         # The state of a pydantic model contains the fields in an inner dict.
