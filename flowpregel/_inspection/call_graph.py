@@ -321,8 +321,8 @@ class _GraphBuilder:
         node_id = ""
         names = without_ids(namespace)
         for name in names.split("|"):
-            # A number is no name: it numbers the further graphs that the same task
-            # called.
+            # A part that is a number is skipped: it only numbers the further graphs
+            # that the same task called.
             if name and not name.isdecimal():
                 node_id = self._node(node_id, name).id
         return node_id

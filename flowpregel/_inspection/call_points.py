@@ -339,7 +339,8 @@ def _scale(values: Sequence[float], intervals: int) -> Callable[[float], int]:
         values: The values, at least one.
         intervals: The number of equal intervals from the least value to the greatest.
     """
-    # The difference of two floats may be infinite, that of their halves is not.
+    # The values are halved, because the difference of two large floats may be infinite,
+    # but the difference of their halves is finite.
     low = min(values) / 2
     high = max(values) / 2
     width = high - low

@@ -231,7 +231,8 @@ def series_columns(points: Sequence[MetricPoint], began: int) -> dict[str, Any]:
     seconds: list[float] = []
     values: list[float | None] = []
     for point in points:
-        # A time in seconds since the epoch has no more digits than these.
+        # The time is rounded to microseconds, because the float of a time since the
+        # epoch is no more precise.
         offset = round(point.at - begin, 6)
         value = _finite(point.value)
         seconds.append(offset)

@@ -277,8 +277,8 @@ class _BodyGate:
                     return (yield effects.Submit(bodies, setting))
                 return None
             case effects.CacheLookup():
-                # A dry replay finds no shared results, because the results that other
-                # runs share may no longer exist when the run resumes.
+                # A dry replay must not use results that other runs have shared, because
+                # these may no longer exist when the run really resumes.
                 return {}
             case effects.Wait() if self._ends:
                 deadline = time.monotonic_ns() + _PATIENCE

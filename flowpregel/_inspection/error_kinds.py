@@ -347,7 +347,8 @@ class FailedCalls:
             return []
         self._read_index()
         if self._kinds_mark != self.mark:
-            # The calls are compared again only if some have changed.
+            # The failed calls are grouped again only if some call has changed since the
+            # last grouping.
             self._kinds = self._grouped()
             self._kinds_mark = self.mark
         return self._kinds
@@ -454,7 +455,7 @@ def shared_fields(
     if not chosen or len(matching) > _FEW * len(compared):
         return None
     _drop_needless(chosen, compared, len(matching))
-    # The fields are in the order of the parameters.
+    # The fields are returned in the order of the parameters.
     names = [name for name in candidates if name in chosen]
     fields = {name: chosen[name] for name in names}
     return SharedFields(

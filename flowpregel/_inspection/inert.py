@@ -185,7 +185,8 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
 
     def load_dict(self) -> None:
         """Make a dict of the items after the mark."""
-        # `pop_mark` replaces the stack: it must run before anything is appended.
+        # The items are popped first, because `pop_mark` replaces the list to which the
+        # dict is then appended.
         items = self.pop_mark()
         self.append(_set_items({}, items))
 

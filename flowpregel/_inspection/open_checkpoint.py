@@ -65,9 +65,9 @@ def open_checkpoint(
         version = next_version(state.newest, now)
         applied = apply(program, state, [TaskOutput(run_writes)], version)
     if sends:
-        # If a command has sent tasks, these replace the tasks that the last superstep
-        # sent. The replaced tasks are no longer due, and their interrupts no longer
-        # wait for answers. A command's other writes do not make tasks due, as in
+        # If a command has sent tasks, they replace the tasks that the last superstep
+        # had sent. The replaced tasks are no longer due, and their interrupts no longer
+        # wait for answers. Other writes of a command do not make tasks due, as in
         # LangGraph's snapshots.
         tasks = plan(program, state, None, step)
     return OpenCheckpoint(saved, state, tasks, pending, applied)

@@ -151,8 +151,9 @@ class StoreReader:
                 continue
             row = self._statuses.row(namespace, most)
             if row.is_behind:
-                # The answer is not delayed by further large runs, but small runs are
-                # still read whole.
+                # After one large run was read only in part, other large runs are read
+                # in part too, so that the answer is not delayed. Small runs are still
+                # read whole.
                 most = _FEW
             rows.append(row)
         return sorted(
@@ -330,8 +331,8 @@ class StoreReader:
         mark = min(first + self._most, run.mark)
         changed = run.changed(first - run.first, mark - run.first)
         rows = self._tasks.rows(changed)
-        # If checkpoints remained to be read when the update began, later commits have
-        # not been looked up, so the caller must ask once more.
+        # If some checkpoints were not read by the last update, later commits have not
+        # been searched yet, so the caller must ask once more.
         is_behind = run.was_behind or bool(run.behind)
         is_more = is_behind or mark < run.mark
         return CallChanges(

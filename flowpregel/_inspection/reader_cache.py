@@ -180,7 +180,8 @@ class ReaderCache:
     def _load(self, name: str) -> Columns | None:
         data = self._files.load(name)
         if data is not None:
-            with suppress(ValueError):  # The file may be that of another version.
+            # The file may come from another version of flowpregel.
+            with suppress(ValueError):
                 return Columns.from_bytes(data, VERSION)
         return None
 

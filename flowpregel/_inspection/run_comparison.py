@@ -462,8 +462,8 @@ def _has_same_outcome(
     digest = first.content(a).result
     if digest == second.content(b).result:
         return True
-    # The previews are compared first, because the whole values may be large. Texts are
-    # compared, because NaN is not equal to itself.
+    # The previews are compared first, because the whole values may be large. They are
+    # compared as texts, because NaN is not equal to itself.
     preview = read_preview(a.preview)
     other_preview = read_preview(b.preview)
     if repr(preview.result) != repr(other_preview.result):
@@ -498,7 +498,8 @@ def _field_differences(
     for name in {**a, **b}:
         first = a.get(name)
         second = b.get(name)
-        # Texts differ for 1 and 1.0, and are equal for NaN.
+        # The values are compared as texts, in which 1 differs from 1.0, and NaN equals
+        # NaN.
         if repr(first) != repr(second):
             difference = FieldDifference(name, first, second)
             differences.append(difference)

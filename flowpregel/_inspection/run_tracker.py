@@ -166,8 +166,8 @@ class RunTracker:
                 is_last=is_last,
                 store_mark=run.store_mark,
             ):
-                # The tasks could not be read yet. The next update must read them even
-                # if nothing is committed in between.
+                # The tasks could not be read yet. The mark is reset, so that the next
+                # update reads them even if nothing is committed in between.
                 run.store_mark = -1
             if tasks.is_taken_back:
                 return False
@@ -191,8 +191,9 @@ class RunTracker:
             cursor = self._newest_cursor(location)
             if cursor is None:
                 cursor = TaskCursor(self._tasks, location)
-            # The tasks of the newest checkpoint may have been read for its status, but
-            # this run's log has none of them.
+            # If the tasks of the newest checkpoint were read only for its status, the
+            # log of this run does not have their changes yet, so the cursor reports
+            # them again.
             cursor.repeat_changes()
             run.open_cursors[index] = cursor
         return cursor

@@ -408,7 +408,7 @@ def _critical_path(spans: Sequence[_Span]) -> CriticalPath:
     between = 0.0
     while position > 0:
         planned = spans[position].planned
-        # The position shrinks in each turn, so the path ends.
+        # The search ends, because each earlier position is less than the present one.
         earlier = bisect_right(ends, planned + _TOLERANCE, 0, position) - 1
         if earlier < 0:
             break
