@@ -121,7 +121,8 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         _, packed = pickle.loads(code)
         node = pickle.loads(packed)
         job = unpack_job(body, node, _refusing("reach the run's store"), None)
-        # The client sends no signs of life, because the engine cannot receive them.
+        # The client has no function for signs of life (`beat`), because the engine
+        # could not receive them.
         client = RunClient(
             call=_refusing("call another task"),
             save=_refusing("save its state"),
@@ -134,7 +135,8 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001
-        # An error that escapes could end the engine's worker.
+        # Every error is caught, because an error that escapes could end the worker of
+        # the executor's engine.
         return None, messages.pack_outcome(Raised(error), "?")
     span = watch.stop("futures")._replace(preview=job.preview)
     return span, messages.pack_outcome(outcome, job.task.name)

@@ -154,7 +154,8 @@ def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
             parts["r"] = result_fields(result)
             media = [*media_of(result, "result"), *media]
     if draft.series is not None:
-        # The size of all media is limited. The series are small, so they come first.
+        # The series come first, because they are small and the total size of media is
+        # limited.
         clock_offset = time.time() - time.monotonic()
         media = [*pack_series(draft.series, clock_offset), *media]
     fields = encode_json(parts).encode(errors="replace") if parts else b""

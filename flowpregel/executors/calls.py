@@ -339,8 +339,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                 case records.Interrupted(interrupts):
                     self.set_exception(GraphInterrupt(interrupts))
                 case records.Escaped(command):
-                    # The parent of the called graph is the caller's graph, so the
-                    # command is for that graph.
+                    # The command was for the parent of the called graph. That parent is
+                    # the caller's graph, so the command is now for the caller's own
+                    # graph.
                     self.set_exception(ParentCommand(replace(command, graph=None)))
                 case records.Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
@@ -470,7 +471,8 @@ def futures_in(value: Any) -> list[Any]:
     if type(value) not in (list, tuple, dict):
         return []
     within: Collection[Any] = value.values() if type(value) is dict else value
-    # The types are put into a set first, because there may be a million items.
+    # The types are collected in a set before they are checked, because there may be a
+    # million items.
     if not any(issubclass(kind, Unresolved) for kind in set(map(type, within))):
         return []
     return [item for item in within if isinstance(item, Unresolved)]

@@ -132,8 +132,8 @@ class LocalRunClient(RunClient):
         if os.getpid() != self.open_calls.pid:
             self.open_calls.check_process()
         code = None
-        # The field is read only once, because another OS thread may make a call at the
-        # same time, and replace it.
+        # `_last_called` is read only once, because another OS thread may make a call at
+        # the same time, and replace it.
         last_called = self._last_called
         if last_called is None or last_called[0] is not node:
             last_called = node, runs_elsewhere(node, job.run.executor)
@@ -327,7 +327,8 @@ class ThreadExecutor(Executor):
                 thread.start()
             except RuntimeError:  # The system gives no more OS threads.
                 if len(self._threads) > len(self._parents):
-                    # An OS thread that does not wait for calls runs the job later.
+                    # The job waits until one of the other OS threads, which does not
+                    # wait for calls, takes it.
                     break
                 raise
             self._threads.append(thread)

@@ -144,7 +144,8 @@ class RateLog:
         if self._entries:
             last = self._entries[-1]
             if last.at // cell == at // cell:
-                # The earlier tokens count for a little longer, so the rate still holds.
+                # The earlier tokens of the entry count for a little longer than
+                # necessary, so the rate is never exceeded.
                 last.at = at
                 last.tokens += tokens
                 return
@@ -321,7 +322,8 @@ class TokenRates:
         """Return ``work(log)`` of the log of a rate, after it is stored."""
         if self.change is None:
             if self._time_source is not _clock.present:
-                # A test has replaced the clock, so the logged times mean nothing now.
+                # The logged times are times of a clock that a test has replaced, so the
+                # logs are cleared.
                 self._time_source = _clock.present
                 self._logs.clear()
             return work(self._logs.setdefault(name, RateLog()))

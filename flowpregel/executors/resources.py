@@ -156,7 +156,8 @@ class CrossProcessLimit(Limit):
 
     def _wait_for(self, path: Path) -> None:
         """Wait until the lock of a slot is free, and wake the program."""
-        # A folder that was removed has no slots any more.
+        # If the folder was removed, the error is ignored, because there are no slots
+        # any more.
         with suppress(OSError):
             file = _open_slot(path)
             try:
@@ -404,7 +405,7 @@ class SharedLimits:
         waiting = self._runs.get(run)
         if waiting is None or not {*waiting.names} & {*demand.limits}:
             return []
-        del self._runs[run]  # The run has had its turn, so it no longer waits.
+        del self._runs[run]  # The run has had its turn, so it no longer waits for one.
         return self._next_turns(demand.limits)
 
     def _again_at(self, demand: Demand, run: object, now: float) -> float | None:

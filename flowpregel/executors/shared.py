@@ -203,7 +203,8 @@ class PackedResult:
         if SENT_MODULES.get():
             # As for `CapturedArguments`, the code of a module must go along.
             return _itself, (self.value,)
-        # The arguments of each call keep the memory until the call has ended.
+        # The handle is noted, so that the arguments keep the shared memory until the
+        # call has ended.
         pickled_handles.get([]).append(self)
         return _unpacked, tuple(map(PickleBuffer, self._parts))
 
@@ -269,8 +270,9 @@ def _packed_result(argument: Any) -> Any:
     with a large result that only the library has. Otherwise, return *argument* with
     each future replaced by the future's result.
     """
-    # Other code may change a result that it has got, and each call gets the content of
-    # its arguments at the time of the call.
+    # Only a result that no other code has can stay packed. Other code might change the
+    # result, and each call must get the content that the arguments have at the time of
+    # the call.
     if not isinstance(argument, CallFuture) or not is_unexposed(argument):
         return with_results(argument)
     reference = _packed_results.get(argument)
@@ -301,7 +303,8 @@ def arena() -> memory.Arena:
     return memory.Arena(memory.default_limit() // 2, segments=memory.segments_for(2))
 
 
-# A forked process must not write to its parent's shared memory, so it creates its own.
+# A forked process creates shared memory of its own, because it must not write to its
+# parent's.
 os.register_at_fork(after_in_child=arena.cache_clear)
 
 

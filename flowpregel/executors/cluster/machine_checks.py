@@ -70,7 +70,8 @@ class MachineInspection:
         """Request the handshake."""
         host = self._pool.hosts.get(self.address)
         if host is not None:
-            host.is_used = True  # The machine gets a farewell.
+            # A machine that is used gets a farewell when the pool closes.
+            host.is_used = True
         self._calls.ask(self._on_greeted, self._pool.connect, self.address)
 
     def _on_greeted(self, handshake: Future[Any]) -> None:

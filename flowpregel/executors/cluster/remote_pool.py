@@ -475,8 +475,9 @@ class RemotePool(ClusterEngine, TaskPool):
         task.execution.release()
         del batch.tasks[task.execution.number]
         if not batch.tasks:
-            # The future of the delivery refers to the batch, in a cycle. So the large
-            # buffers are let go at once, and not by the garbage collector.
+            # The future of the delivery and the batch refer to each other. The large
+            # buffers are let go at once, so that they need not wait for the garbage
+            # collector.
             batch.handles = {}
             batch.remote_host.batches.pop(batch.id, None)
 
@@ -487,8 +488,8 @@ class RemotePool(ClusterEngine, TaskPool):
         Args:
             batch: The batch of the tasks.
         """
-        # The tasks that a worker would run after such a task are not noted, because the
-        # machine itself gives them to another worker.
+        # Only the tasks that wait for calls are noted. Tasks that would run after one
+        # of them in the same worker are given to another worker by the machine itself.
         for number, task in batch.tasks.items():
             if task.execution.calls:
                 batch.callers.add(number)

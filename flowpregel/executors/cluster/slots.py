@@ -106,8 +106,9 @@ class SlotLedger:
         if missing > 0:
             self._request(missing)
         elif len(self._requests) > 2 * demand:
-            # A few requests too many are left, because releasing one in each turn would
-            # cost more.
+            # Requests are withdrawn only if there are more than twice as many as
+            # needed, because withdrawing one in each turn would cost more than a few
+            # requests too many.
             self._withdraw(-missing)
         if demand and self._turn is None:
             self._await_end_of_turn()
@@ -123,8 +124,8 @@ class SlotLedger:
         """Note that *slot* has begun on a machine."""
         host = self._hosts.setdefault(address, RemoteHost(address))
         host.slots.active[slot] = time.monotonic()
-        # The machine counts as used, so that the handshake checks its versions before
-        # the slot may be given back.
+        # A machine that is used gets a handshake, so the versions on it are checked
+        # before the slot may be given back.
         host.is_used = True
         if slot not in self._requests or host.refusal:
             self._release(host, (slot,))
@@ -229,7 +230,8 @@ class SlotLedger:
         later that have no task.
         """
         slots = host.slots
-        # The calls that a task waits for may need the slot that is leaving.
+        # Slots are kept for tasks that wait for calls, because these calls may need the
+        # slots that are leaving.
         free = slots.count - host.working_count
         if free > 0 and slots.leaving:
             self._renew()

@@ -125,9 +125,9 @@ class PackedCodes:
             return node, None
 
     def _pack(self, key: Hashable, node: Node, packing: Packing | None) -> NodeCode:
-        # The references are read before the packing, so that the next call notices a
-        # change during the packing. If an earlier search has found parts that can
-        # change unnoticed, no search is repeated.
+        # The references are read before the node is packed, so that a change during the
+        # packing is noticed at the next call. If an earlier search has found parts that
+        # can change unnoticed, there is no further search.
         references = None
         if packing is None or packing.references is not None:
             references = references_of(node)

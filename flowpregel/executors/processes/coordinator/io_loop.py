@@ -92,9 +92,10 @@ class IOLoop:
         self._commands: deque[Action] = deque()
         self.is_started: bool = False
         self._is_finished = self._is_woken = False
-        # A pipe takes half the time of a socket pair. Its ends are file objects: an OS
-        # thread may write after they were closed, and the number of a closed descriptor
-        # may belong to another file by then.
+        # A pipe is used, because it takes half the time of a socket pair. The ends of
+        # the pipe are file objects and not plain descriptors: an OS thread may write to
+        # an end after it was closed, and by then the number of the descriptor may
+        # belong to another file.
         wake_read, wake_write = os.pipe()
         self._wake_read = open(wake_read, "rb", buffering=0)  # noqa: SIM115
         self._wake_write = open(wake_write, "wb", buffering=0)  # noqa: SIM115

@@ -103,14 +103,15 @@ class MemoryRetries:
         if used is None or policy is None:
             return needs
         factor = 1.0 if policy == "alone" else policy
-        # If the peak is unknown, the attempt gets all memory.
+        # If the peak of the first attempt is unknown (0), the next attempt gets all
+        # memory.
         claim = min(used * factor or self.totals["memory"], self.totals["memory"])
         amounts = {**needs.amounts, "memory": claim}
         text = f"is tried again, and claims {_megabytes(claim)}"
         if policy == "alone":
             amounts["cpus"] = self.totals["cpus"]
             text = "is tried again alone in the pool"
-        # Only the mailbox of a run on this machine, which can show a notice, has a
+        # A notice can only be shown by a run on this machine, whose mailbox has a
         # backlog.
         if task.mailbox.backlog is not None:
             ended = f"ran out of memory (it used {_megabytes(used)})"

@@ -140,7 +140,8 @@ class Pool(TaskPool):
     def _dispatch(self) -> None:
         """Send waiting tasks to workers, start missing workers, and post events."""
         now = time.monotonic()
-        # no mutant: With a single task, the call changes nothing and only takes time.
+        # no mutant: With a single task, rebalancing changes nothing and only takes
+        # time.
         if len(self._tasks) > 1 and not self._queue.count:
             self._rebalance()
         can_send = not self._is_closing
@@ -578,11 +579,14 @@ class Pool(TaskPool):
         """
         now, oom_kills = time.monotonic(), crash_report.count_oom_kills()
         if oom_kills > self._oom_kills:
-            # The kernel may have killed several workers, whose ends come one by one.
+            # The kernel may have killed several workers at once, but their ends are
+            # noticed one after another. So workers that end soon after a kill by the
+            # kernel count as killed by it too.
             self._oom_until = now + _OOM_SECONDS
         self._oom_kills = oom_kills
         is_oom = now < self._oom_until
-        # A worker that the kernel kills closes its link some time before it has ended.
+        # A worker that the kernel kills closes its link before its exit is reported, so
+        # the pool may have killed it for the closed link.
         if reason is None or (reason == CLOSED_LINK and is_oom):
             return crash_report.cause_of(exit_code, oom=is_oom)
         return reason

@@ -178,7 +178,8 @@ class ResourceLedger:
     def _open_limit(self, name: str, folder: str) -> CrossProcessLimit:
         """Return a limit that programs share through a folder."""
         count = int(self._settings.amounts[name])
-        # After the call, at the end of the turn, tasks are assigned.
+        # When a slot of the limit becomes free, an empty call wakes the loop: tasks are
+        # assigned at the end of each turn.
         wake = partial(self._loop.call, lambda: None)
         return CrossProcessLimit(folder_of_limit(folder, name), count, wake)
 
@@ -227,8 +228,9 @@ class ResourceLedger:
         task.needs = needs
         if is_retry:
             task.needs = needs = self.memory_retries.needs_after(task, needs)
-        # If the pool can meet some needs once, it can always meet them, unless callers
-        # hold resources. So these needs are checked again only if there may be callers.
+        # If the pool has met some needs once, it can always meet them, unless callers
+        # of the task hold resources. So the check is skipped for a task without a
+        # caller.
         if called.parent is not None or needs not in self._fitting:
             self._check(task, needs, callers)
 
@@ -288,7 +290,8 @@ class ResourceLedger:
         if threads == self._settings.share:
             threads = None
         rate = None
-        # The run counts the cost of a call before it passes the call to the pool.
+        # A rate with costs is counted by the run, before the pool gets the call. Only a
+        # rate without costs is counted here.
         if resources.rate is not None and resources.cost is None:
             rate = f"{resources.rate} of {home}"
             self._rates.setdefault(rate, RateWindow(resources.rate))
@@ -322,8 +325,7 @@ class ResourceLedger:
         self._give_back(loads, plan)
         due = min((changes[name] for name in plan.lacking & passing), default=inf)
         if due < self._timer_due:
-            # The timer does nothing itself, but at the end of the turn in which it
-            # expires, tasks are assigned.
+            # The timer only wakes the loop: tasks are assigned at the end of each turn.
             self._timer_due = due
             self._loop.call_at(due, self._forget_timer)
         if plan.stuck is not None and _all_wait(tasks):

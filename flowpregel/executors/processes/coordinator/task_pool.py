@@ -279,7 +279,7 @@ class TaskPool(ABC):
         if not self._ended:
             due = time.monotonic()
             # A task with shared memory is dropped at once, because other tasks may need
-            # the memory.
+            # the memory. Any other task is dropped a little later.
             if not task.refs:
                 due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
@@ -388,8 +388,8 @@ class TaskPool(ABC):
         task = worker.tasks[frame.number]
         body, caught = frame.body, None
         seconds, began, cpu, peak, *sizes = RAN.unpack_from(body)
-        # The ids of failed calls, the fields and the media begin at these positions,
-        # and the outcome begins at the last.
+        # In the body of the frame, `RAN` is followed by the ids of failed calls, the
+        # fields, the media and the outcome. These are their positions.
         calls, short, media, end = accumulate(sizes, initial=RAN.size)
         outcome: AnyOutcome
         try:
@@ -399,7 +399,8 @@ class TaskPool(ABC):
                 task.code.measured(seconds)
             outcome = messages.PackedOutcome(body, worker.reader.open, end)
         except Exception as error:  # noqa: BLE001
-            # The frame holds no outcome, or the outcome's shared memory is gone.
+            # The frame contains no readable outcome, or the outcome's shared memory is
+            # gone.
             outcome = unreadable_result(task.job.task.node.name, error)
         if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = task.stopped()

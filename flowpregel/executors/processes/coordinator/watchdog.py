@@ -68,9 +68,9 @@ class Watchdog:
                 _log_stack_of(watched)
             if not (began or last):
                 # The I/O thread has been idle since the last check, so the watchdog
-                # sleeps. If a turn begins at this moment, the I/O thread may have read
-                # `is_awake` as True, and not wake the watchdog. So the turn is checked
-                # once more.
+                # goes to sleep. If a turn begins at this moment, the I/O thread may
+                # still have read `is_awake` as True, and then it does not wake the
+                # watchdog. So the watchdog checks once more whether a turn has begun.
                 self.is_awake = False
                 self._awake.clear()
                 if self.turn_began:

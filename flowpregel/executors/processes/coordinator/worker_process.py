@@ -203,8 +203,9 @@ class WorkerProcess:
         if problem != CLOSED_LINK:
             self.kill(problem)
             return
-        # The kill is delayed. If the process has ended, the kernel reports its exit in
-        # a moment. If it has only closed its link, it is useless, and is killed.
+        # A closed link usually means that the process has ended. The kill is delayed,
+        # so that the kernel can report the exit first. If the process still exists
+        # then, it is useless without its link, and is killed.
         deadline = time.monotonic() + _PARTING
         self.link.call_at(deadline, partial(self.kill, problem))
 

@@ -146,8 +146,8 @@ def guard(coordinator: int) -> None:
     unread = b""
     while True:
         if 0 not in select.select(watched, [], [], _CHECK_EVERY)[0]:
-            # The guard ends only when the pipe is empty, since the last lines must be
-            # read first. So this is checked only while there is nothing to read.
+            # The guard must read all lines in the pipe before it ends. So it checks
+            # whether the coordinator is still there only when the pipe is empty.
             if os.getppid() != coordinator:
                 break
             continue

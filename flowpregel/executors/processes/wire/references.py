@@ -382,7 +382,8 @@ def _parts_of_ours(value: Any) -> Iterable[Any] | None:
         return [getattr(value, entry.name, None) for entry in fields(kind)]
     if "__reduce__" not in vars(kind):
         return None
-    # Only the parts that `__reduce__` returns are pickled, so only they matter.
+    # Pickle stores only the parts that `__reduce__` returns, so only these parts are
+    # compared.
     reduced = kind.__reduce__(value)
     return () if isinstance(reduced, str) else reduced[1]
 
@@ -407,7 +408,8 @@ def _is_plain(kind: Any) -> bool:
             for name in _PICKLING
         )
         and kind not in copyreg.dispatch_table
-        # No base class other than `object` may be written in C.
+        # An instance of a class written in C may have a hidden state, so only `object`
+        # may be a base class written in C.
         and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
     )
 

@@ -66,8 +66,8 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
     the result.
     """
 
-    # A waiting caller blocks no other caller, because a separate OS thread reads the
-    # link.
+    # `result` may wait on an event loop too, because the answer arrives on a separate
+    # OS thread, which reads the link.
     _needs_loop: ClassVar[bool] = False
 
     @property
@@ -84,8 +84,7 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
             return
         if not outcome.is_failure and self._open_calls is not None:
             self._open_calls.discard(self)
-        # If the task was stopped, the future may have been settled already, and the
-        # answer is dropped.
+        # The answer is dropped if stopping the task has already settled the future.
         with contextlib.suppress(InvalidStateError):
             read = partial(self._answer_in, outcome)
             self.arrive(read, failed=outcome.is_failure)
@@ -98,8 +97,8 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
         try:
             settled.settle(packed.read())
             self.items: ItemOutcomes | None = settled.items
-            # The timeout is 0, because an outcome may leave the future pending, and the
-            # caller must not be blocked forever.
+            # The timeout is 0, because some outcomes leave the future pending, and the
+            # caller would otherwise be blocked forever.
             error = settled.exception(0)
         except Exception as problem:  # noqa: BLE001 - the caller gets it
             error = problem

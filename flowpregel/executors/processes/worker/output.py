@@ -217,8 +217,8 @@ def bind_fields(link: WorkerLink, job: Job) -> None:
                 partial(_send_event, link, structlog.DropEvent),
             ],
             wrapper_class=structlog.make_filtering_bound_logger(0),
-            # Events are not logged in this process, so only the name of the logger is
-            # needed.
+            # No event is logged in this process itself, so only the name of the logger
+            # is needed, to send the event under this name.
             logger_factory=lambda *args: tuple(
                 arg for arg in args if isinstance(arg, str)
             ),

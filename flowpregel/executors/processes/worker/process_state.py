@@ -195,8 +195,8 @@ class ProcessState:
             if self._read() == self._before and not self._has_lost_handler:
                 return ""
         except (OSError, ValueError):
-            # The state cannot be read, because a folder was deleted, or a descriptor or
-            # stream is closed. The repairs follow.
+            # An error means that the state has changed: a folder was deleted, or a
+            # descriptor or stream was closed. The changes are repaired below.
             pass
         for name, repair in self._repairs.items():
             # The error of a failed repair is ignored, because the comparison below
@@ -269,8 +269,8 @@ class ProcessState:
 
     def _duplicate(self, before: list[Any]) -> None:
         for copy, number, identity in zip(self._copies, _STANDARD, before, strict=True):
-            # If the copy of a descriptor has another identity, a task has closed it, so
-            # it is not used.
+            # A copy with another identity is not used: a task has closed it, and its
+            # number belongs to another file now.
             if self._identify(copy, _GET_MARK[number]) == identity:
                 os.dup2(copy, number)
 
@@ -280,7 +280,8 @@ class ProcessState:
 
     def _set_streams(self, _: Any) -> None:
         sys.stdin, sys.stdout, sys.stderr = streams = self._streams()
-        # The new streams, which have replaced closed ones, are recorded.
+        # Streams that were closed have been replaced, so the new streams are recorded
+        # as the state to restore.
         self._before = self._before._replace(streams=(*streams, False, False, False))
 
 

@@ -143,8 +143,8 @@ class Worker:
         limit = setup.settings.shared_limit // writers
         self._arena = Arena(limit, segments=segments_for(writers), reader=fd_socket)
         self._streams = take_over(self._link, setup.log_levels)
-        # The link is not listed here, because `WorkerLink` itself detects that a task
-        # has changed the link's blocking mode.
+        # The socket of the link is not in the dict, because `WorkerLink` itself notices
+        # that a task has changed its blocking mode.
         self._blocking = {setup.fd_socket: True, setup.tokens: False}
         self._is_spoiled = False
         """True if a task has changed the process irreversibly."""
@@ -266,8 +266,8 @@ class Worker:
             self._is_stoppable = False
             link.job = None
         if self._is_fork:
-            # The task has forked this process, and the child has returned here too. The
-            # child is not the worker, so it exits.
+            # If the task has forked this process, the child arrives here too. The child
+            # exits, because it is not the worker.
             os._exit(0)
         if self._is_stopped:
             end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, began)
@@ -538,8 +538,7 @@ class WorkerRunClient(RunClient):
         received it.
         """
         if self._link.job is None or self._link.job.run.run_id is None:
-            # A plain function has only one attempt, so no later attempt needs the
-            # value.
+            # A plain function is never tried again, so no attempt would read the value.
             return
         self.open_calls.check_process()
         body = _packed(state, "this", "the saved state", "state", state)
