@@ -215,8 +215,8 @@ class RecordCache(StoreUser, BaseCache):
         prefix = b"v" + labels_digest(namespace)
         for key in self._table.keys(transaction, prefix):
             if len(key) != 1 + _DIGEST_SIZE:
-                # This is the key of a chunk of a large value, which is removed with the
-                # value.
+                # The key belongs to a chunk of a large value. The chunk is removed with
+                # the value.
                 continue
             if self._pop(transaction, key[1:]) is not None:
                 count += 1

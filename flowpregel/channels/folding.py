@@ -194,8 +194,9 @@ def hooks_of(reducer: Callable[..., Any]) -> ReducerHooks:
             return hooks
         return replace(hooks, fold=partial(hooks.fold, **reducer.keywords))
     hooks = getattr(reducer, _HOOKS, _NO_HOOKS)
-    # The hooks of a wrapped reducer are not used. `functools.wraps` has copied them to
-    # the wrapper, which may take other writes.
+    # A function that wraps a reducer has a copy of the reducer's hooks, made by
+    # `functools.wraps`. These hooks are not used, because the wrapper may take other
+    # writes than the reducer.
     is_wrapper = hasattr(reducer, "__wrapped__")
     if is_wrapper or not isinstance(hooks, ReducerHooks):
         return _NO_HOOKS

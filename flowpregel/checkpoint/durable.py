@@ -713,7 +713,7 @@ class DurableSaver(RecordSaver):
 
     def delete_thread(self, thread_id: str) -> None:
         super().delete_thread(thread_id)
-        # Another run with the same id would be paused, too.
+        # If the pause remained, it would also pause a later run with the same id.
         self.unpause([thread_id])
 
     # -------------------------------------------------------- maintenance

@@ -221,9 +221,10 @@ def _relative_record(
         # faster than a comparison.
         if (before := earlier.get(node)) is not triggers and before != triggers
     }
-    # Between two keyframes the differences grow to n, so a checkpoint costs on average
-    # n / 2, and total / n for its share of a keyframe. The sum is smallest if n * n is
-    # twice the total.
+    # A record of differences grows until the next keyframe, a record of all channels,
+    # is written. If a keyframe has m items and is written when the differences reach n
+    # items, a checkpoint costs on average n / 2 items for differences, and m / n for
+    # its share of the keyframe. The sum is smallest if n * n equals 2 * m.
     count = len(places) + len(newly_seen)
     if count * count > 2 * (len(versions) + len(seen)):
         return None

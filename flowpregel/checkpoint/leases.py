@@ -281,8 +281,8 @@ class LeaseFiles:
             # If the file cannot be unlinked, fence 0 shows the next run that this
             # owner has released the lease and did not die.
             file.write(FENCE, 0)
-            # If the process that holds `leases.lock` is stopped, the file is not
-            # unlinked.
+            # The file is left in place if `leases.lock` cannot be acquired, because the
+            # process that holds it is stopped.
             with suppress(StoreBusyError):
                 self._remove(file, _RELEASE_TIMEOUT)
 
@@ -386,8 +386,8 @@ class LeaseFiles:
         """
         owner = file.holder()
         if owner is None:
-            # The owner has the lock, but has not written its name yet, so the caller
-            # tries again.
+            # The owner has acquired the lock, but has not written its name into the
+            # file yet. The caller tries again.
             return
         if request.on_conflict == "takeover":
             request.replaced = max(request.replaced or 0, file.read(FENCE))
@@ -434,9 +434,9 @@ def _mark(file: FileLock, known: int) -> int:
 
 def _reject_owner(file: FileLock, address: Address, fences: Fences) -> None:
     """Make the store refuse all further commits by the owner of *file*."""
-    # This is written before the fence is read. A run that has just locked the file
-    # reads it after it has written its own fence. So that run's fence is read here, or
-    # the run detects the takeover.
+    # The flag is written before the fence is read, and a run that has just locked the
+    # file writes its fence before it reads the flag. So either the fence of that run is
+    # read here, or that run sees the flag.
     file.write(TAKEN_OVER, 1)
     fault("lease.taken_over")
     known = max(file.read(FENCE), fences(address, 0))

@@ -188,8 +188,8 @@ class Reader:
             yield from page
             before = page[-1].id
         if is_whole:
-            # The ids are not needed here, but reading them raises an error if a
-            # checkpoint is missing.
+            # The ids are read only because this raises an error if a checkpoint is
+            # missing.
             self.read(partial(self.tables.ids, address=address))
 
     def glance(self, address: Address) -> Glance | None:
@@ -225,9 +225,9 @@ class Reader:
             ends, source, parent, made_by = self.read(
                 partial(self._ends, address, identifier)
             )
-            # An edit or a replay starts again from the checkpoint from which the nodes
-            # of the parent had started. So the edit does not contain their writes, and
-            # the parent's tasks are left out.
+            # An edit or a replay does not contain the writes of the nodes that followed
+            # the parent, because it starts again from the same checkpoint as these
+            # nodes. So the parent's tasks are left out.
             for ran in () if is_edit else ends:
                 yield identifier, ran
             is_edit = source in ("update", "fork")
@@ -246,8 +246,8 @@ class Reader:
         while next_address is not None:
             find = partial(self._tasks_with_outputs, next_address)
             location, record, tasks = self.read(find)
-            # An edit or a replay starts again from the checkpoint from which the nodes
-            # of the parent had started, so the parent's tasks are left out.
+            # An edit or a replay starts again from the checkpoint from which the
+            # parent's nodes had started, so the parent's tasks are left out.
             for task in () if is_edit else tasks:
                 yield self._files_of(task, location)
             is_edit = record is not None and record.source in ("update", "fork")
@@ -266,7 +266,8 @@ class Reader:
             if channel == CALLED:
                 label = StoredWriteLabel(self.codec, task, channel)
                 key = self.maybe_decoded(data, label)
-                # The store may come from another program, so the key may be anything.
+                # Another program may have written the store, so a key of any form must
+                # be expected.
                 if isinstance(key, tuple) and len(key) >= len(CallKey._fields[:4]):
                     text = str(CallKey(*key[:4]).text)
         written = outputs_in(ran.preview)
@@ -297,8 +298,8 @@ class Reader:
             return address, None, []
         tasks: list[WritesRecord] = []
         for _, task_data in self.tables.writes.scan(transaction, key):
-            # Most tasks have no outputs, and are left out before they are unpacked. An
-            # in-memory store has them unpacked.
+            # A task without outputs, as most are, is left out before its record is
+            # unpacked. The records of an in-memory store are never packed.
             is_packed = not isinstance(task_data, tuple)
             if is_packed and OUTPUTS_MARK not in bytes(task_data):
                 continue
@@ -411,7 +412,8 @@ class Reader:
         for name, location in record.places.items():
             version = versions.get(name)
             if isinstance(location, bytes):
-                copied.values[name] = location  # The value itself is stored inline.
+                # The location is the encoded value itself.
+                copied.values[name] = location
             elif location == layout.STORED:
                 value = self.tables.value(transaction, namespace.prefix, name, version)
                 copied.values[name] = value

@@ -188,7 +188,8 @@ class RecordSaver(BaseCheckpointSaver):
                 fence = batch.fence
                 if fence is not None and (thread, fence) not in self._leases.held:
                     owner = "a newer run"
-                    # The error is logged as that of a commit that the store refuses.
+                    # The error is raised here, so that it is logged like the error of a
+                    # commit that the store refuses.
                     raise LeaseLostError(  # noqa: TRY301
                         thread, batch.address.namespace, owner
                     )

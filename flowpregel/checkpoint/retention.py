@@ -387,8 +387,9 @@ def undo_calls(
     tasks = {key: WritesRecord(*tables.fields_of(data)) for key, data in pending}
     chosen = {task.path for task in tasks.values() if task.task_id in calls}
     undone = _with_callers(chosen)
-    # The dict has, for each caller, the first path among the undone calls. After this
-    # path, the next run may make other calls.
+    # The dict contains, for each caller, the first path among the caller's undone
+    # calls. Recorded calls with later paths lose their positions, because the next run
+    # may make other calls there.
     first = {caller_of(path): path for path in sorted(undone, reverse=True)}
     first.update(dict.fromkeys(chosen, ""))
     for key, task in tasks.items():

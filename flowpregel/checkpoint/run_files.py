@@ -381,8 +381,8 @@ class RunFile:
             table.put(transaction, prefix + key[_PREFIX:], payload)
             unsent += len(payload)
             if unsent > _UNSENT:
-                # The engine of a remote database sends the records before it reads.
-                # Otherwise it would send the whole run in one statement.
+                # This read makes the engine of a remote database send the records.
+                # Otherwise the engine would send the whole run in one statement.
                 table.keys(transaction, prefix, limit=1)
                 unsent = 0
 
@@ -410,7 +410,8 @@ class RunFile:
         has its own.
         """
         if key != RENAMED and not layout.is_source(key):
-            # A file may contain no other kinds of records of the store's own table.
+            # A record of the store's own table in a file must be one of these two
+            # kinds.
             raise self._damaged("has a record that no run has")
         stored = tables.meta.get(transaction, key)
         if key == RENAMED:

@@ -108,8 +108,8 @@ class CommitQueue:
 
     def _remove(self, request: CommitRequest) -> bool:
         """Remove a request from the queue, and return whether it was in the queue."""
-        # This is checked first, because the error of ``remove`` for a missing request
-        # contains the request's repr, with all the values in it.
+        # The request is searched first, because `remove` fails for a missing request
+        # with an error that contains the request's repr, and so all its values.
         if request not in self._queue:
             return False
         try:

@@ -70,8 +70,8 @@ class Header:
             id=uuid4().hex,
             created=time.time_ns(),
             key=seal.id,
-            # Without a key the field is None, because later records may still be
-            # encrypted.
+            # Without a key, the field is None and not an empty text, because later
+            # records may still be encrypted.
             encryption=seal.encryption or None,
             format=FORMAT,
             engine=engine,

@@ -300,7 +300,8 @@ class FileLock:
 
     def close_after_fork(self) -> None:
         """Close the file in a forked child. The parent keeps the lock."""
-        # An OS thread of the parent may have held this during the fork.
+        # The lock is made again, because an OS thread of the parent may have held it
+        # during the fork.
         self._use = threading.Lock()
         self.close()
 
@@ -345,10 +346,12 @@ def dead_holder(path: str) -> LockHolder | None:
     None is returned if the lease is held now, or was released.
     """
     with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
-        # If the lock is taken, this raises BlockingIOError, which is an OSError.
+        # If the lease is held, `flock` raises BlockingIOError, which is an OSError, and
+        # None is returned.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         data = file.read(FENCE + 8)
-        # An owner that releases its lease unlinks the file, or writes fence 0.
+        # The fence is 0, or the file is unlinked, if the owner has released its lease.
+        # Any other fence means that the owner has died.
         if any(data[FENCE:]):
             return _holder_in(data[:NAME_SIZE])
     return None

@@ -254,7 +254,8 @@ class Table(SealedRecords, ABC):
             raise self.corrupt(key, "has no key")
         record = self.record(transaction, key)
         if record is not None and self.name + key != b"meta" + HEADER:
-            # The checksum is verified before the decryption. So if this error only
-            # means that the key for decryption is missing, the record is not damaged.
+            # The checksum is verified before the record is decrypted. So a record for
+            # which only the encryption key is missing raises StoreForeignError, and is
+            # not damaged.
             with suppress(StoreForeignError):
                 self.opened(key, record)

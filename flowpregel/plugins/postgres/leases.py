@@ -175,8 +175,8 @@ class LeaseTable:
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the owner of the lease of *address* to stop, and return the owner."""
-        # The statement must not be repeated: a repetition could stop the next run,
-        # which may own the lease by then.
+        # The statement must not be repeated after an error, because the next run may
+        # own the lease by then, and would be stopped too.
         rows = self._database.execute_once(_ASK, lease_key(address))
         return _owner_from_rows([[row["owner"]] for row in rows])
 

@@ -293,8 +293,8 @@ class WriteTransaction(Transaction):
 
     def put(self, key: bytes, record: bytes | None) -> None:
         """Put *record* at *key*, or delete the record there if *record* is None."""
-        # The source of a task is put into `meta` without being read. It needs no scope,
-        # because its key is a digest of the source.
+        # A record in `meta` is the source of a task, whose key is a digest of that
+        # source. So it is put without reading its scope first.
         if not key.startswith(META):
             self._meet(key)
         self._changed[key] = record

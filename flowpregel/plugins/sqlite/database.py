@@ -270,8 +270,8 @@ class SQLiteDatabase:
             except StoreBusyError:
                 if time.monotonic() > deadline:
                     raise
-                # The process that has the store open may be about to seal the records
-                # itself.
+                # Another process has the store open, and may be about to seal the
+                # records itself. So this process waits and tries again.
                 raise_pending_interrupts()
                 time.sleep(_PAUSE)
         self._inode = os.stat(self.path).st_ino
@@ -359,7 +359,8 @@ class SQLiteDatabase:
         """Hold the lock that excludes writers of other processes."""
         self._writing()
         lock = self._file_lock
-        # The lock is open, because it was opened before the connection that writes.
+        # The lock is never None here, because it is opened before the connection that
+        # writes.
         assert lock is not None
         try:
             if not lock.acquire(timeout):

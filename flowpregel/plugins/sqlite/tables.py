@@ -86,9 +86,9 @@ class SQLiteTable(Table):
             low = start
         cursor = transaction.execute(statement, (low, high))
         try:
-            # The rows are not taken from the cursor's own iterator: an early end of
-            # this iteration would close that iterator, even if the connection is closed
-            # by then.
+            # `fetchone` is used instead of the cursor's own iterator. If a reader stops
+            # early, Python closes that iterator, even if the connection is closed by
+            # then.
             yield from map(self._checked, iter(cursor.fetchone, None))
         finally:
             # The cursor is closed, because an unfinished statement would keep its

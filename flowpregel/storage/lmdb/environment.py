@@ -383,8 +383,9 @@ class Environment:
             ):
                 self.copy(draft)
                 with self._gate.alone():
-                    # This raises an error if the store was closed since the copy,
-                    # because another process may have written to the store then.
+                    # `_usable` raises an error if the store was closed after the copy
+                    # was made, because another process may have written to the store
+                    # since then.
                     self._usable(self._lmdb)
                     self._unmap()
                     try:
@@ -416,7 +417,7 @@ class Environment:
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
-        # The gate does not protect the open lock, because `replace` uses this lock
-        # without the gate, under the writer lock. So the writer lock is taken here too.
+        # The gate is not enough to protect the open lock: `replace` uses this lock
+        # under the writer lock, without the gate. So the writer lock is taken here too.
         with self.commits.writer:
             self._open_lock.close()

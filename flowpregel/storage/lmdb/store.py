@@ -400,8 +400,8 @@ def _seal_again(
         StoreCorruptError: A record is damaged.
         StoreFullError: There is not enough space for both files.
     """
-    # The space suffices, because a record that is sealed again grows by at most its
-    # checksum.
+    # The map is large enough for the new records, because a record that is sealed again
+    # grows by at most its checksum.
     room = 4 * os.path.getsize(os.path.join(path, errors.DATA)) + _LEAST_MAP
     try:
         with draft_in(path, files.DRAFT, 0.0) as draft:
