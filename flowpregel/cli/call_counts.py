@@ -87,7 +87,8 @@ class CallCounts:
         category = self._category(call)
         self.counts[call.name][category] += number
         if call.state == "done" and call.attempts:
-            # A call that is done never changes again, so nothing is subtracted.
+            # A duration is never subtracted again, because a call that is done never
+            # changes.
             self.durations.add(call.name, call.seconds)
 
     def _category(self, call: CallRow) -> str:
@@ -110,12 +111,14 @@ class CallCounts:
         running: list[Mapping[str, Any]] = []
         for task in activity["running"]:
             row = ended.pop(task["id"], None)
-            # A call that failed may have begun another attempt since.
+            # A failed call still runs if it has begun another attempt since the
+            # failure.
             if row is None or row.began < task["began"]:
                 running.append(task)
         waiting = Counter(activity["waiting"])
         for row in ended.values():
-            # A call that was planned later was not counted among the waiting calls.
+            # A call that was planned after the counts were published is not among the
+            # waiting calls, so it is not subtracted.
             if row.planned <= published:
                 waiting[row.name] -= 1
         return {**activity, "running": running, "waiting": dict(+waiting)}

@@ -111,8 +111,8 @@ class QueueWait:
         was_enqueued = self._was_enqueued
         self._was_enqueued = row.status == "enqueued"
         if was_enqueued and not self._was_enqueued:
-            # The owner of a run is read before its tasks, so a run that has just begun
-            # can look as if it were stopped. The caller reads the row once more.
+            # The row names the owner of a run before the tasks are read, so a run that
+            # has just begun can seem to be stopped. The caller reads the row once more.
             return True
         if not self._must_wait(row):
             return False

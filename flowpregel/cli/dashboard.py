@@ -270,7 +270,8 @@ def _keys() -> Iterator[Callable[[float], str]]:
             return ""
         data = os.read(descriptor, 64)
         if not data:
-            # The terminal was closed, so the descriptor stays readable.
+            # The terminal was closed. `select` then returns at once, so the wait is
+            # done here.
             time.sleep(timeout)
         # An arrow or a function key is an escape sequence, which is no key here.
         return "" if data.startswith(b"\x1b") else data.decode(errors="ignore")

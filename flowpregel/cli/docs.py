@@ -118,7 +118,7 @@ def _print_text(record: dict[str, str], text: str) -> None:
 
         terminal = console.rich_console()
         prose = _FRONT_MATTER.sub("", text)
-        # A link shows its target, which is the name of another page.
+        # The targets of links are shown, because they are the names of other pages.
         markdown = Markdown(prose, hyperlinks=False)
         terminal.print(markdown, width=min(terminal.width, _WIDEST))
     else:

@@ -89,7 +89,7 @@ def enqueue_command(
         if not wait:
             console.print_result(run.to_json(), *run.lines())
             return Code.OK
-        # stdout is for the end of the run.
+        # These lines go to stderr, because stdout shows only how the run has ended.
         for line in run.lines():
             print_note(line)
         return run.follow()

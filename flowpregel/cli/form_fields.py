@@ -114,8 +114,8 @@ def _resolved_hints(signature: inspect.Signature, module: str) -> dict[str, Any]
         for name, parameter in signature.parameters.items()
         if parameter.annotation is not parameter.empty
     }
-    # Annotations may be texts, and `hints_of` looks up the names in them in the module
-    # of a class. So a class of that module is made.
+    # `hints_of` takes a class, and looks up names in annotations that are texts in the
+    # module of the class. So a class with this module is made.
     holder = type(
         "Parameters", (), {"__annotations__": annotations, "__module__": module}
     )

@@ -245,15 +245,15 @@ def _cancel_run(store: str | None, thread: str) -> LockHolder:
             targets.newest_checkpoint(saver, thread)
             if saver.owner(thread) is None:
                 raise error
-            # The pause comes first, because another process may take the run once it
-            # ends.
+            # The run is paused before it is asked to stop. Otherwise another process
+            # may take the run as soon as it has stopped.
             saver.pause([thread])
             owner = saver.cancel(thread)
             if owner is None:
                 saver.unpause([thread])
     except StoreBusyError as busy:
-        # The run itself may have been stopped while it wrote, and then it holds the
-        # store. The request needs no lock of the store.
+        # The store is busy if a process of the run is suspended (SIGSTOP) during a
+        # write. The request to stop needs no lock of the store.
         with targets.open_to_read(store) as saver:
             owner = saver.cancel(thread)
         print_note(f"the run is not paused, so `work` may resume it: {busy}")
@@ -377,7 +377,8 @@ def _resume_recorded(
     run_options = dict(options)
     if not run_options["on_conflict"]:
         run_options["on_conflict"] = "raise"
-    # The run ends where it must wait for a time or a signal, and does not wait itself.
+    # With this token, the run ends where it must wait for a time or a signal, instead
+    # of waiting.
     token = pauses.set(True)
     try:
         flow = targets.recorded_flow(saved)

@@ -195,7 +195,8 @@ class ScheduleFollower:
         paused = self.saver.paused()
         for name, scheduled in self.saver.schedules().items():
             is_ours = not self.flows or name in self.flows
-            # The times that pass during a pause are made up for after it.
+            # A paused schedule is skipped. The missed times are made up for when the
+            # pause has ended.
             if is_ours and not paused.reason("", {FLOW: name}):
                 count += self._enqueue_runs(name, scheduled, now)
         return count

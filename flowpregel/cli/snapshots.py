@@ -115,8 +115,8 @@ class RunWatcher:
         Raises:
             ConfigurationError: There is no such run.
         """
-        # The activity is read first, because the calls that end later can be
-        # subtracted from it.
+        # The activity of the run is read before its calls. Calls that end between the
+        # two reads can then be subtracted from the activity.
         live = self._reader.live(self._thread)
         if live is not None:
             self._cpus = cpus_used(self._activity, live) or self._cpus
@@ -211,7 +211,8 @@ class RunWatcher:
             count["running"] += 1
             record = self._calls.open_calls.get(task["id"])
             if record is not None:
-                # An earlier attempt failed, or saved its state.
+                # The record is that of an earlier attempt, which failed or saved its
+                # state. The call is no longer counted under the state of that attempt.
                 category = "asking" if record.state == "waiting" else record.state
                 count[category] -= 1
         return {name: count for name, count in counts.items() if count.total() > 0}

@@ -186,7 +186,7 @@ def _described(
             counted += 1
             counting = "some"
         text = reader.status(thread.thread_id, counting=counting)
-        # The text is missing if the thread was deleted in between.
+        # A thread that was deleted since the list was read has no text.
         if text is not None:
             yield thread, text
 

@@ -300,9 +300,9 @@ class WatchView(ProgressView):
         self._live = live or _NO_ACTIVITY
         started = self._live.get("started", self.started)
         if started != self.started:
-            # The view counts the tasks that were done before the run began or resumed
-            # apart from later tasks. The time of that beginning has changed, so all
-            # tasks are read and counted again.
+            # Tasks that were done before the run began or resumed are counted apart
+            # from later tasks. The run has begun or resumed again, so all tasks are
+            # read and counted again.
             self._calls.restart(started)
             self._began = started / 1e9
         for changes in self._reader.changes(self._name, self._calls.mark):

@@ -320,8 +320,8 @@ class RunWorker:
     def _end_paused(self) -> None:
         """Ask the running runs that have been paused to end after their calls."""
         if self._reason:
-            # The command itself is ending. A paused run is not asked again, because a
-            # second request would give it a time limit.
+            # The command itself is ending. A paused run has already been asked to end,
+            # and a second request would set a time limit for it.
             if time.monotonic() > self._kill_at:
                 self._cancel(run for run in self._active.values() if run.is_pausing)
             return
