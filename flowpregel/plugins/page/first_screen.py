@@ -62,7 +62,8 @@ class FirstScreen:
         """The mark of the last changes of the calls."""
         self.errors: dict[str, Any] = answers["errors"]
         """The answer with the kinds of errors."""
-        # A page may know rows of an earlier server.
+        # The time is used as a new epoch, because an open page may still show rows that
+        # an earlier server has sent.
         epoch = time.time_ns() // 1_000
         self._calls: dict[str, Any] = {
             **answers["calls"],

@@ -128,7 +128,8 @@ class RunForms:
         has_name = isinstance(name, str) and name.strip()
         if not is_known or not has_name:
             raise ConfigurationError("the request to start a run is incomplete")
-        # A text that begins with an @ would name a file.
+        # The values are written as JSON again, so that the text cannot begin with an @,
+        # which would name a file.
         document = json.dumps(json.loads(values))
         words = [
             action,

@@ -106,8 +106,8 @@ class RequestGuard:
                 await app(scope, receive, send)
                 return
             request = Request(scope)
-            # The token or the cookie is enough, because the page removes the token from
-            # its address, and then has only the cookie.
+            # Either the token or the cookie is enough: the page removes the token from
+            # its address, and later requests have only the cookie.
             has_token = self.accepts(request.query_params.get("token"))
             refusal = self.refusal(request)
             if refusal is None and not has_token and not self._has_cookie(request):

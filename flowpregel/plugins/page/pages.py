@@ -115,7 +115,8 @@ class Pages:
         """Close the reader's view of the store, and store what the next server needs
         of it.
         """
-        # The page closes even if the store has vanished, or cannot be read.
+        # The error is ignored, because the page must close even if the store has
+        # vanished, or cannot be read.
         with suppress(FlowPregelError, OSError):
             self.call_pages.keep()
         self.reader.close()
@@ -161,7 +162,8 @@ class Pages:
         if row is None:
             raise ConfigurationError(f"the store has no thread {thread!r}")
         activity = self._last_activity(thread, row.status)
-        # The page asks again soon, so it need not wait until all calls are counted.
+        # The page soon requests the text again, so this answer need not wait until all
+        # calls are counted.
         text = self.reader.status(thread, activity, counting="some")
         answer = {**row._asdict(), "text": text and text.to_json(self._store)}
         if text is not None and text.situation == "killed" and activity is not None:

@@ -77,8 +77,9 @@ def _library() -> str:
     folder = STATIC / "vendor"
     licence = (folder / "uplot.LICENSE").read_text(encoding="utf-8")
     library = (folder / "uplot.js").read_text(encoding="utf-8")
-    # The first line is a comment with an address, and a report has no addresses. In one
-    # module with the page's scripts, the library need not be exported.
+    # The first line is left out, because it is a comment with a web address, and a
+    # report must not refer to the web. The last line is left out, because the library
+    # is in one module with the page's scripts, and need not be exported.
     _, _, script = library.partition("\n")
     script = script.removesuffix("export default uPlot;\n")
     return f"/*! uPlot\n{licence}*/\n{script}"

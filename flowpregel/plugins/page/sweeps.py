@@ -154,7 +154,8 @@ class SweepPages:
             is_line=kind == "line",
         )
         if index.is_behind:
-            # The page asks again, so these calls need not be plotted.
+            # The index is not complete yet, and the page will ask again, so no calls
+            # are plotted.
             index = CallIndex()
         drawn = call_plot(index, query, plot)
         return {
@@ -188,7 +189,8 @@ class SweepPages:
         """Return the lines of a metric, in the form of `plot`."""
         groups = plot_fields(index).groups
         if index.is_behind:
-            # The page asks again, so these calls need not be plotted.
+            # The index is not complete yet, and the page will ask again, so no calls
+            # are plotted.
             index = CallIndex()
         drawn = series_plot(
             index,
