@@ -164,8 +164,9 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
             await asyncio.wrap_future(self._closed)
 
         try:
-            # If the run has finished before, its body does not run again. But the
-            # program may make more calls, so another input continues the run.
+            # If an earlier program has finished the run, its body does not run again
+            # for the same argument. A second argument continues the run, so that this
+            # program can make more calls.
             for argument in ("first", "again"):
                 if self._closed is None:
                     joblib.run(argument, id=self._id, adopt=True, on_conflict="raise")

@@ -217,8 +217,8 @@ class _AskModel:
     ) -> dict[str, Any]:
         names = {call["name"] for call in getattr(answer, "tool_calls", ())}
         remaining = part_of(state, "remaining_steps")
-        # The tools take one more step, and after them the model takes another one,
-        # unless the tools end the run.
+        # The calls of tools take one more step. The model then takes another step,
+        # unless all tools end the run.
         needed = 1 if names <= self.direct else 2
         if names and remaining is not None and remaining < needed:
             answer = AIMessage(

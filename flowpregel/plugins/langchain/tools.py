@@ -152,8 +152,8 @@ class ToolNode(Runnable[Any, Any]):
         if has_answers():
             answers = [await coroutine for coroutine in coroutines]
             return self._output(answers, input)
-        # All tools are awaited even if one of them fails, because no tool may run
-        # longer than the node.
+        # No tool may run longer than the node, so all tools are awaited before the
+        # error of one of them is raised.
         answers = await asyncio.gather(*coroutines, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):

@@ -311,8 +311,8 @@ class ForeignSaver(BaseCheckpointSaver):
         ran = task.ran
         has_code = ran is not None and bool(ran.code or ran.used)
         if ran is not None and has_code and self._convert is to_foreign:
-            # This write follows the task's other writes at an extra position, and is
-            # read back together with them.
+            # The record of the attempt is stored as one more write of the task, at an
+            # extra position, and is read back together with the other writes.
             writes.append((base.ATTEMPT, tuple(ran._replace(failed=()))))
         config = shapes.langgraph_config(address, task.checkpoint_id)
         self._call(
