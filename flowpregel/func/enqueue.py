@@ -54,7 +54,8 @@ def store_enqueued(run: GraphRun, position: QueuePosition) -> None:
     """
     # The run ends at the first barrier, which comes after the commit of the input.
     run.options = replace(run.options, drain=lambda: "it was enqueued")
-    # The handlers of the run's start and end are called when the run begins.
+    # The run gets no callbacks here. The handlers of the run's start and end are called
+    # when the run begins.
     metadata = {**run.config.metadata, QUEUE: tuple(position)}
     run.config = replace(run.config, callbacks=(), metadata=metadata)
     # If the thread is busy, a run has already begun there, so nothing is enqueued.

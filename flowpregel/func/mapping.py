@@ -492,8 +492,8 @@ def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) 
                 return
             awaited.pop()
         try:
-            # The call is made only if the body has neither failed nor cancelled the
-            # call while it waited.
+            # While the call waited, the body may have failed or cancelled the call. In
+            # both cases, the call is not made.
             if submission in scope.deferred and not reply.cancelled():
                 variables.run(make, reply)
         except BaseException as error:  # noqa: BLE001 - the call fails with it

@@ -255,8 +255,8 @@ def imap(
     if isinstance(items, Sequence):
         text = text_of(items, chunksize)
     else:
-        # The items of an iterator are unknown before the run, so each run counts as
-        # having other items than the earlier runs.
+        # The items of an iterator are unknown before the run. So no two runs may count
+        # as having the same items, and the text is unique.
         text = f"items of an iterator, {uuid.uuid4()}"
         keywords["adopt"] = True
     return results.of(partial(flow.start, text, **keywords))

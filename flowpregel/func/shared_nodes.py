@@ -36,7 +36,7 @@ class SharedNodes:
             scope: The scope of the body that makes the call.
             closure: The function that the call runs, if that is a snapshot.
         """
-        # The field is read only once, because another OS thread may replace it.
+        # `_last` is read only once, because another OS thread may replace it.
         last = self._last
         if last is None or last[0] is not node:
             space = SharedSpace("task", (closure or self._function,), self._version)

@@ -241,15 +241,15 @@ def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..
     body.__name__ = task.name
     body.__doc__ = task.__doc__
     if store == DEFAULT_STORE:
-        # The module imports the engine of stores.
+        # The import is done here, because the module imports the engine of stores.
         from flowpregel.func.default_store import default_store  # noqa: PLC0415
 
         store = default_store(f"{task.name}.run")
     flow: Flow[..., Any] = flow_of_body(
         EntrypointOptions(checkpointer=store), body, parameters
     )
-    # A run is identified by the function of the task. Its input never has defaults in
-    # it, so a recorded input is not completed.
+    # The run is identified by the function of the task. `completed` is not set, because
+    # the recorded input never lacks arguments that have defaults.
     flow.once = run_identity_of(task.func, task.name, names(task.options.adopts))
     flow.expression = f"{task.name}.as_flow(...)"
     return flow

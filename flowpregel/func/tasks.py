@@ -399,8 +399,9 @@ class TaskFunction(Generic[P, R]):
         key, name, node = None, f"{self.name}.map", self._node_now(scope)
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
-            # The items are digested as one column for each parameter, because a column
-            # of plain numbers takes hardly longer than a single number.
+            # The digest is computed of one column for each parameter, because the
+            # digest of a column of plain numbers takes hardly longer than that of a
+            # single number.
             columns = tuple(zip(*items, strict=True))
             digest, files = with_files(lambda: self._digest(columns, {}))
             code = self._code_of(node)

@@ -257,8 +257,8 @@ def _with_missing(spec: NodeSpec, defaults: Mapping[str, Any]) -> NodeSpec:
     """Return *spec* with the *defaults* of the options that it does not set."""
     changes = {}
     for key, default in defaults.items():
-        # These defaults do not apply to error handlers: the result of a handler is not
-        # cached, and no other handler handles its failure.
+        # These two defaults do not apply to an error handler: its result is not cached,
+        # and its failure is not handled by another handler.
         if spec.is_handler and key in {"cache_policy", "error_handler"}:
             continue
         if not getattr(spec, key):

@@ -98,7 +98,8 @@ def _message_with_id(message: Any, identity: str, position: int) -> Any:
     try:
         return _identified(message, partial(task_id, identity, position))
     except ConfigurationError:
-        # The reducer raises the error, with a note that names the channel.
+        # The message is returned without an id. The reducer then raises the error, with
+        # a note that names the channel.
         return message
 
 

@@ -119,8 +119,7 @@ class NodeWriter:
         with the outer state.
         """
         is_input = self.node == START
-        # A task without steps only writes the output of a nested graph, so its output
-        # comes from a graph.
+        # A task without steps exists only to write the output of a nested graph.
         task = scope.job.task
         is_nested = scope.job.step.namespace if is_input else not task.node.steps
         if is_nested:
@@ -278,7 +277,8 @@ class BranchWriter:
         if callbacks is None:
             return nullcontext(PathRun())
         node = scope.job.task.node
-        # LangChain counts the steps of the node, and its writers.
+        # The position is that in LangChain's tags, which count the steps of a node and
+        # then its writers.
         position = len(node.steps) + node.writers.index(self) + 1
         name = _traced_name(self.path)
         tag = f"seq:step:{position}"

@@ -139,7 +139,8 @@ def merged(
                 result[key] = _with_addition(result, key, value)
             parent_id = getattr(value, "parent_run_id", None)
             if key == "callbacks" and parent_id is not None:
-                # LangChain passes a callback manager to a step of a chain.
+                # If a step of a chain calls the graph, LangChain passes a callback
+                # manager, which has the id of the chain's run.
                 result["chain_run"] = ChainRun(parent_id, tuple(value.tags))
     return result
 
@@ -172,7 +173,8 @@ def _with_addition(
         tags = (*config.get(key, ()), *_setting_of({key: value}, key))
         return [*dict.fromkeys(tags)]
     if key == "callbacks":
-        # LangChain may pass a callback manager, whose handlers are used.
+        # LangChain may pass a callback manager instead of a list of handlers. Its
+        # handlers are used then.
         handlers = getattr(value, "handlers", value)
         return [*config.get(key, ()), *handlers]
     return value

@@ -188,8 +188,9 @@ def _copy(
         raise InvalidUpdateError("there is no checkpoint to copy on this thread")
     run.cursor.stored_id = saved.checkpoint.parent_id
     if not run.options.keeps_deltas:
-        # A saver may read the channels that are not in the update from the parent,
-        # which has older values. So all channels are marked as not saved.
+        # A saver may read unchanged channels from the parent of the new checkpoint, and
+        # that parent has older values than *saved*. So all channels are marked as not
+        # saved.
         versions = saved.checkpoint.channel_versions
         channels = run.state.channels.keys() & versions.keys()
         run.state.unsaved = Update(0, sorted(channels))

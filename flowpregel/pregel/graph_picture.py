@@ -130,7 +130,7 @@ def _size(
     edges: Sequence[Edge],
 ) -> tuple[float, float]:
     """Return the width and the height of the picture."""
-    # The labels on the right are beside the edges that lead back.
+    # The labels of edges that lead back are drawn on the right of all boxes.
     longest = max((_text_width(edge.data or "") for edge in edges), default=0)
     right_side = max((box.right_side for box in boxes), default=0)
     bottom = max((box.y for box in boxes), default=0) + _HEIGHT
@@ -293,7 +293,7 @@ def _downward_path(boxes: Sequence[Box]) -> tuple[str, float, float]:
             path += f"L{x:g} {y:g}"
     if len(boxes) > 2:
         return path, boxes[1].x, boxes[1].y + _HEIGHT / 2
-    # The middle of the only curve.
+    # The label is drawn in the middle of the only curve.
     return path, (source.x + x) / 2, (source.y + _HEIGHT + y) / 2
 
 

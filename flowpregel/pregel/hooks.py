@@ -243,7 +243,8 @@ def nested_callbacks(
         )
     parent_id = outer_callbacks.id_of(task)
     if config.chain_run is not None:
-        # The code of the node calls the graph in a chain, and has passed its config.
+        # A chain in the node's code calls the graph and passes its config. So the run
+        # of the chain, and not the node, is the parent.
         parent_id = config.chain_run.run_id
         own_tags = [tag for tag in config.chain_run.tags if tag not in labels.tags]
         labels = replace(labels, own_tags=tuple(own_tags))

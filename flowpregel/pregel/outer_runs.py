@@ -67,8 +67,8 @@ def _outer_runs() -> frozenset[RunKey]:
     scope = current.get()
     if scope is None:
         return _OUTER_RUNS.get()
-    # A worker process does not have the coordinator's context variables, so the runs
-    # come with the job.
+    # The context variable of the coordinator is not set in a worker process, so the job
+    # brings the outer runs.
     return _OUTER_RUNS.get().union(scope.job.run.outer_runs)
 
 

@@ -177,7 +177,8 @@ class ProgressView:
             if name == self._name:
                 continue
             texts = _count_texts(count, seconds)
-            # A run that reports its own progress may start more calls.
+            # The time left is not shown for the calls of a run that reports its own
+            # progress, because it may make more calls.
             if run_report is None:
                 texts.append(self._left_text_of(name, count))
             lines.append(f"  {name}: {', '.join(filter(None, texts))}")

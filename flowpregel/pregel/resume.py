@@ -208,8 +208,9 @@ def _replayed(
         return replace(start, loaded=(None,))
     checkpoint = saved.checkpoint
     before = checkpoint.id
-    # An edit's checkpoint is made later than the checkpoints of nested graphs that
-    # followed its parent. So nested graphs start from their states before the parent.
+    # A checkpoint that an edit has made is newer than the checkpoints of nested graphs
+    # that were made after its parent. Nested graphs must start from their states at the
+    # parent, so the parent's id is the limit.
     if checkpoint.source in ("update", "fork") and checkpoint.parent_id:
         before = checkpoint.parent_id
     return replace(start, loaded=(saved,), replayed_before=before)
@@ -347,8 +348,9 @@ def _finished(
     if unreadable is not None:
         check_policy(options.on_unreadable, unreadable)
         is_rerun = True
-    # The present code of a task that the body's code does not name is unknown until the
-    # body calls the task. So the body runs again, and the calls are compared then.
+    # If the body's code does not name a task, the present code of the task is unknown
+    # until the body calls it. So the body runs again, and the digests are compared at
+    # the call.
     if options.on_code_change != "keep" and stored.unknown:
         is_rerun = True
     if saved.is_latest and is_rerun:

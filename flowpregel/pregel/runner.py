@@ -153,7 +153,8 @@ class GraphRun:
             messages=messages,
             task_labels=self.config.task_labels if modes & _TASK_MODES else {},
             step_timeout=self.definition.step_timeout,
-            # Without a control there is never a reason to stop at a barrier.
+            # If the user passed no `control`, this function always returns None, so the
+            # run does not stop at a barrier.
             drain=partial(getattr, self.control, "drain_reason", None),
             on_code_change=invocation.on_code_change,
             on_unreadable=invocation.on_unreadable,
@@ -265,8 +266,8 @@ class GraphRun:
             async with AsyncExitStack() as contexts:
                 try:
                     while True:
-                        # Python's signal handlers are delayed until the reader's code
-                        # runs.
+                        # While the reader's code runs, Python's signal handlers are
+                        # called at once. Otherwise they are delayed.
                         with held_on_loop(loop, self._wake):
                             if events is None:
                                 engine = await self._begun(loop, contexts)
@@ -387,7 +388,7 @@ def _config_of(
     )
     if not parsed.namespace:
         return parsed
-    # The id comes from the map of checkpoints, in which a nested graph finds its own
-    # checkpoint when it is called.
+    # A nested graph finds its own checkpoint in the map of checkpoints when it is
+    # called, so the outermost graph takes its checkpoint from the map too.
     checkpoint_id = parsed.checkpoint_map.get("")
     return replace(parsed, namespace="", checkpoint_id=checkpoint_id)
