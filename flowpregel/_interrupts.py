@@ -140,7 +140,8 @@ class _Hold:
         try:
             self.handlers[number](number, frame)
         except BaseException as error:
-            # The mark cannot be set if the class of the error has only slots.
+            # An error whose class has only slots is not marked, because it takes no new
+            # attribute.
             with suppress(AttributeError):
                 setattr(error, _MARK, True)
             raise
@@ -274,8 +275,9 @@ class defer_interrupts:
             try:
                 _hold.take_places()
             except BaseException:
-                # A handler of the program that was not replaced yet has raised this
-                # error. The handlers that were replaced are restored first.
+                # While the handlers were being replaced, one of the program's handlers
+                # ran and raised this error. The replaced handlers are restored before
+                # the error leaves.
                 self.__exit__()
                 raise
 
@@ -293,8 +295,8 @@ class defer_interrupts:
         @wraps(function)
         def holding(*args: Params.args, **kwargs: Params.kwargs) -> Value:
             if _hold.owner is _Owner.LIBRARY:
-                # There is nothing to do, because the handlers are held back already, or
-                # this is another OS thread.
+                # This OS thread is not the main thread, or already holds back the
+                # handlers, so nothing needs to be done.
                 return function(*args, **kwargs)
             with defer_interrupts():
                 return function(*args, **kwargs)
@@ -332,8 +334,8 @@ class held_on_loop:
         except BaseException:
             self.__exit__()
             raise
-        # The owner is PROGRAM even if the code of a task has started this event loop:
-        # for the loop, that code is the program.
+        # While the loop runs, its code counts as the program, even if the code of a
+        # task has started the loop.
         _hold.owner = _Owner.PROGRAM
 
     def __exit__(self, *_: object) -> None:

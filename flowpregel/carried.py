@@ -105,8 +105,8 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     headers = headers_in(config)
     values = {}
     for variable in tuple(_declared):
-        # The location is searched only if the variable is set: a module that is still
-        # being imported has not bound the variable to a name yet.
+        # A variable without a value is not searched for, because a module that is still
+        # being imported may not have bound it to a name yet.
         if variable in context and (location := variable_place(variable)) is not None:
             values[location] = context[variable]
     traced: Mapping[str, str] = {}
@@ -181,8 +181,8 @@ def _attach(headers: Mapping[str, str]) -> None:
     try:
         import opentelemetry.context as tracing  # noqa: PLC0415 - if the caller uses it
     except ImportError:
-        # A machine of a cluster may lack OpenTelemetry. The headers are not lost:
-        # `_brought` has them, and calls that the task makes carry them on.
+        # A machine of a cluster may lack OpenTelemetry. Calls that the task makes still
+        # get the headers, because `_brought` contains them.
         return
     context = tracing.get_current()
     for propagator in _propagators():

@@ -240,8 +240,9 @@ class Scope:
         missing = [name for name in names if not _has_channel(step, name)]
         fetched = self.run_client.channels(missing) if missing else None
         if fetched is not None:
-            # These dicts belong to this task, because another process has the run. They
-            # are changed in place, so that several OS threads of the task can fetch.
+            # Only a task whose run is in another process fetches channels, so these
+            # dicts belong to this task alone. They are changed in place, so that
+            # several OS threads of the task can fetch.
             channels, managed = fetched
             cast("dict[str, Any]", step.channels).update(channels)
             cast("dict[str, Any]", step.managed).update(managed)

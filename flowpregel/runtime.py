@@ -220,8 +220,8 @@ class AttemptFiles:
     def scratch(self) -> Path:
         """Return the scratch folder, which is created at the first call."""
         if self.folder is None:
-            # The name contains the worker's tag, by which the guard finds folders that
-            # a killed worker has left.
+            # The name contains the worker's tag, so that the guard process can find and
+            # remove the folder if the worker is killed.
             owner = os.environ.get("FLOWPREGEL_WORKER", str(os.getpid()))
             self.folder = Path(tempfile.mkdtemp(prefix=f"flowpregel-{owner}-"))
         return self.folder
@@ -266,8 +266,8 @@ class AttemptFiles:
     def discard(self) -> None:
         """Remove the outputs that were not published."""
         for part in self.outputs:
-            # The attempt has an outcome, which an error would hide. The next attempt
-            # removes the output, or gets the error.
+            # The error is ignored, because it would hide the outcome of the attempt.
+            # The next attempt removes the output, or fails with the error.
             with suppress(OSError):
                 _remove_path(part)
         self.outputs.clear()
@@ -304,8 +304,8 @@ def _sync_file(path: Path) -> None:
 def _move_output(part: Path, path: Path) -> None:
     """Move an output to its path, in place of an earlier file or folder."""
     if _is_folder(part) and _is_folder(path):
-        # A folder cannot replace a folder that has content, so that folder is moved
-        # away first.
+        # If *path* is a folder with content, it must be moved away before the new
+        # folder can take its name.
         earlier = part.with_name(f"{part.name}.earlier")
         _remove_path(earlier)
         os.rename(path, earlier)

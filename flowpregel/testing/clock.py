@@ -182,7 +182,8 @@ class _SkippedTime:
             if self._working and not ignores_working:
                 return False
         tasks: Collection[str] = {wait.task_id for wait in waits}
-        # Without the lock, because a run may begin or end a wait at any time.
+        # The lock is released before the waits are asked, because a run may begin or
+        # end a wait at any time.
         return not any(wait.is_busy(tasks) for wait in waits)
 
     def _skip(self, changes: int) -> None:
@@ -200,8 +201,8 @@ class _SkippedTime:
         now = self.monotonic()
         for wait in self._waits:
             if wait.until <= now:
-                # The owner of the wait resumes when it is woken. Until it waits again,
-                # it counts as working.
+                # A wait that is over is woken, and the code that waited resumes. This
+                # code counts as working until it waits again.
                 wait.until = inf
                 self._working.add(wait)
                 self._changes += 1

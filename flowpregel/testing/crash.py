@@ -294,8 +294,8 @@ class _CrashTest:
             if met and kills:
                 killed = self._new_folder(folder.path).path
             log_length = len(folder.log())
-            # The death of a worker fails its task, and perhaps the run, so the run is
-            # resumed.
+            # After the death of a worker, its task has failed, and perhaps the run too,
+            # so the run is resumed.
             if status != 0 and met:
                 status = self._run(folder, None)
         except TimeoutError:

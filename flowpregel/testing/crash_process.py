@@ -189,8 +189,8 @@ def _child(
     try:
         value = pickle.loads(workflow.function)(folder.work)
         _fault.fault("workflow.returned")
-        # From here on, the harness reads the history, and not the workflow, so no fault
-        # point must act or be logged.
+        # The workflow has ended, and the harness itself reads the history from here on.
+        # So faults are switched off: they must neither act nor be logged.
         for name in (_fault.TRACE, _fault.FAULT, _fault.ONCE):
             del os.environ[name]
         _fault.arm()
