@@ -4,7 +4,6 @@ programs harmless for a terminal, a page or a drawing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
@@ -19,17 +18,6 @@ _LONGEST_INT = 128
 """The greatest number of bits of an int that is written out, because writing a longer
 int takes long.
 """
-
-_SECONDS: Final = {
-    "w": 604_800,
-    "d": 86_400,
-    "h": 3_600,
-    "m": 60,
-    "s?": 1,
-}
-"""The number of seconds in each unit, by a pattern for the unit's name."""
-_UNIT_PATTERNS = [rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS]
-_DURATION: Final = re.compile("".join(_UNIT_PATTERNS))
 
 
 def printable(text: str) -> str:
@@ -209,20 +197,3 @@ def _shown(value: Any) -> str:
     # A user's own `__repr__` is not called, because it may take any time and may raise
     # an error.
     return f"<{kind.__qualname__}>"
-
-
-def seconds_in(text: str) -> float | None:
-    """Return the seconds in a duration such as 3h50m, 7d, 90s or 90, or None if *text*
-    is no duration.
-
-    Example:
-        >>> seconds_in("1h30m"), seconds_in("90"), seconds_in("soon")
-        (5400.0, 90.0, None)
-    """
-    match = _DURATION.fullmatch(text)
-    if not text or match is None:
-        return None
-    seconds = 0.0
-    for number, unit in zip(match.groups(), _SECONDS.values(), strict=True):
-        seconds += float(number or 0) * unit
-    return seconds

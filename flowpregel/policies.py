@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from flowpregel import errors
 from flowpregel.errors import ConfigurationError
+from flowpregel.units import bytes_of
 
 RetryOn: TypeAlias = (
     type[BaseException]
@@ -465,11 +466,6 @@ def _limit_names(limit: Any) -> tuple[str, ...]:
     return names
 
 
-_UNITS = {"": 1, "B": 1} | {
-    f"{letter}{kind}": base**power
-    for power, letter in enumerate("KMGT", 1)
-    for kind, base in (("", 1000), ("B", 1000), ("IB", 1024))
-}
 _SECONDS = {
     "s": 1,
     "second": 1,
@@ -479,21 +475,6 @@ _SECONDS = {
     "hour": 3600,
     "day": 86400,
 }
-
-
-def bytes_of(value: int | str) -> int:
-    """Return *value*, a whole number or text with a unit, as a number of bytes.
-
-    Example:
-        >>> bytes_of("1.5 GiB")
-        1610612736
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Z]*)", str(value).strip().upper())
-    if match is None or match[2] not in _UNITS:
-        raise ConfigurationError(
-            f"{value!r} is not a size; use bytes, or text such as '2GB'"
-        )
-    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def rate_of(text: str) -> tuple[int, int]:

@@ -16,8 +16,9 @@ import click
 
 from flowpregel import errors
 from flowpregel._inspection.preview import FULL, one_line, to_json
-from flowpregel._text import in_one_line, printable, seconds_in
+from flowpregel._text import in_one_line, printable
 from flowpregel.cli.wording import StyledText
+from flowpregel.units import seconds_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,13 +43,13 @@ def duration(
     __: click.Parameter,
     value: str | None,
 ) -> float | None:
-    """Return the seconds in an option's value, such as 3h50m, 7d, 90s or 90."""
+    """Return the seconds in an option's value, such as 3h50m, 90s, 90 or 03:50:00."""
     if value is None:
         return None
     seconds = seconds_in(value)
     if seconds is None:
         raise click.BadParameter(
-            f"{value!r} is not a duration: write 3h50m, 7d, 90s or 90"
+            f"{value!r} is not a duration: write 3h50m, 7d, 90s, 90 or 03:50:00"
         )
     return seconds
 

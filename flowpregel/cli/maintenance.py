@@ -18,8 +18,8 @@ from flowpregel._text import size_text
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError
-from flowpregel.policies import bytes_of
 from flowpregel.storage.renames import importable
+from flowpregel.units import bytes_of
 
 _AGE = "Keep checkpoints that are younger: 90s, 30m, 12h, 7d, 4w."
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from flowpregel._text import seconds_in
 from flowpregel.errors import ConfigurationError
+from flowpregel.units import seconds_in
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -54,6 +54,7 @@ PUBLIC = [
     "flowpregel.testing.crash",
     "flowpregel.tracing",
     "flowpregel.types",
+    "flowpregel.units",
     "flowpregel.watching",
 ]
 BUILT = [module for module in PUBLIC if importlib.util.find_spec(module) is not None]

@@ -68,7 +68,7 @@ def connect(location: str) -> Any:
 @pytest.mark.parametrize(
     ("location", "reason"),
     [
-        ("batch", "'batch' is no option"),
+        ("batch", "there is no option 'batch'"),
         ("?time=1h", "mem must be given"),
         ("", "time and mem must be given"),
         ("?time=1h&mem=1G&memory=2G", "there is no option 'memory'"),
@@ -76,8 +76,9 @@ def connect(location: str) -> Any:
         ("?time=1h&mem=", "mem='': give the option one value"),
         ("?time=90&mem=1G", "time='90': use a duration"),
         ("?time=soon&mem=1G", "time='soon': use a duration"),
-        ("?time=1h&mem=8", "mem='8': name the unit"),
-        ("?time=1h&mem=much", "mem='much': use an amount"),
+        ("?time=1h&mem=8", "mem='8': name an amount and its unit"),
+        ("?time=1h&mem=much", "mem='much': name an amount"),
+        ("?time=1h&mem=0G", "mem='0G': name an amount"),
         ("?time=1h&mem=1G&cpus=0", "cpus='0': use a whole number"),
         ("?time=1h&mem=1G&cpus=two", "cpus='two': use a whole number"),
         ("?time=1h&mem=1G&jobs=-1", "jobs='-1': use a whole number"),

@@ -40,7 +40,8 @@ from flowpregel.executors.resources import (
     limits_folder_of,
     saver_of,
 )
-from flowpregel.policies import Resources, bytes_of
+from flowpregel.policies import Resources
+from flowpregel.units import bytes_of
 
 OF_THE_MACHINE: Final = ("cpus", "memory", "gpus")
 _MEASURED_FROM: Final = 0.005
