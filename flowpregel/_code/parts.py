@@ -32,7 +32,9 @@ _MOST_ITEMS: Final = 20
 _VALUE: Final = "="
 """The prefix of a content that is a value. Any other content is a digest."""
 _LINK: Final = re.compile(r"->\d+;")
-"""The links to other units, whose numbers depend on the order of the units."""
+"""A pattern for links to other units. It is used because the number in a link depends
+on the order of the units.
+"""
 _KINDS: Final = frozenset({"constant", "function", "class", "version"})
 _UNORDERED: Final = frozenset({set, frozenset})
 _CONTAINERS: Final = frozenset({list, tuple}) | _UNORDERED
@@ -47,7 +49,7 @@ class CodePart(NamedTuple):
     name: str
     """The name without the module."""
     content: str
-    """A value or a version after ``=``, or a digest."""
+    """The content. A value or a version follows ``=``; a digest stands alone."""
 
     @property
     def value(self) -> str | None:

@@ -170,8 +170,8 @@ class ValueWriter:
             self._write_object(value, unit)
 
     def _write_outside(self, value: Any, unit: Unit) -> None:
-        """Write the name of a module, class or function that is not read. If it is a
-        wrapper, write the wrapped functions too.
+        """Write the name of a module, class or function whose code is not read. For a
+        wrapper, write the functions inside it too.
         """
         unit.tokens.append(f"{values.outside_name(value)};")
         self.packages[package_of(value)] = None

@@ -224,8 +224,8 @@ def _end_superstep(
     state: RunState,
     update: Update,
 ) -> None:
-    """Update the channels that react to a superstep without a write. If no node can run
-    next, finish the channels.
+    """Update the channels that react to the end of a superstep even if they were not
+    written. If no node can run next, finish the channels.
     """
     for name in (program.ticking & state.available) - update.written:
         if state.channels[name].update(()):
@@ -358,7 +358,9 @@ def _pulled(
     state: RunState,
     updated: Collection[str] | None,
 ) -> list[Node]:
-    """Return the nodes that a channel triggers, by name."""
+    """Return the nodes that are due because a channel triggers them, in order of their
+    names.
+    """
     candidates: set[str] = set()
     if updated:
         for channel in updated:

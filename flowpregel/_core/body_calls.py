@@ -38,7 +38,9 @@ class CallSequence:
     occurrences: dict[tuple[str, str], int] = field(default_factory=dict)
     """The number of equal calls, by the task's name and the digest of the arguments."""
     reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
-    """The equal calls that records with other numbers have answered."""
+    """The equal calls that were answered by a record with another number than their
+    own.
+    """
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
     """The number of results used, by the task's name and a code digest. For files that
     calls received as arguments, the sizes, by the file's name and digest.
@@ -77,8 +79,8 @@ class BodyCalls:
     calls.
     """
     replayed: int = 0
-    """The number of calls of an earlier run that the present attempt has made again. It
-    is counted only for bodies that are not calls themselves.
+    """The number of an earlier run's calls that the present attempt has made again.
+    Only bodies that are not calls themselves count them.
     """
     has_new_result: bool = False
     """True if a recorded result was computed again. Later calls of the body may depend

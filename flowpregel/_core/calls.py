@@ -35,7 +35,9 @@ processes share no stack that could overflow.
 """
 _DEATHS = errors.WorkerDiedError, errors.MachineLostError
 MACHINE_LOSSES = 3
-"""The number of lost machines after which a task is not made again without a policy."""
+"""The number of lost machines after which a task without a retry policy is not made
+again.
+"""
 SHOWN_FAILURES = 3
 """The number of failed calls that a note lists."""
 
@@ -193,9 +195,8 @@ def _recorded_outcome(
     task_id: str,
     record: CallRecord,
 ) -> tuple[str, Outcome | None]:
-    """Return the task id of a call and its recorded outcome, if there is one.
-
-    If the record is refused, that error is the outcome of the call.
+    """Return the task id of a call, and the call's recorded outcome, if there is one.
+    If the record is refused, the outcome is the error of the refusal.
     """
     try:
         task_id, outcome = recorded_calls.answer_from_record(

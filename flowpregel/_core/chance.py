@@ -160,7 +160,9 @@ def note_change(
 
 
 def _call_texts(recorded: CallRecord, now: CallRecord) -> list[str]:
-    """Return two calls as a message shows them, with the digests that differ."""
+    """Return the texts of two calls for a message, each with the digests in which the
+    calls differ.
+    """
     texts = [
         f"{record.text}   [code {record.code[:8]}, arguments {record.arguments[:8]}]"
         for record in (recorded, now)

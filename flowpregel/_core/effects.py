@@ -81,7 +81,9 @@ class Cancel:
 
 @dataclass(slots=True)
 class Resolve:
-    """The effect that gives the callers of calls the outcomes. The reply is None."""
+    """The effect that gives the outcomes of calls to their callers. The reply
+    is None.
+    """
 
     outcomes: list[tuple[Call | SaveState, Outcome]]
 
@@ -112,7 +114,7 @@ class Commit:
 CacheKey: TypeAlias = tuple[tuple[str, ...], str]
 """The namespace and the key of a shared result."""
 BUSY: Final = object()
-"""The value in the cache of a result that another task or run is computing."""
+"""The cached value that marks a result which another task or run is still computing."""
 LOOK_AGAIN: Final = 50_000_000
 """Nanoseconds between two lookups of a result that another task or run is computing."""
 HOLD: Final = 50_000_000
@@ -140,8 +142,8 @@ class CacheStore:
     """
 
     entries: Mapping[CacheKey, tuple[Any, float | None] | None]
-    """The writes and the seconds until they expire, by key. For None, only the claim on
-    the key is released.
+    """The writes and the seconds until they expire, by key. If the value of a key is
+    None, only the claim on the key is released.
     """
 
 
@@ -320,8 +322,8 @@ class Notice:
 
     text: str
     subject: str | None = None
-    """The subject of the notice, of which a run gives only the first notice. None means
-    the text.
+    """The subject of the notice. A run gives only its first notice on each subject.
+    None means that the text itself is the subject.
     """
 
 

@@ -17,12 +17,12 @@ FileContent: TypeAlias = tuple[str, str, int]
 """The recorded form of a file: path, digest of the content, and size."""
 _DIGITS = 16
 NOT_A_TASK = "\n"
-"""The prefix of a name among used results that is not a task's name.
+"""The prefix of the names of used results that are not results of tasks, such as files.
 
-The name of a task may have spaces, but does not begin with a new line.
+It is a new line, with which no name of a task begins.
 """
 USED_FILE = NOT_A_TASK + "file "
-"""The prefix of the name of a file among used results."""
+"""The prefix of a file's name among the names of used results."""
 MOST_FILES = 1_000
 """The greatest number of used files that are stored with a node's writes. Further files
 are left out.

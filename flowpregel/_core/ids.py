@@ -153,7 +153,7 @@ class CallKey(NamedTuple):
     files: tuple[FileContent, ...] = ()
     """The files among the arguments, which are compared by content."""
     earlier: tuple[str, ...] = ()
-    """The possible digests of the arguments under a name that the task has adopted."""
+    """The digests that the arguments may have had under an earlier name of the task."""
     unseen: str = ""
     """The values to which the code refers, but whose content is not in the digest of
     the code. They are part of the key because another process may have to report them.
@@ -231,7 +231,7 @@ class Span(NamedTuple):
     """
 
     began: int
-    """Wall-clock nanoseconds."""
+    """The time at which the attempt began, in wall-clock nanoseconds."""
     seconds: float
     executor: str
     """The kind of executor."""
@@ -265,7 +265,7 @@ class AttemptRecord(NamedTuple):
     name: str
     """The name of the node."""
     began: int
-    """Wall-clock nanoseconds of the last attempt."""
+    """The time at which the last attempt began, in wall-clock nanoseconds."""
     seconds: float
     """The duration of the last attempt."""
     attempts: int
@@ -281,7 +281,7 @@ class AttemptRecord(NamedTuple):
     call: str = ""
     """The call as readable text, if it failed."""
     planned: int = 0
-    """Wall-clock nanoseconds at which the first attempt was due."""
+    """The time at which the first attempt was due, in wall-clock nanoseconds."""
     cpu: float = 0.0
     """The CPU time of the last attempt in seconds."""
     peak: int = 0
@@ -316,10 +316,12 @@ class LazyResults(Protocol):
         """
 
     def count(self) -> int:
-        """Return the number of these calls."""
+        """Return the number of the calls that are read from the store."""
 
     def records(self) -> Iterable[Sequence[tuple[str, Any]]]:
-        """Yield the records of these calls, without their results."""
+        """Yield the records of the calls that are read from the store, without their
+        results.
+        """
 
 
 def next_version(newest: float | str | None, now: int) -> float | str:

@@ -31,8 +31,9 @@ from flowpregel._pickling.digest import earlier_digests, has_plain_values
 from flowpregel.errors import ConfigurationError
 
 MOST_VAIN = 1_000
-"""The number of unsuccessful lookups without new fields after which no more such
-lookups are tried for a task.
+"""The number of lookups in a row that may fail for a task. These are the lookups of
+arguments without the fields that their classes have gained. After that, the task is not
+looked up in this way again.
 """
 
 
@@ -98,7 +99,7 @@ def _equal_call(
     question: tuple[str, str],
     number: int,
 ) -> Sequence[Write]:
-    """Return the recorded writes of the call with a *number* among equal calls."""
+    """Return the recorded writes of the call with this *number* among equal calls."""
     task_id = _id_of_equal(run, caller, question, number)
     return recorded_of(run, caller.attempt.body, task_id)
 
@@ -109,14 +110,18 @@ def _id_of_equal(
     question: tuple[str, str],
     number: int,
 ) -> str:
-    """Return the id of the call of *caller* with a *number* among equal calls."""
+    """Return the task id of the call of *caller* that has this *number* among equal
+    calls.
+    """
     cursor = run.cursor
     step_parts = cursor.checkpoint_id, run.options.namespace, cursor.step, caller.id
     return ids.task_id(*step_parts, *question, number)
 
 
 def _has_other_code(writes: Sequence[Write], record: CallRecord) -> bool:
-    """Return whether a call that has finished is recorded with other code."""
+    """Return whether the recorded *writes* are those of a finished call that had other
+    code than *record*.
+    """
     recorded = record_in(writes)
     if recorded is None or recorded.code == record.code:
         return False

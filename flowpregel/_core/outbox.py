@@ -39,7 +39,9 @@ class Outbox:
     step_attempts: list[AttemptRecord] = field(default_factory=list)
     """The attempts of nodes in this superstep that are not stored with writes."""
     unstored_attempts: list[AttemptRecord] = field(default_factory=list)
-    """The attempts of earlier supersteps since the newest checkpoint."""
+    """The attempts of nodes in the supersteps since the newest checkpoint, without the
+    current superstep.
+    """
     has_unstored_input: bool = False
     """True if the input of the run is not stored yet."""
     claims: set[CacheKey] = field(default_factory=set)

@@ -259,9 +259,9 @@ def arguments_preview(task: Task) -> bytes:
 
 
 ResultOrigins: TypeAlias = dict[int, tuple[str, Any]]
-"""The results that a body has read: by the id of the result, the name of the task and a
-mark that another object at the same address is unlikely to have. No result is kept
-alive.
+"""The results that a body has read, by the ``id()`` of the result: the name of the
+task, and a mark that another object at the same address is unlikely to have. No result
+is kept alive.
 """
 MOST_ITEMS: Final = 256
 """The number of items of a container that may be results."""

@@ -108,8 +108,8 @@ def _functions_of(
     channels: Mapping[str, BaseChannel[Any, Any]],
     function_of: Callable[[BaseChannel[Any, Any]], Callable[..., Any] | None],
 ) -> dict[str, Callable[..., Any]]:
-    """Return the function that *function_of* finds in each channel that has one, by
-    channel.
+    """Return the functions that *function_of* returns for the channels, by channel.
+    Channels without such a function are left out.
     """
     functions: dict[str, Callable[..., Any]] = {}
     for name, channel in channels.items():

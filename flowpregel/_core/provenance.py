@@ -140,7 +140,9 @@ def _used_by(
     writes: Sequence[Write],
     code_around: CodeAround,
 ) -> tuple[UsedResults, ...]:
-    """Return the results that a task used, and the code that worked beside it."""
+    """Return the results that a task used, and the code that ran along with the task,
+    such as reducers.
+    """
     channels = frozenset(dict(writes))
     beside = code_around.used_by(task.node, channels)
     body = task.attempt.body
@@ -189,9 +191,9 @@ class CodeChange:
     now: str
     """The digest of the present code."""
     results: int = 1
-    """The number of these results."""
+    """The number of results that the recorded code has made."""
     policy: CodePolicy | None = None
-    """The policy of the task itself for such results."""
+    """The policy of the task itself for results that other code has made."""
 
 
 class CodeComparison:
@@ -261,7 +263,9 @@ class CodeComparison:
             self._policies[name] = tasks[0].options.on_code_change
 
     def _codes_beside(self, node: Node) -> dict[str, str]:
-        """Return the present code beside *node*: conditions and all reducers."""
+        """Return the present code that runs along with *node*: its conditions, and all
+        reducers.
+        """
         codes = self._beside.get(node.name)
         if codes is None:
             reducers = frozenset(self._around.program.reducers)

@@ -57,7 +57,9 @@ from flowpregel.errors import (
 )
 
 REFUSALS = CodeChangedError, InputMismatchError, ReplayMismatchError, ValueEncodingError
-"""The errors for a call that its record does not answer. The record is not changed."""
+"""The errors with which a call fails if its record must not answer it. The record is
+not changed.
+"""
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """The writes that replace a recorded failure, so that the call is tried again."""
 
@@ -77,8 +79,8 @@ def digest_of_caller(caller: Task) -> str:
 
 
 def digest_of_call(record: CallRecord) -> str:
-    """Return the digest that `digest_of_caller` returns when this call makes calls
-    itself.
+    """Return the digest of a call that itself makes calls, as `digest_of_caller`
+    returns it.
     """
     return ids.text_digest(record.caller, record.name, record.arguments, record.code)
 

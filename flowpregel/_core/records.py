@@ -79,11 +79,11 @@ RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
 
 MADE_BY = "made_by"
-"""The key in the metadata for the code that made a checkpoint (the fields of a
-`MadeBy`).
+"""The key in the metadata for the code that made a checkpoint: the fields of a
+`MadeBy`.
 
-The key is used where attempts are not stored beside the writes of nodes: at the exit of
-a run, and by other savers. It is never shown.
+The key is used if the records of attempts are not stored together with the nodes'
+writes: at the exit of a run, and by savers of other libraries. It is never shown.
 """
 DURABILITY = "run_durability"
 """The key in the metadata for the durability of the run that made a checkpoint.
@@ -93,9 +93,8 @@ methods of LangGraph's savers leave it out: their metadata have LangGraph's keys
 """
 DRAWING = "run_drawing"
 """The key in the metadata for the digest of the drawing of the graph that made a
-checkpoint. The drawing is stored once a store, as the source of code is.
-
-The key is left out where `DURABILITY` is.
+checkpoint. Each drawing is stored only once in a store, like the source of code. The
+key is left out wherever `DURABILITY` is left out.
 """
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
@@ -522,7 +521,7 @@ class Checkpoint:
     parent_id: str | None
     """The id of the previous checkpoint, or None for the first."""
     at: int
-    """Wall-clock nanoseconds."""
+    """The time of the checkpoint, in wall-clock nanoseconds."""
     step: int
     """The number of the superstep that has ended. The input of a new thread has -1."""
     source: Source
@@ -667,7 +666,7 @@ class Saved:
     checkpoint: Checkpoint
     """The checkpoint."""
     writes: tuple[PendingWrite, ...] = ()
-    """Ordered by (path, task id, index)."""
+    """The pending writes, ordered by (path, task id, index)."""
     deltas: Mapping[str, DeltaHistory] = field(default_factory=dict)
     """The history of each channel that stores deltas."""
     is_latest: bool = True

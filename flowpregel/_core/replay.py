@@ -78,12 +78,13 @@ class Replay:
     matched: set[str] = field(default_factory=set)
     """The names of tasks of which a recorded call was made again."""
     unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
-    """The error for the first call of a task without a record, by the task's name. The
+    """The error for each task's first call without a record, by the task's name. The
     value is None if recorded calls of the task may still follow.
     """
     vain_lookups: Counter[str] = field(default_factory=Counter)
-    """The number of lookups without new fields that found no call, by the name of the
-    task, since the last such lookup that found a call.
+    """The number of lookups in a row that found no call, by the name of the task. Only
+    the lookups of arguments without the fields that their classes have gained are
+    counted.
     """
 
     def clear(self) -> None:

@@ -211,7 +211,8 @@ def _after_goto(
     answers: dict[str, Any],
     writes: Sequence[Write],
 ) -> dict[str, Any]:
-    """Return *answers* if *writes* of the same command may drop the tasks that asked.
+    """Return the answers that still have a receiver, although *writes* of the same
+    command may drop the tasks that asked.
 
     An answer by id goes only to its question. An answer without an id goes, as in
     LangGraph, to the question that is asked first.

@@ -259,7 +259,7 @@ class Run:
         return FailedCall(task.node.home, task.input, task.node.redacted)
 
     def _note_unseen_values(self, attempt: AttemptRecord) -> None:
-        """Note the values that are not included in the digests of the code behind a
+        """Note the values that are missing from the digests of the code behind a
         result.
         """
         codes = {name: code for name, code, _ in attempt.used}
@@ -351,8 +351,8 @@ class Run:
         return effects
 
     def _next_due(self, ended: Iterable[Node], *, is_edit: bool) -> int:
-        """Return the continuation of the state, for its checkpoint: see
-        `Checkpoint.follows`, and `save_checkpoint` for the arguments.
+        """Return the value of `Checkpoint.follows` for a checkpoint of the present
+        state. The arguments are those of `save_checkpoint`.
         """
         nodes = due_nodes(self.program, self.state, self.state.updated)
         if not nodes:

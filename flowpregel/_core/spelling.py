@@ -40,7 +40,9 @@ class Spelling:
     plain: int = 0
     """The number of leading positional parameters without a default."""
     defaults: tuple[Any, ...] = ()
-    """The defaults of the positional parameters after these."""
+    """The defaults of the positional parameters that follow the parameters without a
+    default.
+    """
 
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Spelled:
         """Return the canonical spelling of a call."""

@@ -253,8 +253,8 @@ def _has_stored_results(run: Run) -> bool:
 
 
 def _find_answers(run: Run) -> None:
-    """Collect the stored answers of tasks that have not run since, and those that the
-    graph around this one passes on.
+    """Collect the stored answers that no task has received yet, and the answers that
+    the outer graph passes on.
     """
     answers = run.answers
     pending = run.replay.pending

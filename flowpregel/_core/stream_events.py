@@ -238,7 +238,7 @@ class StreamEvents:
         step: int,
         at: int,
     ) -> Iterable[Emit]:
-        """Yield the events of *mode*, and of mode ``debug``, that show *payload*."""
+        """Yield the events that show *payload*, in *mode* and in the mode ``debug``."""
         if mode in self._modes:
             yield Emit(mode, payload)
         if "debug" in self._modes:

@@ -141,7 +141,7 @@ class Superstep:
     )
     """The entries for the cache: see `effects.CacheStore`."""
     _cancelled: set[str] = field(default_factory=set)
-    """The ids of the tasks that their bodies no longer need."""
+    """The ids of the calls that are no longer needed by the bodies that made them."""
     _end: StepEnd = field(default_factory=StepEnd)
     _failed_bodies: FailedBodies | None = None
 
@@ -241,8 +241,8 @@ class Superstep:
         """Open the planned tasks that must run, give each task its answers, and return
         the effects that start the tasks.
 
-        If one of them shares its result, all start after the lookup, so that they start
-        in order.
+        If one of the tasks shares its result, all tasks start after the lookup of
+        shared results, so that they start in order.
         """
         run = self.run
         if run.stopped is not None:
@@ -301,7 +301,9 @@ class Superstep:
                 self._effects.append(effects.Cancel(task.id, kill, leave))
 
     def _note_withdrawn(self, task: Task) -> None:
-        """Note that a waiting task, if it is a call that never started, has not run."""
+        """Note that a call has not run, if *task* is a call that waited and never
+        started.
+        """
         if task.parent is not None and task.attempt.first_started is None:
             self.run.replay.report.executed -= not task.node.hidden
 
@@ -445,8 +447,9 @@ class Superstep:
             self._lookups.append(task)
 
     def _start_held(self, task: Task) -> None:
-        """Start a call that has waited for a recorded call with the same arguments. If
-        recorded calls of this task still have no match, follow ``on_unmatched``.
+        """Start a call that was held until a recorded call with the same arguments
+        might be made. If recorded calls of this task still have no match, follow
+        ``on_unmatched``.
         """
         run = self.run
         record = task.record
@@ -565,9 +568,9 @@ class Superstep:
             self._settle(task, outcome)
 
     def _accepted_outcome(self, task: Task, event: Ended) -> Outcome:
-        """Return the outcome of an attempt for its run. It differs from the executor's
-        outcome if the task was cancelled, if its writes fit no channel, or if its body
-        has not seen a failure.
+        """Return the outcome of an attempt that counts for the run. It differs from the
+        executor's outcome if the task was cancelled, if its writes fit no channel, or
+        if its body has not seen a failure.
         """
         outcome = event.outcome
         if isinstance(outcome, Raised):

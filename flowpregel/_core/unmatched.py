@@ -104,7 +104,9 @@ def _first_unmatched(
     caller: Task,
     record: CallRecord,
 ) -> UnmatchedCallsError | None:
-    """Return the error for the first call of a task that no recorded call fits."""
+    """Return the error for the first call of a task that fits no recorded call, if this
+    call seems to replace the recorded call at the same position.
+    """
     recorded = _other_at(run, caller, record)
     if recorded is None or recorded.caller == record.caller:
         return None

@@ -48,7 +48,7 @@ def lost_result(writes: Iterable[Write]) -> ValueEncodingError | None:
 
 
 def check_policy(policy: UnreadablePolicy, error: ValueEncodingError) -> None:
-    """Raise *error* unless *policy* has unreadable values computed again."""
+    """Raise *error*, unless *policy* lets an unreadable value be computed again."""
     if policy == "error":
         error.add_note("pass on_unreadable='rerun' to compute it again")
         raise error
@@ -88,7 +88,7 @@ def with_input(
 
 
 def _refuse_lost_channels(saved: Saved, policy: UnreadablePolicy) -> None:
-    """Raise the error of a channel's value that cannot be read back, if there is one.
+    """Raise an error if the value of a channel cannot be read back.
 
     No task computes the value of a channel again, so the policy does not apply.
     """
@@ -105,7 +105,8 @@ def _refuse_lost_channels(saved: Saved, policy: UnreadablePolicy) -> None:
 
 
 def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
-    """Return *saved* without the tasks to run again, whose writes are unreadable.
+    """Return *saved* without the tasks that must run again because their writes are
+    unreadable.
 
     Calls stay: the policy applies to a call when its body makes it again.
 
