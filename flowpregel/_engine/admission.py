@@ -185,7 +185,9 @@ class _Group:
     jobs: OrderedDict[str, tuple[int, Job]] = field(default_factory=OrderedDict)
     """The number of each job in the order of arrival, and the job, by task id."""
     ahead: set[str] = field(default_factory=set)
-    """The ids of the tasks that may have been booked along with an earlier one."""
+    """The ids of the tasks whose start may have been booked together with that of an
+    earlier task.
+    """
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -329,8 +331,9 @@ class AdmissionQueue:
         return None
 
     def _try_start(self, task_id: str, group: _Group) -> float | None:
-        """Take what the first task of a group needs, and return None, or else the time
-        at which to try again.
+        """Take the slots and the share of the rate that the first task of a group
+        needs, and return None. If they are not free, return the time at which to try
+        again.
 
         Raises:
             Exception: The store of the rate cannot be changed.
@@ -354,8 +357,8 @@ class AdmissionQueue:
         return again_at
 
     def _next_costs(self, group: _Group) -> dict[str, float]:
-        """Return the costs of the tasks behind the first one of a group that have room,
-        by task id.
+        """Return the costs of the next tasks of a group for which there is room,
+        without the first task, by task id.
         """
         # No times are booked in advance for tasks with a limit: at the booked time,
         # such a task might still wait for a slot.
@@ -366,7 +369,7 @@ class AdmissionQueue:
         return {task_id: self._costs[task_id] for task_id in task_ids}
 
     def _give_back_ahead(self, group: _Group) -> None:
-        """Give back what was booked for tasks that have no room now, as they would
+        """Give back the bookings of tasks that have no room now, because they would
         start later than booked.
         """
         for task_id in group.ahead:
@@ -498,8 +501,8 @@ def _cost_of(task: Task) -> float:
 
 
 def _check_slots(task: Task, demand: Demand, limits: SharedLimits) -> None:
-    """Check that a task needs no more slots than the limits have, and than its callers
-    leave free.
+    """Check that a task needs no more slots than the limits have, and no more than its
+    callers leave free.
 
     Raises:
         ResourcesError: It needs more.

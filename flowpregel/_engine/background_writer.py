@@ -32,8 +32,8 @@ that many.
 LONGEST_BEHIND: Final = 0.05
 """Seconds that a commit may take before the run waits for it, on a slow disk."""
 ENOUGH: Final = MOST_BEHIND // 2
-"""The number of waiting batches from which a transaction begins at once. As many
-batches again may arrive during its commit.
+"""The number of waiting batches at which a transaction begins at once. About as many
+batches may arrive during its commit.
 """
 _PAUSE: Final = 0.005
 

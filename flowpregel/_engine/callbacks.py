@@ -325,8 +325,8 @@ def _arguments_of_run(
 
 
 def _processed(value: Any, process: Callable[[Any], Any] | None) -> Any:
-    """Return the value that *process* shows for *value*, by a node's trace policy. If
-    *process* fails, the error is logged and the value is left out.
+    """Return the value to show for *value*, which a node's trace policy computes with
+    *process*. If *process* fails, the error is logged and the value is left out.
     """
     if process is None:
         return value
@@ -338,8 +338,8 @@ def _processed(value: Any, process: Callable[[Any], Any] | None) -> Any:
 
 
 def _shown_input(task: Task) -> Any:
-    """Return the input of *task*, as handlers get it: for a call, its arguments by the
-    names of the parameters, without redacted arguments.
+    """Return the input of *task* for handlers. For a call, these are the arguments by
+    the names of the parameters, without redacted arguments.
     """
     arguments = task.input
     if not isinstance(arguments, Arguments):

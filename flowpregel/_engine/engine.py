@@ -106,7 +106,7 @@ class RunPlan:
     or None.
     """
     stop_grace: float = 0.0
-    """Seconds that running tasks have to end after that request."""
+    """Seconds that running tasks have to end after the run was asked to stop."""
 
 
 @dataclass(slots=True)

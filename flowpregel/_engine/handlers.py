@@ -89,8 +89,8 @@ class Handlers:
             await_on_own_loop(reply)
 
     def with_values(self, value: Any, recorded: Any) -> Iterator[tuple[Handlers, Any]]:
-        """Yield the handlers with *value*, and LangChain's tracers, which record what
-        they get, with *recorded*.
+        """Yield each handler with the value that it gets: *recorded* for LangChain's
+        tracers, which record it, and *value* for any other handler.
         """
         if recorded is value:
             yield self, value

@@ -88,7 +88,7 @@ class RunInbox:
     is_busy: Callable[[Collection[str]], bool] = lambda waiting: False
     """Return whether a task of the run computes something (`TimedWait`)."""
     _timed_wait: _clock.TimedWait | None = None
-    """The waits of the run, made for a clock that skips them."""
+    """The wait of this run for events, which a clock that skips time can end."""
     _is_closed: bool = False
 
     @property

@@ -103,7 +103,7 @@ class ActiveRun:
     reply: Any = None
     """The reply to the last effect."""
     failure: BaseException | None = None
-    """The error of the last effect."""
+    """The error with which the last effect failed, if it did."""
     inbox: list[Event] = field(default_factory=list)
     stopped: Stopped | None = None
     """The request to stop that the run has received, if any."""

@@ -182,9 +182,8 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
 def class_filled(kind: type, state: Any) -> type:
     """Give *kind* the attributes in *state*, and delete its other attributes.
 
-    The class may have been sent by value before. cloudpickle then reuses that class,
-    and would not remove attributes that a task has set, or that the program has deleted
-    in the meantime.
+    If the class was sent by value before, cloudpickle reuses it. It would not remove
+    attributes that a task has set, or that the program has deleted since.
     """
     from cloudpickle.cloudpickle import _class_setstate  # noqa: PLC0415 - loaded by now
 

@@ -60,7 +60,7 @@ class WrittenFile(NamedTuple):
     state: FileState
     """The state of the output when the task had returned."""
     is_settled: bool
-    """True if the content is unchanged as long as the state is."""
+    """True if an unchanged state proves that the content is unchanged."""
 
 
 _DIGITS: Final = 16
