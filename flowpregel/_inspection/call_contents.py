@@ -1,4 +1,6 @@
-"""The digests of the arguments and the results of calls, which tell equal ones."""
+"""Digests of the arguments and the results of calls, by which equal ones are
+recognized.
+"""
 
 from __future__ import annotations
 
@@ -89,8 +91,8 @@ class CallContents:
 
 
 def _digest_of_arguments(called: Any) -> str:
-    """Return the digest in the key of a call, or an empty text if it has another
-    form.
+    """Return the digest of the arguments in the key of a call, or an empty text if the
+    key has another form.
     """
     work = work_from(
         Address(""),

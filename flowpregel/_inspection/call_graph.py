@@ -348,7 +348,7 @@ def _body_of(builder: _GraphBuilder) -> str:
 
 
 def _later_calls(builder: _GraphBuilder) -> list[Edge]:
-    """Return edges to the called tasks that no data edge leads to."""
+    """Return edges to those called tasks that have no data edge."""
     targets: set[str] = set()
     for source, target in builder.data:
         if source != target:

@@ -46,7 +46,9 @@ from flowpregel.checkpoint.labels import INPUT
 Selector = Callable[[int], Any]
 """A function of the number of a call."""
 _MOST_SELECTIONS: Final = 4
-"""The number of selections that are updated instead of made again."""
+"""The number of selections that are kept, and updated after a change. Any other
+selection is made again.
+"""
 _MOST_LOGGED: Final = 200_000
 """The length of the log at which its first half is dropped."""
 
@@ -154,7 +156,7 @@ class CallIndex:
         mark: int,
         epoch: int,
     ) -> None:
-        """Store the calls of another index, none of which is running.
+        """Store the calls of another index. None of these calls may be running.
 
         Args:
             table: The rows of the calls.
@@ -186,8 +188,8 @@ class CallIndex:
         self._changed_at = array("q", bytes(8 * len(table)))
 
     def restore_order(self, numbers: array[int]) -> None:
-        """Store the numbers of all calls in the usual order, which `select` returned
-        for the calls of `restore`.
+        """Store the usual order of all calls: the numbers that `select` returned for
+        this order in the index whose calls `restore` has stored.
 
         Args:
             numbers: The numbers.

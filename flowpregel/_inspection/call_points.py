@@ -36,7 +36,9 @@ _NUMBERS: Final = (
 _GROUPS: Final = ("task", "state", "worker", "host")
 """The fields of every call by which points are coloured."""
 _MOST_COLOURS: Final = 8
-"""The limit on the values of the colour's field whose points are reduced separately."""
+"""The number of values of the colour's field up to which the points of each value are
+reduced separately.
+"""
 _FEWEST_POINTS: Final = 100
 _MOST_POINTS: Final = 10_000
 _SECOND: Final = 1e9
@@ -271,7 +273,7 @@ class _Cells:
             self._group_count = len(colours)
 
     def one_each(self, most: int) -> list[CallPoint]:
-        """Return at most *most* points, each of them alone in a cell of a grid."""
+        """Return at most *most* points, no two of which are in one cell of a grid."""
         cells = most // self._group_count
         points = self._one_each_of(cells)
         # An outlier leaves most cells of a coarse grid empty.
@@ -284,7 +286,7 @@ class _Cells:
         return points
 
     def _one_each_of(self, cells: int) -> list[CallPoint]:
-        """Return a point of each cell of a grid, and of each group."""
+        """Return one point for each cell of a grid and each group."""
         rows = max(1, math.isqrt(cells // 2))
         columns = max(1, cells // rows)
         column_of = _scale(self._xs, columns)
@@ -298,8 +300,8 @@ class _Cells:
         return list(points.values())
 
     def extremes(self, most: int) -> list[CallPoint]:
-        """Return the points with the least and the greatest y of each interval of x,
-        and the ends of each line, at most *most* points.
+        """Return at most *most* points: those with the least and the greatest y in each
+        interval of x, and the ends of each line.
         """
         intervals = most // (2 * self._group_count) - 1
         interval_of = _scale(self._xs, intervals)
@@ -326,7 +328,9 @@ class _Cells:
         return sorted(points, key=_by_x)
 
     def _group(self, point: CallPoint) -> FieldValue:
-        """Return the group of a point, which is its colour if there are few."""
+        """Return the group in which a point is reduced: its colour, or None if there
+        are too many colours for groups.
+        """
         if self._is_grouped:
             return point.colour
         return None
@@ -346,7 +350,7 @@ def _scale(values: Sequence[float], intervals: int) -> Callable[[float], int]:
     width = high - low
 
     def interval(value: float) -> int:
-        """Return the number of the interval, from 0 on."""
+        """Return the number of the interval of *value*, from 0 on."""
         if width <= 0:
             return 0
         share = (value / 2 - low) / width

@@ -133,7 +133,9 @@ def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sources(fields: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the names of tasks by parameter."""
+    """Return, for each parameter, the names of the tasks whose results are in its
+    argument.
+    """
     return {name: list(map(str, tasks)) for name, tasks in fields.items()}
 
 
@@ -151,7 +153,9 @@ def _value(value: Any) -> Any:
 
 
 def _result(result: Any) -> Any:
-    """Return the fields of a result, or the result."""
+    """Return the fields of a result that has named fields, or else the result as a
+    single value.
+    """
     if isinstance(result, dict):
         return _values(result)
     return _value(result)

@@ -69,7 +69,7 @@ class CallQuery:
     text: str = ""
     """The terms that must all match, as `parse_terms` reads them."""
     states: Collection[str] = ()
-    """The states of the calls, or nothing for all states."""
+    """The states of the calls; empty for all states."""
     task: str = ""
     """The name of the calls' task, or an empty text for all tasks."""
     order: str = URGENCY
@@ -102,8 +102,9 @@ class Term:
     field: str = ""
     """The name of the field, or an empty text for the call and its error."""
     comparison: str = ""
-    """``<``, ``<=``, ``>``, ``>=`` or ``=``, or an empty text: a number is equal, a
-    text contains the value."""
+    """The comparison: ``<``, ``<=``, ``>``, ``>=`` or ``=``. An empty text means that a
+    number must be equal, and a text must contain the value.
+    """
     is_negated: bool = False
     """True if the calls that match the condition are left out."""
 

@@ -153,7 +153,7 @@ class CallSeries:
 
 
 def _point(at: float, value: float | None, step: float | None) -> MetricPoint:
-    """Return a published point, in which None stands for NaN."""
+    """Return a point as a running call has published it, with None in place of NaN."""
     return MetricPoint(
         at,
         nan if value is None else value,
@@ -295,8 +295,9 @@ def _line_names(
     table: CallTable,
     numbers: Collection[int],
 ) -> dict[int, str]:
-    """Return the texts of calls, or if these are not different, the first fields in
-    which the calls differ, by the numbers of the calls.
+    """Return a name for the line of each call, by the number of the call: the text of
+    the call, or the first fields in which the calls differ if several calls have the
+    same text.
     """
     names = {number: table.label(number) for number in numbers}
     unique_names = set(names.values())
@@ -337,8 +338,8 @@ def _axis_of(
     lines: Iterable[Mapping[str, Any]],
     axis: str,
 ) -> SeriesAxis:
-    """Return the axis of a plot: the steps, if all lines have them, and the query does
-    not name the seconds.
+    """Return the axis of a plot: the steps if all lines have steps and the query does
+    not ask for seconds, or else the seconds.
     """
     has_steps = all(line["step"] for line in lines)
     if axis == "seconds" or not has_steps:

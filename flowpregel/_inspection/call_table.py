@@ -160,7 +160,7 @@ class CallTable:
         urgency: array[int],
         sources: PackedTexts,
     ) -> CallTable:
-        """Return a table of rows that another table had.
+        """Return a table from the parts of another table.
 
         Args:
             columns: The columns of the other table, as arrays and packed texts.
@@ -247,7 +247,7 @@ class CallTable:
         self.urgency[number] = urgency
 
     def label(self, number: int) -> str:
-        """Return the text of a call, or the name of a task that no call started."""
+        """Return the text of a call, or the name of a node."""
         text: str = self.cells["text"][number]
         name: str = self.cells["name"][number]
         return text or name

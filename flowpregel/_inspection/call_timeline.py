@@ -24,7 +24,8 @@ from flowpregel._inspection.call_query import STATES, CallQuery
 MOST_LANES: Final = 200
 _MOST_LANES_OF_PROCESS: Final = 16
 _MOST_BARS: Final = 6_000
-"""The number of bars of a picture in which all columns are full."""
+"""The limit on the bars of a picture. It determines how many columns the picture has.
+"""
 _FEWEST_COLUMNS: Final = 40
 _MOST_LABELS: Final = 500
 """The number of bars that have the name of their call."""
@@ -41,7 +42,9 @@ class Bar(NamedTuple):
     urgency: int
     """The position of the state in `STATES`."""
     number: int
-    """The number of the call, or the number of calls as a negative number."""
+    """The number of the call. If the bar joins several calls, it is their count, as a
+    negative number.
+    """
 
 
 class LanePicture(NamedTuple):
@@ -63,9 +66,9 @@ class TimelinePicture(NamedTuple):
     total: int
     """The number of calls in the whole timeline."""
     begin: int
-    """The begin of the part."""
+    """The time at which the shown part begins."""
     end: int
-    """The end of the part."""
+    """The time at which the shown part ends."""
     columns: int
     """The number of columns of the part."""
     lanes: list[LanePicture]
@@ -296,7 +299,7 @@ class CallTimeline:
 
 
 def _joined_bars(bars: Iterable[Bar]) -> list[Bar]:
-    """Return bars, of which bars of several calls in adjacent columns are one."""
+    """Return the bars, with neighbouring bars of several calls joined into one bar."""
     joined: list[Bar] = []
     for bar in bars:
         last = joined[-1] if joined else None

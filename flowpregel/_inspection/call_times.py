@@ -42,7 +42,8 @@ def former_tasks(
     calls: Collection[CallInterval],
     targets: Collection[str],
 ) -> list[tuple[str, str]]:
-    """Return edges to each target from the tasks after which it was called.
+    """Return edges that lead to each target from the tasks that ended before the target
+    was called.
 
     Args:
         calls: The calls.
@@ -97,8 +98,9 @@ def _ended_before(
     times: Mapping[str, _TaskTimes],
     target: str,
 ) -> list[str]:
-    """Return the tasks all of whose calls had ended when a task was called first,
-    without tasks that other such tasks follow on.
+    """Return the tasks whose calls had all ended before a task was called first. If one
+    of these tasks was called only after another one had ended, the earlier one is left
+    out.
     """
     begin = times[target].first_began
     former: dict[str, _TaskTimes] = {}
@@ -119,7 +121,9 @@ def _last_ended(
     target: str,
     begin: int,
 ) -> list[str]:
-    """Return the other task with the last call that had ended at a time, if any."""
+    """Return the task, other than *target*, whose call was the last to end before the
+    time *begin*. The list is empty if no call had ended.
+    """
     source = ""
     latest = -math.inf
     for call in calls:

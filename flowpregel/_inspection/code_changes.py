@@ -113,7 +113,8 @@ def changes_text(
     parts: str,
     now: str,
 ) -> str:
-    """Return the parts that differ as one text, which is empty if that is not known.
+    """Return the parts that differ as one text. The text is empty if the parts are not
+    known.
 
     Args:
         recorded: The digest of the recorded code.
@@ -148,7 +149,8 @@ def parts_that_changed(
     recorded: str,
     now: str,
 ) -> list[str]:
-    """Return a text for each part that differs, or an empty list if that is not known.
+    """Return a text for each part that differs. The list is empty if the parts are not
+    known.
 
     Args:
         recorded: The record of the recorded parts.
@@ -185,7 +187,9 @@ def _part_changes(
     before: PartGroups,
     after: PartGroups,
 ) -> Iterator[str]:
-    """Yield a text for each part that both records have, with other content."""
+    """Yield a text for each part that is in both records and has another content in
+    each.
+    """
     for key, old_parts in before.items():
         new_parts = after.get(key, old_parts)
         if new_parts == old_parts:

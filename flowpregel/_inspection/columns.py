@@ -32,8 +32,8 @@ _JOINED: Final = b"t"
 _JSON: Final = b"j"
 _NUMBER_TYPES: Final[Mapping[type, str]] = {float: "d", int: "q"}
 _FEWEST_REPEATS: Final = 4
-"""The number of times that the texts of a column occur on average, from which each text
-is stored once.
+"""The average number of times that the texts of a column must occur, so that each text
+is stored only once.
 """
 
 
@@ -96,7 +96,7 @@ def _full_version(version: str) -> str:
 
 
 def _sized_json(value: Any) -> bytes:
-    """Return the size of a value as JSON, and the JSON."""
+    """Return the JSON of a value, preceded by its size."""
     text = json.dumps(value)
     data = text.encode()
     size = len(data)

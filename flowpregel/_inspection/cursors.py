@@ -40,8 +40,9 @@ _MISSING = CheckpointRecord(
 _ChangedRecord: TypeAlias = tuple[bytes, bytes, bytes]
 """A task's digest, the checksum of the task's record, and the record's payload."""
 _KEYS_PER_READ = 2_000
-"""The greatest length of a list of keys. The memory of longer lists would remain
-allocated for each OS thread that created one."""
+"""The greatest length of a list of keys. Longer lists are avoided, because their memory
+would remain allocated for each OS thread that created one.
+"""
 _PAUSE_FACTOR = 20
 """The pause between two reads of an idle run, as a multiple of the time of a read."""
 DIGEST = 16
@@ -192,7 +193,9 @@ class FailedTasks(NamedTuple):
     should be counted as failed.
     """
     first: str = ""
-    """The call that failed first, with its error. Without a call it is a body."""
+    """The call that failed first, with its error. If no call has failed, the body that
+    failed first.
+    """
 
 
 class CheckpointView:

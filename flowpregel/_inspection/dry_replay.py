@@ -62,8 +62,8 @@ class DryRun:
     The count ends at the first unknown result on which further calls depend.
     """
     not_asked: int = 0
-    """The number of recorded calls that the body does not make again before that
-    point.
+    """The number of recorded calls that the body does not make again before the first
+    unknown result on which further calls depend.
     """
     other_code: Mapping[str, int] = field(default_factory=dict)
     """The number of used results that were computed by other code than the present
@@ -78,8 +78,8 @@ class DryRun:
     the task, node or body. Code whose parts are not in the store is left out.
     """
     diff: str = ""
-    """The changes in the code of these tasks and of the body. Code that is not in the
-    store is left out.
+    """The changes in the code of the tasks in *changes* and of the body. Code that is
+    not in the store is left out.
     """
     error: str | None = None
     """The error with which the run would fail at once."""

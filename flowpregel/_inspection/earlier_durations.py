@@ -12,8 +12,8 @@ from flowpregel._inspection.tasks import CallRow
 from flowpregel._inspection.time_left import CallDurations, PlannedTime, time_left
 
 _MOST_RUNS: Final = 3
-"""The number of earlier runs that are read, the latest ones. Of each, only the first
-calls are read: as many as one answer of the reader has.
+"""The number of earlier runs that are read: the latest ones. Only the first calls of
+each run are read, as many as the reader returns in one answer.
 """
 
 
@@ -86,8 +86,8 @@ def _earlier_calls(
     thread_id: str,
     is_same_flow: Callable[[str], bool],
 ) -> list[CallRow]:
-    """Return the calls of the last finished runs of a flow, those of the latest run
-    last, because the latest durations are kept.
+    """Return the calls of the last finished runs of a flow. The calls of the latest run
+    come last, because the latest durations are kept.
     """
     threads: list[str] = []
     for row in reader.runs():

@@ -485,9 +485,9 @@ class _Choice(NamedTuple):
 
 
 def _best_field(candidates: Fields, others: list[Fields]) -> _Choice:
-    """Return the field that leaves the fewest of the other calls.
+    """Return the field whose value the fewest of the other calls have too.
 
-    The field is None if each field leaves all of them.
+    The field is None if all of the other calls have the value of each field.
     """
     best = _Choice(None, others)
     for name, value in candidates.items():
@@ -502,7 +502,9 @@ def _drop_needless(
     others: Sequence[Fields],
     matching: int,
 ) -> None:
-    """Remove the fields without which as few of the other calls match."""
+    """Remove each field from a condition that can be left out without more of the other
+    calls matching.
+    """
     for name in list(chosen):
         rest = dict(chosen)
         del rest[name]
@@ -523,12 +525,14 @@ def _matching(
     name: str,
     value: FieldValue,
 ) -> list[Fields]:
-    """Return the calls in which a field has a value."""
+    """Return the calls that have this value in a field."""
     return [fields for fields in others if _has(fields, name, value)]
 
 
 def _has(fields: Fields, name: str, value: FieldValue) -> bool:
-    """Return whether a field has a value. True is not 1."""
+    """Return whether a call has this value in a field. True does not count as equal to
+    1.
+    """
     if name not in fields:
         return False
     other = fields[name]

@@ -99,7 +99,7 @@ class OmittedItems(ReprText):
     omitted: int
 
     def __new__(cls, text: str, count: int) -> OmittedItems:
-        """Return the text with its number."""
+        """Return the text together with the number of omitted items."""
         instance = super().__new__(cls, text)
         instance.omitted = count
         return instance
@@ -134,7 +134,7 @@ class ClippedText(str):
     omitted: int
 
     def __new__(cls, text: str, omitted: int) -> ClippedText:
-        """Return the text with its number."""
+        """Return the text together with the number of omitted characters."""
         instance = super().__new__(cls, text)
         instance.omitted = omitted
         return instance

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
 _FEW = 100
-"""The number of tasks that are read of each run after a run that is not read whole."""
+"""The number of tasks that are read of each run in a list, once a run before it was not
+read whole.
+"""
 
 
 class StoreReader:

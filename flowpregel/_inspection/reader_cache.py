@@ -28,7 +28,9 @@ from flowpregel._inspection.snapshots import (
 from flowpregel._inspection.tasks import TaskRecords
 
 LEAST_CALLS: Final = 2_000
-"""The number of calls from which a run is cached. Fewer are read in no time."""
+"""The number of calls from which a run is cached. Fewer calls are read so fast that a
+cache is not needed.
+"""
 
 
 class ReaderCache:

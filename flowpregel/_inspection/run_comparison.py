@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
 Change: TypeAlias = Literal["different", "only a", "only b", "same"]
-"""The difference between two runs at a call: another outcome, a call of only one of the
-runs, or none.
+"""The difference between two runs at a call: the outcomes differ, only one of the runs
+has the call, or there is no difference.
 """
 _CallKey: TypeAlias = tuple[str, str]
 """A task, and the digest of the arguments or the text of the call."""

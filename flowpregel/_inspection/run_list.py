@@ -41,8 +41,8 @@ PAGE_ROWS = 50
 PAGE_FLOWS = 20
 """The number of flows of a page."""
 _MOST_COUNTED = 20
-"""The number of finished runs whose failed calls are counted for one answer. The others
-are counted for the next answers.
+"""The number of finished runs whose failed calls are counted for one answer. Those of
+other runs are counted for later answers.
 """
 _URGENCY: Sequence[Status] = (
     "running",
@@ -92,7 +92,7 @@ class RunQuery:
         sort: str = "-updated",
         **numbers: str,
     ) -> RunQuery:
-        """Return the query with these parameters of an address.
+        """Return the query that the parameters of a page's URL describe.
 
         Args:
             q: The text.
@@ -148,9 +148,9 @@ class RunSummary(NamedTuple):
     flow: str | None
     """``MODULE:FLOW``, if the run recorded it."""
     began: int
-    """Wall-clock nanoseconds at which the thread's last run began."""
+    """The time at which the thread's last run began, in wall-clock nanoseconds."""
     updated: int
-    """Wall-clock nanoseconds of the newest checkpoint."""
+    """The time of the newest checkpoint, in wall-clock nanoseconds."""
     seconds: float | None
     """The duration of a run that is done, or is running; None for any other run,
     because its end is not recorded.
@@ -192,12 +192,14 @@ class FlowSummary(NamedTuple):
     states: dict[Status, int]
     """The number of selected runs in each status."""
     updated: int
-    """Wall-clock nanoseconds of the newest checkpoint of the selected runs."""
+    """The time of the newest checkpoint of the selected runs, in wall-clock
+    nanoseconds.
+    """
     median: float | None
     """The median of the durations of the finished runs in the strip, in seconds."""
     strip: list[StripRun]
-    """The last runs of the flow, the oldest first. They are all last runs, selected or
-    not.
+    """The last runs of the flow, the oldest first, including runs that the query does
+    not select.
     """
 
 
@@ -269,7 +271,7 @@ class _PageBounds(NamedTuple):
 
 
 class _RunDetails(NamedTuple):
-    """The parts of a row that are read for it alone."""
+    """The parts of a row that are read separately for each run."""
 
     situation: Situation
     short: str
@@ -428,8 +430,8 @@ class RunList:
         rows.sort(key=keys[query.order], reverse=query.is_descending)
 
     def _failed_numbers(self, rows: Iterable[RunRow]) -> dict[str, int | None]:
-        """Return the numbers of failed calls by thread. Those of some finished runs are
-        None, because they are counted for the next answers.
+        """Return the number of failed calls of each run, by thread. For some finished
+        runs it is None, because their calls are counted only for later answers.
         """
         numbers: dict[str, int | None] = {}
         left_to_count = _MOST_COUNTED
@@ -625,7 +627,9 @@ def first_call(reader: StoreReader, thread_id: str) -> int | None:
 
 
 def _matches(row: RunRow, query: RunQuery) -> bool:
-    """Return whether a query selects a run, whatever the status of the run."""
+    """Return whether a query selects a run by its text, flow and time. The status is
+    not compared.
+    """
     flow = row.flow or ""
     if query.flow is not None and query.flow != flow:
         return False

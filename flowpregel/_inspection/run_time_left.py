@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flowpregel._inspection.tasks import CallChanges, CallRow
 
 _MOST_RESTORED: Final = 1_000
-"""The number of calls of an index whose durations are restored, the last ones."""
+"""The number of calls of a restored index whose durations are used: the last ones."""
 
 
 def estimate_of(

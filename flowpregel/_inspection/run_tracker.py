@@ -40,7 +40,7 @@ from flowpregel.checkpoint.layout import NamespaceRecord
 from flowpregel.storage.locks import LockHolder
 
 _MOST_RUNS = 16
-"""The number of runs whose changes are tracked. They are the last requested runs."""
+"""The number of runs whose changes are tracked: those that were requested last."""
 
 
 class RunOwners(Protocol):

@@ -56,9 +56,9 @@ class RunRow(NamedTuple):
     step: int
     """The superstep of the newest checkpoint, or -1 if the run has just begun."""
     created: int
-    """Wall-clock nanoseconds at which the thread began."""
+    """The time at which the thread began, in wall-clock nanoseconds."""
     updated: int
-    """Wall-clock nanoseconds of the newest checkpoint."""
+    """The time of the newest checkpoint, in wall-clock nanoseconds."""
     checkpoints: int
     """The number of the thread's checkpoints."""
     states: dict[CallState, int]

@@ -33,7 +33,9 @@ _UNITS: Final = {
 }
 """The units of long durations in seconds, the smallest first."""
 _ENOUGH: Final = 50
-"""The number of ended calls from which on those of earlier runs do not count."""
+"""The number of ended calls from which the durations of earlier runs are no longer
+used.
+"""
 _DEVIATIONS: Final = 2.0
 """The standard deviations on each side of the range."""
 

@@ -116,7 +116,9 @@ class TimeUse:
     waiting: float
     """The time in which no call ran, and some waited for a worker."""
     body: float
-    """The time in which no call ran or waited: of the body, or between supersteps."""
+    """The time in which no call ran or waited, because the body itself ran, or between
+    two supersteps.
+    """
     cores: int
     """The greatest number of calls that ran at a time in worker processes."""
     idle: float
@@ -234,7 +236,9 @@ def time_use(rows: Iterable[CallRow]) -> TimeUse | None:
 
 
 def _span_of(row: CallRow) -> _Span:
-    """Return the times of a call, of which the plan may be unknown."""
+    """Return the times of a call. The time at which the call was planned may be
+    unknown.
+    """
     planned = min(row.planned or row.began, row.began)
     ended = row.began + int(row.seconds * _SECOND)
     return _Span(
