@@ -405,8 +405,8 @@ def _private_input(scope: Scope) -> Any:
 
 
 def _own_command(task: Task, escaped: ParentCommand) -> Any:
-    """Return the command that a graph called by the node of *task* sends to its parent,
-    if it is for the graph that the node belongs to.
+    """Return the command that a called graph has sent to its parent graph, if that
+    parent is the graph of *task*.
 
     Raises:
         ParentCommand: The command is for another graph.
@@ -420,7 +420,9 @@ def _own_command(task: Task, escaped: ParentCommand) -> Any:
 def _entered(
     names: Sequence[str], value: Any, *, on_loop: bool
 ) -> Generator[Any, Any, Any]:
-    """Return the node's input with the values that *names* have in this process."""
+    """Return a node's input with the values of the `Context` channels in *names*, as
+    this process has entered them.
+    """
     if not isinstance(value, dict):
         return (yield value.aget()) if on_loop and value.is_async else value.get()
     entered = dict(value)

@@ -279,7 +279,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return self._unexposed_value(timeout)
 
     def _unexposed_value(self, timeout: float | None = None) -> ResultT:
-        """Return what `value` returns, to code that does not change it."""
+        """Return the same as `value`, for library code that leaves the result
+        unchanged.
+        """
         try:
             return super().result(timeout)
         except Exception as error:

@@ -61,7 +61,9 @@ def path_to_future(value: Any) -> str | None:
 
 
 def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Return each item of a container or field of an object, after the path to it."""
+    """Return pairs of a path and a part: the items of a container, or the fields of an
+    object.
+    """
     kind = type(value)
     if kind in (list, tuple):
         return ((f"[{index}]", item) for index, item in enumerate(value))
@@ -75,7 +77,9 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attribute_items(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each attribute in the ``__dict__`` of an object, after its path."""
+    """Yield pairs of a path and a value: the attributes in the ``__dict__`` of an
+    object.
+    """
     try:
         # `vars` is not used, because it would call the `__getattribute__` of a user's
         # class, which may run any code.

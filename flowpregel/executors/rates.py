@@ -44,7 +44,9 @@ name of the rate, and a function from the old record to the new record and a res
 """
 _MOMENT: Final = 1e-6
 _SHARE_AHEAD: Final = 0.05
-"""The part of a rate that the calls behind the next one may book with it."""
+"""The part of a rate that may be booked, together with the next call, for the calls
+behind it.
+"""
 _CELLS: Final = 1_000
 """The number of parts of a period. The bookings of one part are one entry."""
 
@@ -270,7 +272,7 @@ class TokenRates:
         return followers
 
     def spent(self, task_id: str, tokens: float) -> None:
-        """Correct the tokens of a call that has started.
+        """Correct the tokens that were booked for a call, which has started.
 
         Args:
             task_id: The id of the call's task.
@@ -423,8 +425,8 @@ LOCAL_RATES: Final = TokenRates()
 
 
 def rates_of(saver: Any) -> TokenRates:
-    """Return the rates that all programs share that use the store of *saver*, which has
-    a method ``change_rate``.
+    """Return the rates of the store of *saver*. All programs that use the store share
+    the rates. The saver must have a method ``change_rate``.
     """
     with _shared_lock:
         rates = _shared.get(saver)

@@ -506,7 +506,9 @@ class HostPlacement:
         return None
 
     def _must_meet_all(self) -> bool:
-        """Return whether a task needs what only the handshake of a machine reports."""
+        """Return whether a waiting task needs memory or GPUs, which only the handshake
+        of a machine reports.
+        """
         for needs in self._queue.counts:
             if needs is None:
                 continue

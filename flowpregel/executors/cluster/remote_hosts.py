@@ -393,7 +393,9 @@ class RemoteHosts(dict[str, RemoteHost]):
         self,
         queue: TaskQueue,
     ) -> int:
-        """Return the number of batches that the tasks of *queue* are worth."""
+        """Return the number of batches into which the tasks of *queue* should be
+        divided.
+        """
         next_task = next(iter(queue), None)
         if next_task is None:
             return 0
@@ -548,7 +550,7 @@ class RemoteBatch:
 
     @property
     def has_arrived(self) -> bool:
-        """True if the machine has had the batch."""
+        """True if the machine has received the batch."""
         return self.has_begun or (self.delivery is not None and self.delivery.done())
 
     def cancel(self) -> None:

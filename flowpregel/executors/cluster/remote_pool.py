@@ -181,7 +181,9 @@ class RemotePool(ClusterEngine, TaskPool):
         self._post_events()
 
     def _contact(self, host: RemoteHost) -> None:
-        """Request what *host* has for the coordinator, unless that was requested."""
+        """Send the pending commands to *host*, and request its handshake or its next
+        frames, unless these were requested already.
+        """
         if not host.is_used or host.refusal:
             return
         if host.refusal is None:

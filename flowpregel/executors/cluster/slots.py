@@ -226,8 +226,8 @@ class SlotLedger:
         self,
         host: RemoteHost,
     ) -> None:
-        """Release the slots of *host* whose turn has ended, and have those released
-        later that have no task.
+        """Release the slots of *host* whose turn has ended, and set a timer for the
+        release of slots that no task needs.
         """
         slots = host.slots
         # Slots are kept for tasks that wait for calls, because these calls may need the

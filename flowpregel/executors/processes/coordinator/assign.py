@@ -221,7 +221,7 @@ class _RunTasks:
     turns: int = 1
     """The number of the run's next turn."""
     changed: int = 0
-    """The turn of the queue in which tasks of the run left the queue last."""
+    """The last turn of the queue in which it gave out a task of the run."""
 
 
 class TaskQueue:
@@ -393,7 +393,9 @@ def _in_order(run: _RunTasks, blocked: Collection[Needs | None]) -> Iterator[InF
 
 
 def _heads_of(run: _RunTasks) -> list[_Head]:
-    """Return the next turn for each kind of needs and depth of the tasks of a run."""
+    """Return the next turn of a run for each kind of task: each combination of needs
+    and depth.
+    """
     is_by_arrival = run.turns % OLDEST_EVERY == 0
     kinds: dict[tuple[Needs | None, int], list[list[InFlight]]] = {}
     for (needs, depth, _), line in run.lines.items():
@@ -410,7 +412,7 @@ def _heads_of(run: _RunTasks) -> list[_Head]:
 
 
 def _by_arrival(lines: Collection[Iterable[InFlight]]) -> Iterator[_Turn]:
-    """Return the turns of the tasks of lines, in order of arrival."""
+    """Return the turns of all tasks in *lines*, in order of arrival."""
     tasks = merge(*lines, key=_id_of)
     return ((task.id, task) for task in tasks)
 

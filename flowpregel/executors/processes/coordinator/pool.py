@@ -70,8 +70,8 @@ from flowpregel.executors.processes.wire.shared_memory import (
 _START_TRIES: Final = 3
 _SPARE: Final = 8
 _OOM_SECONDS: Final = 5.0
-"""Seconds after an OOM kill within which the ends of killed workers are put down to
-it.
+"""Seconds after an OOM kill within which the ends of other killed workers are
+attributed to the OOM killer too.
 """
 
 

@@ -185,8 +185,10 @@ class ResourceLedger:
         return CrossProcessLimit(folder_of_limit(folder, name), count, wake)
 
     def _counted_as(self, name: str, folder: str | None) -> str:
-        """Return the name under which the slots of a limit are counted here: those of
-        all programs of a store are counted for each store.
+        """Return the name under which the slots of a limit are counted here.
+
+        The slots of a limit that all programs of a store share are counted separately
+        for each store.
 
         Args:
             name: The name of the limit.

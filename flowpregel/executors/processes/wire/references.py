@@ -373,8 +373,8 @@ def found_by_name(value: Any) -> bool:
 
 
 def _parts_of_ours(value: Any) -> Iterable[Any] | None:
-    """Return the parts of an instance of our classes that does not change, such as a
-    policy or a task, or None if it may change.
+    """Return the parts of an instance of one of our unchangeable classes, such as a
+    policy or a task. Return None for an instance that may change.
     """
     kind: Any = type(value)
     parameters = getattr(kind, "__dataclass_params__", None)

@@ -41,9 +41,9 @@ _segment_ids: Final = count(1)
 _ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
 MUCH: Final = 256 << 20
-"""The total size of segments, in bytes, above which an arena waits for a segment in use
-rather than creating a new one. A single segment that is larger is not kept for other
-buffers.
+"""The total size of an arena's segments, in bytes, from which the arena waits for a
+segment in use, rather than creating a new one. A single larger segment is not used
+again for other buffers.
 """
 _PATIENCE: Final = 0.05
 """Seconds for which an arena waits for a segment in use."""
