@@ -249,7 +249,10 @@ class RecordCache(StoreUser, BaseCache):
         digest: bytes,
         record: bytes,
     ) -> None:
-        """Store *record*, which begins with the number of the last use."""
+        """Store *record* for a value. Its first bytes are the number of the value's
+        last use, under which the value is found when the least recently used one is
+        deleted.
+        """
         use = record[:8]
         self._table.put(
             transaction,

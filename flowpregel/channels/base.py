@@ -140,9 +140,8 @@ class BaseChannel(Generic[Value, Update], ABC):
         return hash(type(self))
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the parts that two equal declarations of a state key have in common.
-
-        The type of the value comes first. The value itself is not included.
+        """Return the parts in which two declarations of a state key must be equal. The
+        type of the value comes first. The value itself is not included.
         """
         return (self.typ,)
 
@@ -241,7 +240,9 @@ class GuardedChannel(HoldingChannel[Value, Value]):
         return True
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the parts that equal declarations have in common, the type first."""
+        """Return the parts in which two declarations of the channel must be equal, the
+        type first.
+        """
         return (self.typ, self.guard)
 
 

@@ -105,5 +105,7 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
         return self.from_checkpoint(self.value)
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the parts that equal declarations have in common, the type first."""
+        """Return the parts in which two declarations of the channel must be equal, the
+        type first.
+        """
         return (self.typ, identity_of(self.operator))

@@ -202,7 +202,9 @@ class Context(BaseChannel[Value, NoReturn]):
         return copy(self)
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the parts that equal declarations have in common, the type first."""
+        """Return the parts in which two declarations of the channel must be equal, the
+        type first.
+        """
         return (self.typ, self.factory)
 
     def __getstate__(self) -> tuple[Any, ...]:

@@ -55,7 +55,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
     value: Value | Missing
     """The value, or `MISSING` if the channel has none."""
     fold: Fold | None
-    """The index that the reducer keeps of the value, if it has been built."""
+    """The index of the value that the reducer uses, or None until it is built."""
 
     def __init__(
         self,
@@ -184,5 +184,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         return channel
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the parts that equal declarations have in common, the type first."""
+        """Return the parts in which two declarations of the channel must be equal, the
+        type first.
+        """
         return (self.typ, self.snapshot_frequency, identity_of(self.reducer))

@@ -102,7 +102,9 @@ class NamedBarrierValue(BaseChannel[None, Name]):
         return True
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the parts that equal declarations have in common, the type first."""
+        """Return the parts in which two declarations of the channel must be equal, the
+        type first.
+        """
         return (self.typ, self.names)
 
 

@@ -85,7 +85,9 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
         return super().from_checkpoint(saved)
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the parts that equal declarations have in common, the type first."""
+        """Return the parts in which two declarations of the channel must be equal, the
+        type first.
+        """
         return (self.typ, self.unique, self.accumulate)
 
 

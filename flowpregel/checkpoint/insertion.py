@@ -110,7 +110,9 @@ def _parent_states(
     namespace: NamespaceRecord,
     parent_id: str | None,
 ) -> ChannelStates:
-    """Return the channels of the parent, which may not exist."""
+    """Return the channels of the parent checkpoint, or no channels if there is no
+    parent.
+    """
     if parent_id is None:
         return NO_CHANNELS
     record = tables.stored_checkpoint(transaction, namespace, parent_id)

@@ -416,7 +416,8 @@ def has_langgraphs_methods(owner: type) -> bool:
 
 
 def is_overridden(saver: LangGraphMethods) -> bool:
-    """Return whether *saver* overrides a method of `LangGraphMethods` that runs call.
+    """Return whether the class of *saver* overrides one of the methods of
+    `LangGraphMethods` that a run would call.
 
     Example:
         >>> from flowpregel import InMemorySaver

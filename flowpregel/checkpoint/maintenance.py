@@ -35,9 +35,9 @@ class ThreadInfo:
     thread_id: str
     """The id of the thread."""
     created: int
-    """Wall-clock nanoseconds."""
+    """The time at which the thread was created, in wall-clock nanoseconds."""
     updated: int
-    """Wall-clock nanoseconds of the newest checkpoint."""
+    """The time of the newest checkpoint, in wall-clock nanoseconds."""
     step: int
     """The superstep of the newest checkpoint."""
     status: Status

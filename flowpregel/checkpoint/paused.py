@@ -34,7 +34,9 @@ class PausedRuns:
     flows: frozenset[str] = frozenset()
     """The flows whose runs are paused, as ``MODULE:FLOW``."""
     threads: frozenset[str] = frozenset()
-    """The threads of single paused runs."""
+    """The ids of the threads whose runs are paused one by one, not with their flow or
+    the whole store.
+    """
 
     @classmethod
     def of(cls, data: bytes | None) -> Self:

@@ -331,7 +331,9 @@ class RecordSaver(BaseCheckpointSaver):
         return False
 
     def _fence(self, address: Address, fence: int) -> int:
-        """Return the fence of *address*. If *fence* is not 0, store it there first."""
+        """Return the fence that the store has for *address*. If *fence* is not 0, it is
+        stored first.
+        """
         if fence:
             self._write(
                 partial(self._tables.reject_leases_before, address=address, fence=fence)

@@ -81,7 +81,7 @@ _BLOCK: Final = 1 << 20
 _UNSENT: Final = 16 << 20
 """The size of the records, in bytes, that the engine may send in one statement."""
 _END: Final = b"end of run file"
-"""The position in the seal of the checksum at the end of a file."""
+"""The text that is sealed together with the checksum at the end of a file."""
 
 
 class NamespaceFields(NamedTuple):

@@ -38,7 +38,7 @@ class Header:
     id: str
     """The id of the store. A backup of the store has the same id."""
     created: int
-    """Wall-clock nanoseconds."""
+    """The time at which the store was created, in wall-clock nanoseconds."""
     key: str
     """The name of the key under which all records are sealed."""
     encryption: str | None

@@ -179,7 +179,7 @@ class PutOp(NamedTuple):
     index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment]
     """The paths that are indexed; None: the store's paths; False: none."""
     ttl: float | None = None
-    """Minutes until it is deleted; None is never."""
+    """The minutes until the item is deleted. None means never."""
 
 
 class MatchCondition(NamedTuple):
@@ -197,7 +197,7 @@ class ListNamespacesOp(NamedTuple):
     match_conditions: tuple[MatchCondition, ...] | None = None
     """The patterns, all of which a namespace must match, or None."""
     max_depth: int | None = None
-    """The number of labels to which longer ones are cut."""
+    """The number of labels to which longer namespaces are cut."""
     limit: int = 100
     """The greatest number of namespaces."""
     offset: int = 0
@@ -214,7 +214,7 @@ class TTLConfig(TypedDict, total=False):
     """The time to live of items that are put without one."""
 
     default_ttl: float | None
-    """Minutes; None is without end."""
+    """The minutes until an item expires. None means that items never expire."""
     refresh_on_read: bool
     """True if reading an item starts its time again (the default)."""
 
