@@ -143,11 +143,12 @@ def _text_of_key(
 
 
 def _digest_in_cache(task: Any, work: Work) -> str | None:
-    """Return the digest of a call's arguments in the keys of a cache.
+    """Return the digest that the keys of a cache have for a call's arguments, or None
+    if it is unknown.
 
-    None is returned if it is unknown. The record of a call has another digest of plain
-    arguments, such as numbers. So these are read from the text of the call. The text
-    may be cut, which the recorded digest shows.
+    If all arguments are plain values, such as numbers, the record of the call has
+    another digest than the cache. In that case, the arguments are read from the text of
+    the call. The recorded digest shows whether that text was cut.
     """
     assert work.call_key is not None
     recorded = work.call_key.arguments

@@ -452,8 +452,8 @@ def redo_command(
 
 
 def _calls_without_outputs(thread: str, store: str | None) -> list[str]:
-    """Return the ids of the calls of a thread's last run of which an output file is
-    gone.
+    """Return the ids of those calls of a thread's last run that have lost an output
+    file.
     """
     from flowpregel._inspection.output_files import gone_outputs  # noqa: PLC0415
 

@@ -226,7 +226,7 @@ class Dashboard:
         return self._output
 
     def _print_summary(self, snapshot: RunSnapshot) -> None:
-        """Print how the run stands, what its calls did, and the next step."""
+        """Print how the run has ended, what its calls did, and the next step."""
         text = snapshot.text
         parts: list[str | StyledText] = [
             StyledText(
@@ -241,7 +241,9 @@ class Dashboard:
         console.print_result(None, *parts)
 
     def _retry(self, snapshot: RunSnapshot) -> Code:
-        """Try again what failed, in a process of its own, and return its exit code."""
+        """Try the failed calls again in a separate process, and return its exit
+        code.
+        """
         return Code(subprocess.call(self._command(*snapshot.text.command)))
 
     def _command(self, *words: str) -> list[str]:

@@ -162,7 +162,9 @@ class _EnqueuedRun:
         }
 
     def lines(self) -> list[str]:
-        """Return how the run stands, who takes it, and the commands for it."""
+        """Return the status of the run, the process that will begin it, and the
+        commands for it.
+        """
         status = self.status
         lines = [f"{status}: {self.thread_id}"]
         consumers = self.consumers

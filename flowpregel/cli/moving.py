@@ -20,7 +20,7 @@ _TRUST_FILE = click.Option(
     is_flag=True,
     help="Import a file that is sealed under another key.",
 )
-"""The option concerns the file, and not the store."""
+"""An option ``--trust`` that concerns the file, and not the store."""
 
 
 @console.thread_command("export", _KEY_OPTION)

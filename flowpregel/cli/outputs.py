@@ -134,8 +134,8 @@ class RunOutputs:
             yield f"  {purpose}: {command}"
 
     def _commands(self) -> dict[str, list[str]]:
-        """Return the words of a command for each kind of problem, by the purpose of the
-        command.
+        """Return a command, in words, for each kind of problem with an output file. The
+        key is the purpose of the command.
         """
         commands: dict[str, list[str]] = {}
         for call, output in self.problems:

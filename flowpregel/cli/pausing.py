@@ -104,7 +104,7 @@ def _check_selection(
     *,
     everything: bool,
 ) -> None:
-    """Raise an error unless the arguments select something, and in one way.
+    """Raise an error unless the arguments select either some runs or all runs.
 
     Raises:
         ConfigurationError: They select nothing, or everything and something more.

@@ -102,8 +102,8 @@ def _answer(
     request: PoolRequest,
     deadline: float,
 ) -> Sequence[Mapping[str, Any]] | None:
-    """Return the pools of a run once they have the requested size, or None if they do
-    not have it before *deadline*, or before the run ends.
+    """Return the pools of a run once they have the requested size. Return None if
+    *deadline* passes, or the run ends, before that.
     """
     from flowpregel._inspection.reader import StoreReader  # noqa: PLC0415
 

@@ -159,7 +159,9 @@ class _Converter:
         return self._items(value, annotation, path)
 
     def _choice(self, value: Any, choices: Mapping[str, Any], path: str) -> Any:
-        """Return the chosen value."""
+        """Return the member of *choices* that *value* names, or note a problem if there
+        is none.
+        """
         choice = choices.get(str(value), MISSING)
         if choice is MISSING:
             names = ", ".join(choices)

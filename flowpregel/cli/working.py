@@ -54,8 +54,8 @@ _PASSING: Final = (
 subclasses of `StoreError` name problems that a person must solve.
 """
 _LOOKS_IN: Final = 10.0
-"""The least interval between two readings of the queue, in durations of one. It
-reads each thread, which takes a second for ten thousand threads.
+"""The least interval between two readings of the queue, as a multiple of the duration
+of a reading. A reading takes a second for ten thousand threads.
 """
 _IMPORTING: Final = threading.Lock()
 """A lock that is held while a flow is imported, since importing changes `sys.path`."""
@@ -179,19 +179,21 @@ class RunWorker:
     """The runs that this process has taken, by thread."""
     _left: set[str] = field(default_factory=set)
     """The threads that this process does not take again, because their runs have failed
-    here.
+    in this process.
     """
     _ended: SimpleQueue[_Ended] = field(default_factory=SimpleQueue)
     _reason: str = ""
     """The reason why this process ends, or an empty text."""
     _kill_at: float = inf
-    """The monotonic time at which the runs are stopped after that."""
+    """The monotonic time at which the remaining runs are stopped at once, after this
+    process was asked to end.
+    """
     _due: list[ThreadInfo] = field(default_factory=list)
     """The threads whose runs were due at the last look, in the order in which they
     begin, without those that this process has taken.
     """
     _next_look: float = 0.0
-    """The monotonic time of the next look."""
+    """The monotonic time of the next reading of the queue."""
     _is_cut_off: bool = False
     """True while the store's server does not answer."""
 
@@ -270,7 +272,8 @@ class RunWorker:
         return 0.0 if self.schedules is None else self.schedules.delayed_until
 
     def _read_store(self, now: float, every: float, *, is_patient: bool) -> None:
-        """Read from the store what changes the runs of this process.
+        """Enqueue scheduled runs, read the due runs, and end the runs that were paused
+        since.
 
         Args:
             now: The time in seconds since the epoch.
@@ -451,8 +454,8 @@ class RunWorker:
         ended: _Ended,
         active: _ActiveRun,
     ) -> _Ended:
-        """Return the end of a run, as one of a paused run if it was stopped because of
-        a pause. If the run was cancelled, pause it.
+        """Return the end of a run. If the run was stopped because of a pause, the
+        returned status is "paused". If the run was cancelled, pause it.
         """
         is_cut_off = isinstance(ended.error, errors.StoreError)
         if ended.status != "stopped" or self._reason or is_cut_off:
