@@ -308,7 +308,7 @@ def _compare_endpoint(pages: Pages, reads: StoreThread) -> _Endpoint:
     comparisons = StoreThread(pages.path, _LONGEST_COMPARISON)
 
     async def endpoint(request: Request) -> Response:
-        """Return the differences."""
+        """Return the differences between the two runs or calls."""
         parameters = dict(request.query_params)
         runs = (parameters.get("a", ""), parameters.get("b", ""))
         calls: ComparedRuns | None = None

@@ -55,10 +55,12 @@ class _WatchedRun:
     time_left: RunTimeLeft
     failed: FailedCalls = field(default_factory=FailedCalls)
     kept_version: tuple[int, int] | None = None
-    """The epoch and the version of the index that was stored, or was not worth it."""
+    """The epoch and the version of the index that was last stored, or that was not
+    worth storing.
+    """
     running_at: int = 0
-    """Wall-clock nanoseconds at which its running calls were running, or 0 if the run
-    is not.
+    """The time, in wall-clock nanoseconds, at which the run's running calls were
+    running, or 0 if the run is not running.
     """
     timeline: CallTimeline | None = None
     drawing: Mapping[str, Any] | None = None

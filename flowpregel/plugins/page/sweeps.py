@@ -286,7 +286,7 @@ def _listed_calls(
     change: str = "different",
     offset: str = "0",
 ) -> list[dict[str, Any]]:
-    """Return some of the compared calls with a change."""
+    """Return the compared calls with one kind of change, a page at a time."""
     begin = max(0, int(offset))
     calls = [call for call in comparison.calls if call.change == change]
     return [call.to_json() for call in calls[begin : begin + _MOST_PAIRS]]
