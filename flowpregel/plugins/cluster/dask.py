@@ -28,8 +28,8 @@ from flowpregel.executors.cluster import (
 _DELIVERIES: Final = 3
 """The number of times that a batch is sent to a worker that lacks its large buffers."""
 _TOPIC: Final = "flowpregel-slots"
-"""The topic of the beginnings of slots. The scheduler keeps the last events of each
-topic that there has been, so all programs share this one.
+"""The topic of the events that report the beginnings of slots. The scheduler keeps the
+last events of each topic that was ever used, so all programs share this one.
 """
 _POOLS: Final[WeakValueDictionary[str, DaskPool]] = WeakValueDictionary()
 """The open pools of this program, by the coordinator's name."""

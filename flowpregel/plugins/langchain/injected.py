@@ -68,7 +68,7 @@ class InjectedStore(InjectedToolArg):
 class ToolRuntime(
     Runtime[ContextT], _DirectlyInjectedToolArg, Generic[ContextT, StateT]
 ):
-    """The runtime of a run for tools; parameters with this annotation get it."""
+    """The runtime that a tool gets for a parameter with this annotation."""
 
     state: StateT
     """The state of the graph, as its nodes get it."""

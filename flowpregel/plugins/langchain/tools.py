@@ -294,8 +294,8 @@ class ToolNode(Runnable[Any, Any]):
         response: Any,
         call: ToolCall,
     ) -> Any:
-        """Return *response*. In the answers to *call* that commands write, the name of
-        the tool is set.
+        """Return *response*. If it is a command that answers *call*, the answers in it
+        get the name of the tool.
         """
         if isinstance(response, list):
             return [self._named(part, call) for part in response]
@@ -357,7 +357,9 @@ class ToolNode(Runnable[Any, Any]):
         text: str,
         call: ToolCall,
     ) -> ToolMessage:
-        """Return the answer about a handled *error*, which *text* describes."""
+        """Return the answer to the model about a handled *error*. The error is
+        described by *text*.
+        """
         handling = self._handle_tool_errors
         if isinstance(handling, str):
             text = handling
