@@ -84,7 +84,9 @@ RUN_OPTIONS: Final[Mapping[str, Any]] = {
 workflow.
 """
 _OF_INPUT: Final = ("id", "adopt", "again")
-"""The options that tell a run what its arguments are for, so an answer has none."""
+"""The options that concern the arguments of a run. An answer has no arguments, so it
+takes none of these options.
+"""
 _INSTEAD: Final[Mapping[str, str]] = {
     "map": (
         "write {name}.batch(inputs), or start each: [{name}.start(x, id=...) for x in "
@@ -562,7 +564,7 @@ class Flow(Pregel, Generic[P, R]):
     def _answered_run(
         self, value: Any, run_id: str, options: Mapping[str, Any]
     ) -> GraphRun:
-        """Return the run that *value* resumes as an answer."""
+        """Return a run that resumes the run *run_id* with *value* as the answer."""
         if self.checkpointer is None:
             raise _no_checkpointer(f"{self.name}.answer(..., id={run_id!r})")
         settings = {**RUN_OPTIONS, **self.run_options, **self.preset_options}

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 CatchUp: TypeAlias = Literal["skip", "last", "all"]
-"""The times to make up for that passed while no process was looking: none, the last
-one, or all.
+"""The due times that are made up for if no process was there to start their runs: none,
+the last one, or all.
 """
 MOST_AT_ONCE: Final = 1_000
 """The greatest number of due times that are made up for at once."""
 PUNCTUAL: Final = 60.0
-"""Seconds after which a time has been missed."""
+"""Seconds after which a due time counts as missed."""
 _MARGIN: Final = timedelta(hours=3)
 """The time before a moment from which cron's times are computed, since the effect of
 a change of the clocks must not depend on the moment.
@@ -59,7 +59,8 @@ class Schedule:
     timezone: str = "UTC"
     """The name of the time zone of the cron expression, such as ``Europe/Berlin``."""
     catch_up: CatchUp = "last"
-    """The times to make up for that passed while no process was looking."""
+    """The due times that are made up for if no process was there to start their runs.
+    """
     jitter: float | timedelta | str = 0.0
     """The longest delay of a run. The delay is chosen by the run's id, so all processes
     agree.
