@@ -34,7 +34,7 @@ class TimedWait:
     its event.
     """
     task_id: str = ""
-    """The id of the task that waits, if it is one."""
+    """The id of the task that waits, or an empty text if no task waits, but a run."""
     is_busy: Callable[[Collection[str]], bool] = lambda waiting: False
     """Return whether a task of the waiting run computes something. The argument is the
     ids of the tasks that only wait.

@@ -23,8 +23,9 @@ from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
 VariablePlace: TypeAlias = tuple[str | None, str]
-"""The location of a context variable: a module and the variable's name in the module.
-If no module is known, None and the name that the variable was created with.
+"""The location of a context variable: a module, and the variable's name in it. If no
+module is known, the module is None, and the name is the one that the variable was
+created with.
 """
 
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")

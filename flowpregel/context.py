@@ -75,8 +75,8 @@ class RunInfo:
     executor: Any = None
     """The executor of nodes that name no executor. It is not set in a worker."""
     ending: list[str] = field(default_factory=list)
-    """The reason for which the run was asked to end. The list is empty if the run was
-    not asked. It is used only in the coordinator.
+    """A list with the reason why the run was asked to end. It is empty if the run was
+    not asked, and is used only in the coordinator.
     """
 
     def keep_output(self, job: Job, text: str) -> None:

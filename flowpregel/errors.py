@@ -273,7 +273,7 @@ class TaskExitError(_DetailedError):
 
     node: str
     cause: str
-    """The exception with which the code tried that."""
+    """The exception with which the task's code tried to end the process."""
     text = (
         "Node {node!r} tried to end the program: {cause}; make it return, or raise "
         "another exception"

@@ -132,7 +132,9 @@ def _pairs(pending: Sequence[PendingWrite]) -> list[Write]:
 
 
 class CommitRules(SaverHooks):
-    """The records of one commit are stored together, and read back by their address."""
+    """Rules for commits: the records of one commit are stored together, and each is
+    read back by its address.
+    """
 
     def test_an_unknown_thread_gives_none_and_leaves_no_trace(
         self,
@@ -455,7 +457,9 @@ HISTORIES = [
 
 
 class HistoryRules(SaverHooks):
-    """A history has the checkpoints within its bounds, newest first."""
+    """Rules for histories: a history has the checkpoints within its bounds, newest
+    first.
+    """
 
     @pytest.fixture
     def five(self, saver: Saver) -> Timeline:

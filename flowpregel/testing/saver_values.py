@@ -171,7 +171,9 @@ DELTAS: dict[str, DeltaCase] = {
 
 
 class DeltaRules(SaverHooks):
-    """A delta belongs to the version that it made, and refers to the nearest value."""
+    """Rules for deltas: a delta belongs to the version of the channel that it has made,
+    and refers to the nearest stored value.
+    """
 
     @pytest.mark.parametrize("rule", DELTAS)
     def test_deltas_of_one_channel(
@@ -261,7 +263,9 @@ class DeltaRules(SaverHooks):
 
 
 class ValueRules(SaverHooks):
-    """A value reads back unchanged, even if the object has changed since."""
+    """Rules for values: a value reads back unchanged, even if the object has changed
+    since.
+    """
 
     @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
     def test_a_value_reads_back_equal_and_of_its_type(
@@ -353,7 +357,9 @@ class ValueRules(SaverHooks):
 
 
 class NameRules(SaverHooks):
-    """Threads, namespaces, channels and tasks may have any name, without mix-ups."""
+    """Rules for names: threads, namespaces, channels and tasks may have any name, and
+    are never mixed up.
+    """
 
     @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[-9:]))
     def test_any_name_reads_back(

@@ -68,7 +68,7 @@ IMPOSSIBLE_NAMESPACES: tuple[Any, ...] = (
 
 
 class KeepingRules(StoreHooks):
-    """An item that is put can be read back unchanged."""
+    """Rules for items: an item that was put is read back unchanged."""
 
     def test_an_item_is_under_its_own_namespace_and_key_alone(
         self,
@@ -208,7 +208,7 @@ class KeepingRules(StoreHooks):
 
 
 class BatchRules(StoreHooks):
-    """A batch performs several operations together."""
+    """Rules for batches: a batch performs several operations together."""
 
     def test_what_a_batch_reads_is_what_was_there_before(
         self,

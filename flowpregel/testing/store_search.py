@@ -208,7 +208,7 @@ PATTERNS = [
 
 
 class SearchRules(StoreHooks):
-    """A search finds the items that match, and no other items."""
+    """Rules for searches: a search finds the items that match, and no other items."""
 
     @pytest.fixture
     def filled(self, store: BaseStore) -> BaseStore:
