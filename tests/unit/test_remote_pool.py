@@ -37,6 +37,8 @@ class RecordedPool(SlotBooks, RemotePool):
     def __init__(self, **versions: Mapping[str, str]) -> None:
         self.versions = versions
         self.asked: set[str] = set()
+        self.released: Future[str] = Future()
+        """The machine that was asked to release a slot."""
         self.got: Future[str] = Future()
         """The machine that got the first batch."""
         super().__init__("test", 60.0)
@@ -59,6 +61,11 @@ class RecordedPool(SlotBooks, RemotePool):
         if method == "handshake":
             versions = self.versions.get(address, own_versions())
             answer.set_result([pickle.dumps(versions)])
+        if method == "poll":
+            commands = args[0]
+            if any(verb == "release" for verb, *_ in commands):
+                self.released.set_result(address)
+                answer.set_result(None)
         if method == "inspect" and self.packages is not None:
             answer.set_result([pickle.dumps((self.packages, [], 0.0))])
         return answer
@@ -101,6 +108,17 @@ def test_a_machine_with_other_versions_gets_no_batch(address: str) -> None:
         executor.submit(len, ())
 
         assert address != pool.got.result(60)
+        executor.close()
+
+
+def test_a_machine_with_other_versions_keeps_no_slot() -> None:
+    """Its CPU is free for the programs of others at once."""
+    pool = RecordedPool(first={"flowpregel": "0.0.1"})
+    with ClusterExecutor(pool) as executor:
+        executor.submit(len, ())
+
+        assert "first" == pool.released.result(60)
+        pool.got.result(60)
         executor.close()
 
 

@@ -123,6 +123,30 @@ def test_ten_programs_share_two_slots(clock: SimpleNamespace) -> None:
     assert sum(counts) > 0.9 * 2 * 600
 
 
+def test_a_slot_on_a_machine_that_gets_no_tasks_is_requested_again(
+    clock: SimpleNamespace, engine: Engine
+) -> None:
+    """So are those that may wait for that machine: the tasks need others."""
+    hosts = RemoteHosts()
+    ledger = SlotLedger(engine, hosts, Loop(), lambda: ())  # type: ignore[arg-type]
+    hosts.note_machines({"other": 1})
+    ledger.update(3)
+    first, *rest = engine.requested
+    engine.requested.clear()
+    hosts["other"].refusal = "it has Python 3.8"
+
+    ledger.begin(first, "other")
+    ledger.update(3)
+    again = list(engine.requested)
+    engine.requested.clear()
+    ledger.refuse(hosts["other"])
+    ledger.update(3)
+
+    assert (0, 1, 3) == (hosts["other"].slots.count, len(again), len(engine.requested))
+    assert [("release", 0, 0, first)] == hosts["other"].commands
+    assert not {first, *rest, *again}.intersection(engine.requested)
+
+
 def fail_all(ledger: SlotLedger, engine: Engine) -> None:
     """Let all slots fail that were requested."""
     for slot in engine.requested:

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from flowpregel.context import nothing
 from flowpregel.executors.cluster.coordinator_client import LONGEST_POLL
 from flowpregel.executors.cluster.engine import ClusterEngine
 from flowpregel.executors.cluster.engine_watch import CHECK_EVERY, AwakeClock
@@ -59,6 +60,24 @@ class MachineCalls:
             lambda done: self._loop.call(partial(callback, done)),
         )
         return future
+
+    def send_commands(self, host: RemoteHost) -> None:
+        """Send the pending commands to a machine that gets no tasks. They release
+        slots. The machine may be unable to understand them, so the answer is ignored.
+        """
+        commands = host.commands
+        if not commands:
+            return
+        host.commands = []
+        arguments = (0, 0, False, 0)
+        host.poll = self.ask(
+            nothing,
+            self._engine.call,
+            host.address,
+            "poll",
+            commands,
+            *arguments,
+        )
 
     # ------------------------------------------------ signs of life
 

@@ -184,11 +184,13 @@ class RemotePool(ClusterEngine, TaskPool):
         """Send the pending commands to *host*, and request its handshake or its next
         frames, unless these were requested already.
         """
-        if not host.is_used or host.refusal:
+        if not host.is_used:
             return
         if host.refusal is None:
             if host.poll is None:
                 self._greet(host)
+        elif host.refusal:
+            self._calls.send_commands(host)
         elif host.commands or host.poll is None:
             self._poll(host)
 
@@ -277,7 +279,7 @@ class RemotePool(ClusterEngine, TaskPool):
             elif batch.delivery is None:
                 self._ship(batch)
         if host.refusal:
-            self._slots.release_all(host)
+            self._slots.refuse(host)
         self._warnings.compare(host)
         if host.refusal or self.resources.count:
             self._check()
@@ -609,7 +611,7 @@ class RemotePool(ClusterEngine, TaskPool):
             self.finish(task, Withdrawn())
         self._dispatch()
         for host in self.hosts.values():
-            if host.poll is not None and host.is_open:
+            if host.poll is not None and not host.is_silent:
                 self._farewells.append(host.poll)
         self.hosts.clear()
         self._watch.is_done = True

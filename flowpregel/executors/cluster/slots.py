@@ -127,10 +127,11 @@ class SlotLedger:
         # A machine that is used gets a handshake, so the versions on it are checked
         # before the slot may be given back.
         host.is_used = True
-        if slot not in self._requests or host.refusal:
+        is_requested = slot in self._requests
+        self._requests.pop(slot, None)
+        if not is_requested or host.refusal:
             self._release(host, (slot,))
             return
-        del self._requests[slot]
         self._failures.clear()
 
     def end(
@@ -165,11 +166,21 @@ class SlotLedger:
         error = self._failures[-1]
         return f"no slot could begin: {type(error).__name__}: {error}"
 
+    def refuse(
+        self,
+        host: RemoteHost,
+    ) -> None:
+        """Release the slots of a machine that cannot run tasks, and withdraw the
+        requests, some of which may wait for this machine.
+        """
+        self.release_all(host)
+        self._withdraw(len(self._requests))
+
     def release_all(
         self,
         host: RemoteHost,
     ) -> None:
-        """Release the slots of a machine that is lost, or cannot run tasks."""
+        """Release the slots of a machine that is lost."""
         self._release(host, host.slots.all())
 
     def close(self) -> None:
