@@ -131,9 +131,14 @@ def _import(name: str, folder: str = "") -> ModuleType:
         # The run may come from another machine, on which the module has another folder.
         if not folder or PathFinder.find_spec(name.partition(".")[0], [folder]) is None:
             folder = os.getcwd()
+    from flowpregel.pregel.outer_runs import (  # noqa: PLC0415 - keeps --help fast
+        imported_module,
+    )
+
     if folder not in sys.path:
         # Worker processes get the same path, so they find the module too.
         sys.path.insert(0, folder)
+    token = imported_module.set(module_name)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -141,6 +146,8 @@ def _import(name: str, folder: str = "") -> ModuleType:
         if isinstance(error, ModuleNotFoundError) and error.name == module_name:
             problem = "there is no such module"
         raise ConfigurationError(f"{name} cannot be imported: {problem}") from error
+    finally:
+        imported_module.reset(token)
     _refuse_other_module(module_name.partition(".")[0], folder)
     return module
 

@@ -19,10 +19,31 @@ The store is identified by its path or, without a path, by the ``id()`` of the s
 """
 is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
 """True in the code of a dry replay, which starts no other run."""
+imported_module: ContextVar[str] = ContextVar("flowpregel_imported_module", default="")
+"""The module that a command imports for its flow, while its top level runs, or an empty
+text.
+"""
 _OUTER_RUNS: ContextVar[frozenset[RunKey]] = ContextVar(
     "flowpregel_outer_runs",
     default=frozenset(),
 )
+
+
+def refuse_while_imported() -> None:
+    """Refuse a run that a module starts while a command imports it.
+
+    The command would run another workflow than the one that it was asked for, and the
+    worker processes, which import the module too, would run it again.
+
+    Raises:
+        ConfigurationError: The module is being imported.
+    """
+    module = imported_module.get()
+    if module:
+        raise ConfigurationError(
+            f"the module {module!r} runs a workflow while it is imported; put the call "
+            "below `if __name__ == '__main__':`"
+        )
 
 
 def refuse_inside_itself(

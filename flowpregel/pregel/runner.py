@@ -54,7 +54,7 @@ from flowpregel.pregel.invocation import (
     options_of,
 )
 from flowpregel.pregel.naming import RunIdentity, labels_of_graph
-from flowpregel.pregel.outer_runs import is_dry
+from flowpregel.pregel.outer_runs import is_dry, refuse_while_imported
 from flowpregel.pregel.run_plan import plan_of
 from flowpregel.pregel.stream_items import MODEL_MODES, StreamItems, message_stream
 from flowpregel.runtime import RunControl
@@ -355,11 +355,13 @@ def _saver_of(graph: CompiledGraph) -> BaseCheckpointSaver | None:
     """Return the saver of a graph's runs.
 
     Raises:
-        ConfigurationError: The graph only runs inside another graph.
+        ConfigurationError: The graph only runs inside another graph, or a command is
+            importing the module that starts the run.
         GraphInterrupt: The call is made in a dry replay, which starts no run.
     """
     if is_dry.get():
         raise GraphInterrupt
+    refuse_while_imported()
     checkpointer: Any = graph.definition.checkpointer
     if checkpointer is True:
         raise ConfigurationError(

@@ -252,6 +252,44 @@ def test_retry_tries_what_the_flow_has_dealt_with(
     assert "15\n" == result.stdout
 
 
+UNGUARDED = """
+from flowpregel import entrypoint, task
+
+@task
+def check(number):
+    raise LookupError(number)
+
+@entrypoint(checkpointer={store!r}, executor="inline")
+def flow(number):
+    return check(number).result()
+
+if {condition}:
+    flow.run(1, id="x")
+"""
+
+
+@pytest.mark.parametrize("command", ["retry", "resume"])
+def test_a_module_that_runs_its_workflow_when_imported_is_refused(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Before that run begins, so nothing is recorded."""
+    file = tmp_path / f"unguarded_{command}.py"
+    store = str(tmp_path / "store")
+    file.write_text(UNGUARDED.format(store=store, condition="__name__ == '__main__'"))
+    begun = cli("run", f"{file}:flow", "--input", "1", "--id", "x", "--quiet")
+    assert Code.FAILED == begun.exit_code, begun.output
+    before = records(tmp_path)
+    monkeypatch.delitem(sys.modules, file.stem)
+    file.write_text(UNGUARDED.format(store=store, condition="True"))
+
+    result = cli(command, "x", "--quiet")
+
+    assert Code.USAGE == result.exit_code, result.output
+    assert f"'{file.stem}' runs a workflow while it is imported" in result.stderr
+    assert "if __name__ == '__main__':" in result.stderr
+    assert before == records(tmp_path)
+
+
 def test_redo_takes_a_result_back(
     cli: Cli, files: Path, run: Callable[..., Any]
 ) -> None:
