@@ -13,9 +13,11 @@ from flowpregel.cli.console import (
     thread_command,
 )
 from flowpregel.cli.targets import open_to_read
+from flowpregel.cli.thread_calls import call_on_thread
 
 __all__ = [
     "TRUST_OPTION",
+    "call_on_thread",
     "has_flag",
     "open_to_read",
     "print_note",

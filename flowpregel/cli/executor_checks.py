@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from typing import Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from flowpregel.cli.executor_trips import round_trip
+from flowpregel.cli.thread_calls import call_on_thread
 from flowpregel.executors.base import Executor, ExecutorCheck
 from flowpregel.executors.by_name import NAMES, check_executor, executor_named
 
-_Result = TypeVar("_Result")
 _LARGE: Final = 10_000_000
 """The size, in bytes, of the value that is sent and returned."""
 
@@ -38,7 +36,8 @@ def checks_of_executor(
         return
     began = time.perf_counter()
     try:
-        executor = _within(timeout, lambda: executor_named(name))
+        connection = call_on_thread(lambda: executor_named(name))
+        executor = connection.future.result(timeout)
     except TimeoutError:
         text = (
             f"no answer within {timeout:g} s: look whether the address is right, the "
@@ -77,7 +76,8 @@ def _check_trip(
     flow = round_trip.copy({"executor": executor})
     began = time.perf_counter()
     try:
-        result = _within(timeout, lambda: flow.invoke(value))
+        trip = call_on_thread(lambda: flow.invoke(value))
+        result = trip.future.result(timeout)
     except TimeoutError:
         text = (
             f"no result within {timeout:g} s: others may use all CPUs of the cluster, "
@@ -90,22 +90,3 @@ def _check_trip(
     if result != value:
         return ExecutorCheck(name, False, "another value came back")
     return ExecutorCheck(name, True, f"there and back in {1000 * seconds:,.0f} ms")
-
-
-def _within(timeout: float, function: Callable[[], _Result]) -> _Result:
-    """Return the result of *function*, which runs on an OS thread of its own.
-
-    Raises:
-        TimeoutError: There is none within *timeout* seconds. The thread goes on.
-    """
-    result: Future[_Result] = Future()
-
-    def run() -> None:
-        """Set the result."""
-        try:
-            result.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            result.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return result.result(timeout)

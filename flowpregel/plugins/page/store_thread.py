@@ -15,11 +15,12 @@ to the limit, and is then refused.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
 from typing import Any, Final, TypeVar
 
+from flowpregel.cli.base import call_on_thread
 from flowpregel.errors import StoreError
 
 Result = TypeVar("Result")
@@ -45,7 +46,7 @@ class StoreThread:
         self._turn = asyncio.Lock()
         self._current: asyncio.Future[Any] | None = None
         """The read that was started last."""
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         """The OS thread of that read."""
         self._has_exceeded = False
         """True if that read has exceeded the limit."""
@@ -72,18 +73,10 @@ class StoreThread:
             # An earlier read may still be running, because its request was cancelled,
             # or because it exceeded the limit.
             await self._end_current()
-            future: Future[Result] = Future()
-            thread = threading.Thread(
-                target=_perform,
-                args=(future, work),
-                name=f"reads {self._path}",
-                daemon=True,
-            )
+            future, self._thread = call_on_thread(work, f"reads {self._path}")
             current = asyncio.wrap_future(future)
             current.add_done_callback(_retrieve)
             self._current = current
-            self._thread = thread
-            thread.start()
             await self._end_current()
             return current.result()
 
@@ -100,9 +93,8 @@ class StoreThread:
             self._thread.join(self._limit)
             if self._thread.is_alive():
                 return
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        thread.join(self._limit)
+        with suppress(TimeoutError):
+            call_on_thread(work).future.result(self._limit)
 
     async def _end_current(self) -> None:
         """Wait until the read that was started last has ended."""
@@ -116,16 +108,6 @@ class StoreThread:
                 f"The store {self._path} has not answered for {self._limit:.0f} "
                 "seconds."
             )
-
-
-def _perform(future: Future[Result], work: Callable[[], Result]) -> None:
-    """Store the result of *work*, or the error that it raised."""
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 - the event loop raises it
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 def _retrieve(current: asyncio.Future[Any]) -> None:
