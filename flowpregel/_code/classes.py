@@ -108,9 +108,9 @@ def _annotations(class_: type) -> list[Any]:
     try:
         annotations = inspect.get_annotations(class_)
     except NameError:
-        # In Python 3.14, the annotations are evaluated only here, and a name in them
-        # may not be defined. The annotations are still part of the content, because the
-        # fields of the class contain them.
+        # Python 3.14 evaluates annotations only when they are read, and a name in them
+        # may be undefined. They can be left out here, because the fields of the class
+        # are part of the content too.
         return []
     return [list(item) for item in annotations.items()]
 

@@ -69,7 +69,8 @@ def unit_part(unit: Unit, meaning: str, *, is_constant: bool) -> CodePart:
     """
     name = unit.name.rpartition(":")[2][:_LONGEST_NAME]
     kind: PartKind = "function"
-    # The first unit is the function itself, even if that is a callable object.
+    # Unit 0 is the function whose digest is computed. It counts as a function even if
+    # it is a callable object.
     if is_constant and unit.number:
         kind = "constant"
         text = _value_text(unit.value)

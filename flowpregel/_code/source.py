@@ -374,7 +374,7 @@ def _takes(arguments: ast.arguments, code: CodeType) -> bool:
     stars = bool(code.co_flags & 4) + bool(code.co_flags & 8)
     if len(names) != code.co_argcount + code.co_kwonlyargcount + stars:
         return False
-    # Names are compared by their ends, because in a class the compiler turns
+    # Only the ends of the names are compared, because in a class the compiler turns
     # `__private` into `_Class__private`.
     return all(map(str.endswith, code.co_varnames, names))
 
@@ -398,7 +398,8 @@ def _lambda_at(
         if not _contains(node.body, positions, offset):
             continue
         if positions or _has_value(node.body, code):
-            # The last match is kept, because inner lambdas come after outer ones.
+            # If several lambdas match, the last one is taken, because inner lambdas
+            # come after outer ones.
             match = node
     return match
 

@@ -81,7 +81,8 @@ class Units:
         """
         if not isinstance(value, type) or is_importable(value):
             return False
-        # The number of such classes is limited: reading a mock would never end, because
-        # a mock creates a class for each attribute of a class.
+        # The number of classes that are not importable is limited, because a mock
+        # creates a new class for each attribute of a class, so reading a mock would
+        # never end.
         self._unnamed_classes.add(value)
         return len(self._unnamed_classes) <= _MOST_CLASSES

@@ -69,7 +69,8 @@ def plan_call(
         body = caller.attempt.body = BodyCalls(may_repeat)
     task_id, record = identify_call(run, caller, call, step)
     outcome: Outcome | None = None
-    # In a new run no call has a record, unless the body may repeat its calls.
+    # A record is looked up only if the run has stored writes, or the body may make the
+    # same call again in a later attempt.
     if (
         record is not None
         and task_id not in running

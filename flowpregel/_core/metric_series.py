@@ -83,7 +83,9 @@ class MetricSeries:
         self._count += 1
 
     def points(self) -> list[MetricPoint]:
-        """Return the kept values, the last of which is the last that was added."""
+        """Return the kept values. The value that was added last is always among them,
+        as the last.
+        """
         if self._last is None or self._last is self._points[-1]:
             return list(self._points)
         return [*self._points, self._last]

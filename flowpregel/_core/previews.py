@@ -249,8 +249,8 @@ def arguments_preview(task: Task) -> bytes:
     """Return the preview of a call that no process has run to its end: only its
     arguments.
     """
-    # The input of a node has no arguments. Captured arguments are unpickled here, and
-    # their classes may raise any error.
+    # Any error is ignored: the input of a node has no arguments, and captured arguments
+    # are unpickled here, which runs code of their classes.
     with suppress(Exception):
         value = task.input
         fields = argument_fields(task.node, value.args, value.kwargs)

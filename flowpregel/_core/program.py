@@ -47,7 +47,7 @@ class Program:
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
     deltas: Mapping[str, DeltaChannel[Any, Any]] = field(default_factory=dict)
-    """The channels of which checkpoints store the writes."""
+    """The channels whose writes are stored in checkpoints, instead of their values."""
     migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
     """A function that migrates the channel values of a checkpoint that an older program
     may have made.

@@ -115,9 +115,9 @@ def answer_from_record(
     if recorded is None:
         check_chance(run, caller, record)
         return task_id, None
-    # Nested calls are not counted, because they are not repeated if the call around
-    # them is answered from its record. Nor are calls that this run itself has made, in
-    # an earlier attempt of the body.
+    # A nested call is not counted, because it is not repeated if the call around it is
+    # answered from its record. A call that this run has made in an earlier attempt of
+    # the body is not counted either.
     is_of_earlier_run = task_id not in body.recorded
     body.replayed += is_of_earlier_run and caller.record is None and record.code != ""
     run.replay.matched.add(record.name)
@@ -129,8 +129,8 @@ def answer_from_record(
         )
     lost = lost_result(writes)
     if lost is not None:
-        # The unreadable record is not overwritten, because the call that replaces it
-        # has an id of its own.
+        # The new call gets an id of its own, so that the unreadable record is not
+        # overwritten.
         task_id = ids.task_id(task_id, "in place of what cannot be read")
         writes = recorded_of(run, body, task_id)
         source = record_in(writes) or record

@@ -42,8 +42,8 @@ It is an int of nanoseconds, or the format of a foreign saver.
 Write: TypeAlias = tuple[str, Any]
 """One write of a task: the channel and the value."""
 
-# These names take the position of a channel in a write, but are no channels. A task has
-# finished when it has a write that is not a control write.
+# A write may have one of these names in place of a channel's name. A task has finished
+# when it has a write that is not a control write.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
 """The channel of the questions of a task, and their key in the output of a run."""
@@ -397,7 +397,7 @@ class Raised:
 
     error: BaseException
     items: ItemOutcomes | None = None
-    """The outcomes of the items, if the task is a chunk of which items have failed."""
+    """The outcomes of the items, if the task is a chunk that has failed items."""
 
     def errors(self) -> list[BaseException]:
         """Return the error, or the errors of all failed items."""
@@ -415,7 +415,7 @@ class Interrupted:
     answers: tuple[Any, ...] = ()
     """The answers that the task has used."""
     refused: BaseException | None = None
-    """The error because of which the next answer was refused, or None if no answer was
+    """The error with which the next answer was refused, or None if no answer was
     refused.
     """
     questions: tuple[QuestionRecord, ...] = ()

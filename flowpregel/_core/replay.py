@@ -76,7 +76,7 @@ class Replay:
     known_files: set[tuple[Any, ...]] | None = None
     """The files of recorded calls, or None until the files are read."""
     matched: set[str] = field(default_factory=set)
-    """The names of tasks of which a recorded call was made again."""
+    """The names of the tasks that have made a recorded call again."""
     unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
     """The error for each task's first call without a record, by the task's name. The
     value is None if recorded calls of the task may still follow.

@@ -169,7 +169,9 @@ def spelled_by_node(node: Node, arguments: Arguments) -> Spelled:
 
 
 def is_default(value: Any, default: Any) -> bool:
-    """Return whether *value* has the content of a parameter's *default*."""
+    """Return whether *value* has the same content as *default*, the default of a
+    parameter.
+    """
     if value is default:
         return True
     if type(value) is not type(default):

@@ -229,9 +229,9 @@ def _choose_branch(
     replay.reuses_writes = not (is_replaying or is_superseded)
     if not is_replaying:
         return False
-    # An edit's checkpoint is a new branch already. Once tasks have stored results on
-    # it, a replay from it needs a branch of its own, because stored results are never
-    # replaced.
+    # A replay from an edit's checkpoint needs no branch of its own, because the edit
+    # has begun a branch. But once tasks have stored results there, the replay needs
+    # one, because stored results are never replaced.
     has_results = replay.lazy_results is not None or _has_stored_results(run)
     for task_id, writes in replay.pending.items():
         without_answers = [write for write in writes if write[0] != records.RESUME]

@@ -42,7 +42,8 @@ def unmatched(
     caller: Task,
     record: CallRecord,
 ) -> UnmatchedCallsError | None:
-    """Return the error for the call of *record*, which no recorded call fits.
+    """Return the error for the new call of *record*, for which there is no recorded
+    call.
 
     The run has stored writes of an earlier run.
 
