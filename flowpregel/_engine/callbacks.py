@@ -63,7 +63,8 @@ _IN_NODE: Final = "seq:step:1"
 def callback_id(run_id: str) -> UUID:
     """Return the id under which handlers know the run *run_id*.
 
-    Handlers expect a UUID. The id of a run may be any text, of which a UUID is derived.
+    Handlers expect a UUID. The id of a run may be any text, and is then converted to a
+    UUID.
 
     Example:
         >>> callback_id("6ba7b812-9dad-11d1-80b4-00c04fd430c8").version
@@ -85,7 +86,7 @@ class GraphLabels:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     stream_channels: Keys = ()
-    """The channels of which a node's output consists."""
+    """The channels that make up a node's output."""
     interrupt_after: Names = frozenset()
     """The nodes after which the run stops."""
     variables: Context = field(default_factory=copy_context)
@@ -365,8 +366,9 @@ def _by_parameter(
         signature = inspect.signature(function)
         bound = signature.bind_partial(*args, **kwargs)
     except (TypeError, ValueError):
-        # The arguments do not fit, so the call will fail. Or the function is written in
-        # C and has no signature.
+        # Either the arguments do not fit, and the call will fail, or the function is
+        # written in C and has no signature. The arguments are then returned without
+        # names.
         return {"args": tuple(args), "kwargs": dict(kwargs)}
     bound.apply_defaults()
     values: dict[str, Any] = {}

@@ -297,8 +297,8 @@ class LoopInbox(RunInbox):
             if not is_read:
                 # The cancelled future makes the other OS thread read no further value.
                 done.cancel()
-                # The events are copied, because the thread may still append to the
-                # list.
+                # A copy of the list is passed on, because the other OS thread may still
+                # append to the list.
                 self._give_up_reading(unread, [*events])
         if not is_read:
             return []

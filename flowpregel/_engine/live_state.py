@@ -52,8 +52,8 @@ def live_state(
 
 
 def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
-    """Return the entry of a task that runs in process *pid*. The task has run since
-    *began*, in wall-clock nanoseconds, or 0 if that is unknown.
+    """Return the entry of a task that runs in process *pid*. The task began at *began*,
+    in wall-clock nanoseconds; 0 means that the time is unknown.
     """
     planned = task.attempt.first_started or 0
     activity = task.attempt.activity

@@ -424,8 +424,8 @@ class TaskStarter:
         for it.
         """
         if failure is not None:
-            # The run may have failed before it could end its tasks. They are cancelled
-            # here, because otherwise their bodies would never return.
+            # If the run failed before it could end its tasks, the tasks are cancelled
+            # here. Otherwise their bodies would never return.
             for job in [*self._jobs.values()]:
                 job.executor.cancel(job.key, kill=True)
         self._executors.close(failure)

@@ -414,9 +414,9 @@ class _Feeder:
             parts = self._fields.strip(value, parts)
         self._update(b"o")
         if isinstance(parts, str):
-            # The reduction is only a name, but the object of that name may have
-            # changed. If it is a wrapper, such as one made by `functools.cache`, the
-            # wrapped function is written too.
+            # A reduction to a name does not show that the object with this name has
+            # changed. If the object is a wrapper, such as one made by
+            # `functools.cache`, the wrapped function is written too.
             inner = getattr(value, "__wrapped__", None)
             self.feed((*definition_of(kind), getattr(value, "__module__", None), parts))
             if isinstance(inner, FunctionType) and not is_ours(value):

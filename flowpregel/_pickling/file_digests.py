@@ -196,7 +196,7 @@ def has_recorded_content(
     recorded = output.state
     if state is None:
         state = present_state(path)
-    # A copy has another inode.
+    # The inode is not compared, because a copy of the file has another inode.
     state = state._replace(inode=recorded.inode)
     if state == recorded:
         return True

@@ -137,7 +137,7 @@ def choices(
     """
     options = []
     for kind, fields in with_defaults.items():
-        # The number of subsets is limited, because twenty fields have a million
+        # At most `MOST_DIGESTS` subsets are tried, because twenty fields have a million
         # subsets.
         subsets = islice(_subsets(fields), MOST_DIGESTS)
         options.append([(kind, names) for names in (frozenset[str](), *subsets)])
