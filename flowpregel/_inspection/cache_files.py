@@ -24,7 +24,7 @@ _PURPOSE: Final = b"reader cache "
 _READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITING: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
 _PRIVATE: Final = 0o077
-"""The permissions that a private file or folder does not grant."""
+"""The permission bits that must not be set for a private file or folder."""
 MOST_OF_FILE: Final = 512 << 20
 """The limit on the size of a file, in bytes."""
 MOST_OF_ALL: Final = 2 << 30

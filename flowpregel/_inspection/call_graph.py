@@ -195,7 +195,8 @@ class _GraphBuilder:
             self.table.sources,
             strict=True,
         )
-        # Almost all calls differ only in columns that are not read here.
+        # The rows are counted first, because almost all calls have the same values in
+        # the columns that are read here.
         counted_rows = Counter(rows)
         received: list[tuple[GraphNode, str, int]] = []
         for row, count in counted_rows.items():
@@ -303,7 +304,8 @@ class _GraphBuilder:
         if not caller:
             return self._graph_node(namespace)
         key = (namespace, caller)
-        # The body of a flow has no record before it ends, but its path has its name.
+        # If the caller has no record, it is the body of a flow, which is recorded only
+        # when it ends. The path of a body contains the name of the body.
         name = caller.removeprefix(PULLED)
         outer_caller = caller_of(caller)
         if key in self._callers:

@@ -273,10 +273,11 @@ class _Cells:
             self._group_count = len(colours)
 
     def one_each(self, most: int) -> list[CallPoint]:
-        """Return at most *most* points, no two of which are in one cell of a grid."""
+        """Return at most *most* points, with no two points in one cell of a grid."""
         cells = most // self._group_count
         points = self._one_each_of(cells)
-        # An outlier leaves most cells of a coarse grid empty.
+        # A single outlier leaves most cells of a coarse grid empty, so finer grids are
+        # tried too.
         for factor in (4, 16):
             if len(points) > most // 2:
                 break

@@ -249,7 +249,7 @@ def series_columns(points: Sequence[MetricPoint], began: int) -> dict[str, Any]:
 
 
 def _finite(number: float) -> float | None:
-    """Return *number*, or None if it is infinite or NaN, which JSON has not."""
+    """Return *number*, or None if it is infinite or NaN, which JSON cannot express."""
     if math.isfinite(number):
         return number
     return None

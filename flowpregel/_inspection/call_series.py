@@ -179,7 +179,7 @@ class SeriesPlot(NamedTuple):
     metric: str
     """The name of the metric, or an empty text if no call has a series."""
     metrics: Sequence[str]
-    """The names of all metrics of which these calls have series."""
+    """The names of all metrics that have a series in these calls."""
     axis: SeriesAxis
     """The horizontal axis."""
     points: Sequence[CallPoint]

@@ -121,7 +121,7 @@ class CallTable:
 
     @property
     def cells(self) -> Mapping[str, Any]:
-        """The columns, of which those that were not used as a whole are packed."""
+        """The columns. Those that were not used as a whole are packed."""
         return self._columns.cells
 
     @property

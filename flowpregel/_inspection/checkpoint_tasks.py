@@ -92,7 +92,8 @@ def open_questions(
     tasks = checkpoint.tasks.tasks_in("waiting", _MOST_ASKING)
     questions: dict[Any, dict[str, Any]] = {}
     for number, question in enumerate(records.questions(tasks)):
-        # An interrupt of LangGraph's class may have no readable id.
+        # Questions without an id are kept apart by their numbers: an interrupt of
+        # LangGraph's class may have no readable id.
         key: Any = number
         if question["id"]:
             key = json.dumps(question["id"])

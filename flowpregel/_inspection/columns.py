@@ -186,7 +186,7 @@ class _RepeatedTexts(PackedTexts):
 
 
 class _JoinedTexts(PackedTexts):
-    """Texts in one string of bytes, and the end of each of them."""
+    """Texts in one string of bytes, and the position at which each of them ends."""
 
     def __init__(self, blob: Blob) -> None:
         super().__init__(blob)
@@ -295,7 +295,9 @@ def pack_values(values: Sequence[Any]) -> Blob:
     for number_type, code in _NUMBER_TYPES.items():
         if types != {number_type}:
             continue
-        with suppress(OverflowError):  # An integer may have more than 64 bits.
+        # An integer of more than 64 bits does not fit in an array, so such values are
+        # stored as JSON.
+        with suppress(OverflowError):
             return code.encode() + pack_array(code, values)
     return _json_blob(values)
 
@@ -364,7 +366,7 @@ class PackedCells(Mapping[int, Any]):
 
     @cached_property
     def _values(self) -> Sequence[Any] | PackedTexts:
-        """The values, of which texts and numbers are read when they are needed."""
+        """The values. Texts and numbers are read when they are needed."""
         return unpack_values(self.blobs[1])
 
 

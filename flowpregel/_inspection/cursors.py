@@ -186,7 +186,7 @@ class TaskTable:
 
 
 class FailedTasks(NamedTuple):
-    """The failed tasks of a checkpoint, of which the first 10,000 are read."""
+    """The failed tasks of a checkpoint. The first 10,000 of them are read."""
 
     bodies: int = 0
     """The number of bodies that failed with one of their calls, so that only the call
@@ -403,7 +403,9 @@ class TaskCursor:
         self.states = states
 
     def repeat_changes(self) -> None:
-        """Put all known tasks into *changes*, for a caller that knows none of them."""
+        """Put all known tasks into *changes* again, for a caller that has forgotten the
+        tasks.
+        """
         self.changes[:] = self._known.all_digests()
 
     def _changed_records(

@@ -324,7 +324,8 @@ class OpaqueObject:
 
     def _add_state(self, state: Any) -> None:
         if isinstance(state, dict):
-            # The state of a pydantic model contains its fields under ``__dict__``.
+            # If the object is a pydantic model, the state has the fields under
+            # ``__dict__``.
             model_fields = state.get("__dict__")
             if isinstance(model_fields, dict):
                 self.fields |= model_fields

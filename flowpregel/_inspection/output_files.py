@@ -144,8 +144,8 @@ def gone_outputs(
     saver: BaseCheckpointSaver,
     address: Address,
 ) -> Iterator[tuple[CallFiles, list[WrittenFile]]]:
-    """Yield the calls and nodes of a run of which an output file is gone, with these
-    files.
+    """Yield the calls and nodes of a run that have lost an output file, each with the
+    lost files.
 
     Args:
         saver: The store.

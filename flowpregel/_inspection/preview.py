@@ -241,8 +241,8 @@ def clipped(text: str, size: int) -> str:
 
 
 def items_of(value: Any) -> dict[Any, Any] | list[Any] | None:
-    """Return the items or fields of a value that a preview shows as such, or None for a
-    value that a preview shows as text or number.
+    """Return the items or fields of a value, if a preview shows them one by one. Return
+    None if a preview shows the value as a text or a number.
     """
     if isinstance(value, str | bytes | bytearray | memoryview):
         return None

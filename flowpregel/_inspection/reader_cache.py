@@ -135,10 +135,9 @@ class ReaderCache:
         index: CallIndex,
         first_answers: Callable[[], Any] | None = None,
     ) -> Iterator[None]:
-        """Store what a reader remembers of a thread, if it is worth it and complete,
-        and yield after each part of the work.
-
-        Nothing is stored if the index changes before all its columns are packed.
+        """Store what a reader remembers of a thread, and yield after each part of the
+        work. Nothing is stored if the run is small or has not been read to its end, or
+        if the index changes before all its columns are packed.
 
         Args:
             thread_id: The id of the thread.

@@ -484,7 +484,7 @@ def _outcome_fields(row: CallRow) -> dict[str, FieldValue]:
     """
     preview = read_preview(row.preview)
     fields = recorded_fields(row)
-    # The arguments come first.
+    # The fields of the arguments come first, and are left out.
     outcome = islice(fields.items(), len(preview.arguments), None)
     return dict(outcome)
 

@@ -136,7 +136,8 @@ def index_columns(index: CallIndex) -> Iterator[Columns | None]:
         blobs[f"rows of {name}"] = rows
         blobs[f"values of {name}"] = values
         yield None
-    # The page asks for the calls in the usual order first.
+    # The usual order is stored too, because the page requests the calls in this order
+    # first.
     numbers = index.select(CallQuery())
     blobs["order"] = pack_array("q", numbers)
     head = {

@@ -132,7 +132,7 @@ def column_names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def csv_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a CSV file, the first of which has the columns' names.
+    """Yield the lines of a CSV file. The first line has the names of the columns.
 
     Example:
         >>> list(csv_lines([{"n": 1}, {"n": 2, "loss": 0.5}]))

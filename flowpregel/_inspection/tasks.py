@@ -127,13 +127,13 @@ class CallRow(NamedTuple):
 
 
 class CallChanges(NamedTuple):
-    """The calls of a run that changed since a mark."""
+    """The calls of a run that have changed since a mark."""
 
     mark: int
     """The mark to pass next time."""
     is_whole: bool
-    """True if this is the beginning of a complete list of all calls, which replaces the
-    rows of all earlier changes.
+    """True if the answer is the beginning of a complete list of all calls. The list
+    replaces the rows of all earlier answers.
     """
     is_more: bool
     """True if there are more changes, which the next request returns."""
@@ -180,7 +180,7 @@ class TaskRecords:
         self._folders = base_folders(store)
 
     def record(self, data: bytes) -> WritesRecord:
-        """Return the record that has *data* as its payload."""
+        """Return the record whose payload is *data*."""
         fields = self.tables.fields_of(data)
         return WritesRecord(*fields)
 

@@ -72,7 +72,7 @@ class PlannedTime(NamedTuple):
     """The estimated time of calls that a run would make."""
 
     range: TimeLeft
-    """The range in which the time is expected."""
+    """The estimated time, as a range."""
     at_once: int
     """The number of calls that are expected to run at the same time."""
 
@@ -89,7 +89,7 @@ class PlannedTime(NamedTuple):
 
 
 class CallDurations:
-    """The durations of ended calls by task, of which the latest are kept.
+    """The durations of ended calls by task. Of each task, the latest are kept.
 
     Args:
         earlier: The durations of earlier runs, which count as long as few calls of a

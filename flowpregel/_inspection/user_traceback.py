@@ -53,7 +53,9 @@ def user_traceback(text: str) -> str:
         text = unwanted.sub("", text)
     parts = [part.strip("\n") for part in _CAUSE.split(text)]
     errors = parts[:1]
-    # Between the tracebacks of two chained exceptions, Python prints a sentence.
+    # Between the tracebacks of two chained exceptions there is a sentence, such as
+    # "During handling of the above exception, ...", which is kept only with the second
+    # exception.
     for sentence, error in zip(parts[1::2], parts[2::2], strict=True):
         if _FRAME in error or not errors[-1].endswith(error):
             errors += [sentence, error]
