@@ -66,7 +66,8 @@ class Unresolved:
             "or what await returns in async code"
         )
 
-    if not TYPE_CHECKING:  # Type checkers report all these uses by themselves.
+    # At run time only, because type checkers report such uses by themselves.
+    if not TYPE_CHECKING:
         # A class that defines `__eq__` has no `__hash__` unless it defines both.
         __hash__ = object.__hash__
 

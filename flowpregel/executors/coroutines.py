@@ -62,8 +62,8 @@ class CoroutineExecutor(Executor):
         def forget(done: asyncio.Task[None]) -> None:
             self._tasks.pop(job.key, None)
             if done.cancelled():
-                # The task was cancelled before its first line ran, so it has not posted
-                # its own end.
+                # A cancelled asyncio task did not run its first line, so the end of the
+                # job was not posted, and is posted here.
                 mailbox.post(Ended(*job.key, Withdrawn()))
 
         task.add_done_callback(forget)
@@ -82,7 +82,7 @@ class CoroutineExecutor(Executor):
             task.cancel()
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the jobs that have not ended, all of which run."""
+        """Return the jobs that have not ended. All of them run."""
         return dict.fromkeys([*self._tasks], (os.getpid(), 0))
 
     def close(self) -> None:

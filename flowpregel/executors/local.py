@@ -142,9 +142,11 @@ class LocalRunClient(RunClient):
             try:  # noqa: SIM105 - costs nothing, `suppress` as much as the call
                 code = codes.code_of(node)
             except TaskSerializationError:
-                pass  # The executor of the call raises this error.
+                # The error is ignored here, because the executor of the call packs the
+                # node again and raises the error.
+                pass
             values = (*arguments.args, *arguments.kwargs.values())
-            # Immutable arguments need no copy.
+            # A copy of the arguments is made unless all of them are immutable.
             if not IMMUTABLE.issuperset(map(type, values)):
                 arguments = captured(arguments, may_wait=self._may_wait(reply))
         # `CallFuture[Any](...)` is not used, because the generic alias would add an
@@ -325,7 +327,8 @@ class ThreadExecutor(Executor):
             )
             try:
                 thread.start()
-            except RuntimeError:  # The system gives no more OS threads.
+            # A RuntimeError means that the system gives no more OS threads.
+            except RuntimeError:
                 if len(self._threads) > len(self._parents):
                     # The job waits until one of the other OS threads, which does not
                     # wait for calls, takes it.
@@ -399,7 +402,8 @@ class ThreadExecutor(Executor):
         )
 
     def _note_parent(self, job: Job) -> None:
-        # If no OS thread can be started, the waiting jobs keep waiting.
+        # If no OS thread can be started, the error is ignored, and the waiting jobs
+        # keep waiting.
         with self._changed, suppress(RuntimeError):
             self._parents.add(job)
             self._make_room()

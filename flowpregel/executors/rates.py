@@ -296,8 +296,8 @@ class TokenRates:
                 self._perform(partial(self._correct, booking, -booking.tokens))
 
     def after_fork(self) -> None:
-        """Forget the calls of the parent process, of which an OS thread may have held
-        the lock.
+        """Forget the calls of the parent process, and make a new lock, because an OS
+        thread of the parent may have held the old one.
         """
         self._lock = threading.RLock()
         self._bookings.clear()

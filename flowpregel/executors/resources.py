@@ -172,7 +172,7 @@ class CrossProcessLimit(Limit):
             self._wake()
 
     def give_back(self, used: int) -> None:
-        """Release all slots but *used* of them."""
+        """Release all slots except as many as are *used*."""
         while len(self._held) > used:
             fcntl.flock(self._held.pop(), fcntl.LOCK_UN)
 
@@ -291,7 +291,7 @@ class _WaitingRun:
 
     wake: Callable[[], None]
     names: Collection[str]
-    """The names of the limits of which the run lacks slots."""
+    """The names of the limits whose slots the run lacks."""
     until: float = 0.0
     """The time until which freed slots are reserved for the run, or 0 if it is not the
     run's turn.
@@ -498,8 +498,8 @@ class SharedLimits:
             self._nested.pop(task_id, None)
 
     def stuck(self) -> dict[str, str]:
-        """Return the ids of the tasks that can never start, each with the limit of
-        which it lacks a slot.
+        """Return the ids of the tasks that can never start, each with the limit whose
+        slot it lacks.
 
         All slots of this limit are held by tasks that wait for tasks that can never
         start.
@@ -527,7 +527,7 @@ class SharedLimits:
         return stuck
 
     def _lacks(self, call: _NestedCall, blocked: set[str]) -> str | None:
-        """Return a limit of which *blocked* tasks hold all slots, or None."""
+        """Return a limit whose slots are all held by *blocked* tasks, or None."""
         for name in call.limits:
             holders = self._holders[name]
             if len(holders) + 1 > self.limits[name] and holders <= blocked:

@@ -245,8 +245,10 @@ def late_arguments(
     executor: Any,
     arguments: Arguments,
 ) -> Arguments:
-    """Return the arguments of a call with the results of the futures among them, all of
-    which are done. For another process, large results are packed.
+    """Return the arguments of a call, with the futures among them replaced by their
+    results. All of these futures must be done.
+
+    For another process, large results are packed.
 
     Args:
         node: The node that is called.

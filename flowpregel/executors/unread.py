@@ -133,7 +133,7 @@ class LazyFuture(Future[ResultT]):
         if self._read is None or self._reading is None:
             return
         if not self._reading.acquire(timeout=-1 if timeout is None else timeout):
-            # Another OS thread is still reading the result, and the timeout is over.
+            # The timeout is over, and another OS thread is still reading the result.
             raise TimeoutError
         try:
             if self._read is not None:

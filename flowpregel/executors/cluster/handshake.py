@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from flowpregel.executors.base import HOST
 
-# The package itself is above this module, so it is not imported here.
+# The package is taken from `sys.modules`, because modules may only import modules below
+# them, and the package is above.
 _PACKAGE: Final = sys.modules[__name__.partition(".")[0]]
 _HOST: Final = "host"
 """The key of the machine's host name in its report."""
@@ -34,7 +35,7 @@ class Greeting(NamedTuple):
     host: str
     """The machine's host name."""
     versions: str
-    """The versions of Python and flowpregel there, for people."""
+    """The versions of Python and flowpregel on the machine, for people."""
     refusal: str
     """The reason why the machine cannot run tasks, or an empty text."""
     amounts: dict[str, float]

@@ -160,7 +160,9 @@ def _collect_buffer(
     buffers: list[PickleBuffer],
     ref: BufferRef,
 ) -> BufferRef:
-    """Add a worker's shared buffer to *buffers*, and return a reference to it there."""
+    """Add a worker's shared buffer to *buffers*, and return a reference to its place in
+    the list.
+    """
     buffers.append(PickleBuffer(worker.reader.open(ref)))
     return BufferRef(1, len(buffers) - 1, ref.size)
 

@@ -98,7 +98,8 @@ class MachineInspection:
         except BaseException as error:  # noqa: BLE001 - it is reported
             self.answer.set_exception(error)
             return
-        # The machine has read its clock between the request and the answer.
+        # The machine has read its clock at some moment between the request and the
+        # answer. So the difference of the clocks lies between these two bounds.
         earliest = contents.time - time.time()
         latest = contents.time - self._asked_at
         clock = earliest if earliest > 0 else min(latest, 0.0)

@@ -38,11 +38,11 @@ class Contents(NamedTuple):
     """The answer of a machine about its packages and modules."""
 
     packages: dict[str, str]
-    """The versions of those packages that are installed there."""
+    """The versions of the requested packages that are installed on the machine."""
     modules: list[str]
-    """The names of those top-level modules that exist there."""
+    """The names of the requested top-level modules that exist on the machine."""
     time: float
-    """The wall-clock time there, in seconds."""
+    """The wall-clock time on the machine, in seconds."""
 
 
 def installed_packages() -> dict[str, str]:
@@ -52,7 +52,7 @@ def installed_packages() -> dict[str, str]:
         try:
             names = os.listdir(folder or ".")
         except OSError:
-            continue  # The folder does not exist, or it is an archive.
+            continue  # An entry of the path may not exist, or may be an archive.
         for name in names:
             match = _FOLDER.fullmatch(name)
             if match is not None:
@@ -82,7 +82,7 @@ def versions_of(modules: Iterable[str]) -> dict[str, str]:
     for module in modules:
         package = _PACKAGES.get(module, module)
         packages.add(package.lower())
-    # The handshake itself compares the version of flowpregel.
+    # flowpregel is left out, because the handshake already compares its version.
     packages.discard(_LIBRARY)
     return {name: installed[name] for name in sorted(packages & installed.keys())}
 

@@ -53,7 +53,8 @@ if machines have not answered.
 
 
 def amounts_on(needs: Needs, totals: Mapping[str, float]) -> dict[str, float]:
-    """Return the amounts of a machine's resources that tasks with *needs* take there.
+    """Return the amounts of a machine's resources that tasks with *needs* take on this
+    machine.
 
     Args:
         needs: The needs.

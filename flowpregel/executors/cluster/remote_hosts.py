@@ -205,7 +205,7 @@ class HostSlots:
         self,
         slot: int,
     ) -> None:
-        """Remove *slot*, if it is there."""
+        """Remove *slot*, if it is among the slots."""
         self.active.pop(slot, None)
         if slot in self.leaving:
             self.leaving.remove(slot)

@@ -154,8 +154,8 @@ class SlotLedger:
                 self._failures.append(error)
                 self._next_request_at = now + CHECK_EVERY
         if isinstance(error, (ImportError, AttributeError)):
-            # A machine lacks flowpregel, or has another version. The handshake finds
-            # all such machines.
+            # The error means that a machine lacks flowpregel, or has another version.
+            # The handshake shows which, so all machines get one.
             for host in self._hosts.values():
                 host.is_used = True
 

@@ -320,7 +320,7 @@ class TaskQueue:
                 del self._levels[task.priority]
 
     def _discard(self, task: InFlight, lines: _Lines) -> None:
-        """Remove *task* from *lines*, if it is there."""
+        """Remove *task* from *lines*, if *lines* contain it."""
         needs = task.needs
         planned = task.job.task
         for name in (planned.node.name, _OTHERS):

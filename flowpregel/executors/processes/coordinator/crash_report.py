@@ -104,8 +104,8 @@ def count_oom_kills() -> int:
     """Return the number of processes that the OOM killer has killed so far, or 0 if it
     is unknown.
     """
-    # The count is missing on some systems. It includes kills because of a cgroup's
-    # limit.
+    # On some systems this count is missing. It includes processes that were killed
+    # because of a cgroup's limit.
     for line in _linux.read_proc("vmstat").splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])

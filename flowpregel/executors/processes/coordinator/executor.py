@@ -142,7 +142,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
                 try:
                     self._pool.start()
-                except RuntimeError as error:  # The system gives no more OS threads.
+                # A RuntimeError means that the system gives no more OS threads.
+                except RuntimeError as error:
                     raise ExecutorUnavailableError(
                         f"the pool cannot start: {error}"
                     ) from error
@@ -164,10 +165,9 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self._pool.loop.call(partial(self._pool.answer, task, request, body))
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Have workers exit the contexts of a run that has ended, and wait for that.
-
-        The wait ends after the pool's grace, since a worker that is busy with another
-        run's task may take longer.
+        """Have workers exit the contexts of a run that has ended, and wait until they
+        have. The wait ends after the pool's grace, since a worker that is busy with
+        another run's task may take longer.
         """
         if self._pool.loop.is_started and self._pid == os.getpid():
             ended = (
@@ -180,8 +180,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             )
 
     def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
-        """Have workers exit *contexts*, and wait for that, at most for the pool's
-        grace.
+        """Have workers exit *contexts*, and wait until they have, but not longer than
+        the pool's grace.
 
         Args:
             contexts: The tokens of the contexts.

@@ -60,7 +60,8 @@ class Guard:
 
     def _send(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
-            # If the guard was killed, its pipe is closed.
+            # The error is ignored: the pipe of the guard is closed if the guard was
+            # killed.
             with contextlib.suppress(OSError):
                 os.write(self._process.stdin.fileno(), line.encode())
 

@@ -215,7 +215,8 @@ class Pool(TaskPool):
                 descriptor = self.arena.descriptor(ref)
                 worker.connections.fd_socket.send(ref.segment, descriptor)
         except OSError:
-            # Too many descriptors are open, so this descriptor cannot be sent.
+            # If too many descriptors are open for this one to be sent, the content is
+            # put into the message instead.
             self.encoder.inline_buffers(task)
         worker.sent.buffers.update(ref.id for ref in task.refs)
 
@@ -393,8 +394,8 @@ class Pool(TaskPool):
             worker.sent.contexts -= contexts
             number = next(self._numbers) & 0xFFFFFFFF
             worker.sent.pending_context_exits[number] = Future()
-            # A worker that is stopping exits all its contexts by itself, so it needs no
-            # command.
+            # No command is sent to a worker that is stopping, because it exits all
+            # contexts by itself.
             if worker.state is not WorkerState.STOPPING:
                 worker.link.send(protocol.LEAVE, number, body)
             exits += worker.sent.pending_context_exits.values()
@@ -484,7 +485,9 @@ class Pool(TaskPool):
             worker.link.pause_for_output()
 
     def refuse(self, task: InFlight, worker: WorkerProcess) -> None:
-        """Kill *worker* if it still has *task*, a message of which cannot be read."""
+        """Kill *worker* if it still has *task*, because a message of the task cannot be
+        read.
+        """
         if task.execution.worker is worker:
             # no mutant: The message of the task's error does not contain this reason.
             worker.kill(task.execution.unreadable or "")

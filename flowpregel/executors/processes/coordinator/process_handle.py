@@ -122,8 +122,8 @@ class WorkerConnections:
 
     def close(self) -> None:
         """Close the coordinator's ends."""
-        # The status is replaced by an empty one, because other OS threads may still
-        # request the number of the running task.
+        # Other OS threads may still read the number of the running task from the
+        # status, so an empty status replaces it.
         self.status = _NO_STATUS
         self._ends.close()
 

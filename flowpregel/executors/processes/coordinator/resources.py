@@ -357,8 +357,8 @@ class ResourceLedger:
         return limits._replace(amounts=amounts, gpus=self._settings.gpus), changes
 
     def _give_back(self, loads: Sequence[WorkerLoad], plan: Assignment) -> None:
-        """Release the shared slots that no worker needs, counting the tasks that *plan*
-        sends.
+        """Release the shared slots that are not needed by a worker or by a task that
+        *plan* sends.
         """
         for name, limit in self._shared.items():
             count = _used(name, loads)
@@ -456,10 +456,7 @@ class ResourceLedger:
 
 
 def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) -> int:
-    """Return the priority of a task.
-
-    It is the task's own priority, or the caller's priority if that is higher.
-    """
+    """Return the higher of the task's own priority and the caller's priority."""
     priority = None
     if resources is not None:
         priority = resources.priority

@@ -283,8 +283,8 @@ class TaskPool(ABC):
             if not task.refs:
                 due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
-        # Only the mailbox of a run has a backlog. The run reads each end, and drops the
-        # earlier tasks then.
+        # A mailbox with a backlog is that of a run. The run drops the inputs of the
+        # earlier tasks when it reads the end of this task.
         # no mutant: The timer drops the tasks that no run drops, only a little later.
         if task.mailbox.backlog is not None:
             end.earlier = self._ended.pop(task.mailbox, ())
@@ -345,7 +345,8 @@ class TaskPool(ABC):
     def leave(
         self, contexts: Set[bytes], body: bytes, requests: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have workers exit *contexts*, and set *requests* to a future for each exit.
+        """Have workers exit *contexts*. The result of *requests* becomes a list with a
+        future for each exit.
 
         *body* is the message for the workers: the contexts, and the error of the run.
         """

@@ -108,8 +108,8 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
 def channels_of(
     step: StepContext, names: Iterable[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the channels, and the managed values, that *names* name in a superstep.
-    Names of neither are left out.
+    """Return the channels, and the managed values, of a superstep that have one of
+    *names*. Names that neither of them has are left out.
     """
     channels: dict[str, Any] = {}
     managed: dict[str, Any] = {}

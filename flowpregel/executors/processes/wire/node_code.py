@@ -132,7 +132,8 @@ def _refuse_unfinished_module(node: Node) -> None:
         names.add(getattr(step.func or step.coroutine, "__module__", None) or "")
     for name in names:
         spec = getattr(sys.modules.get(name), "__spec__", None)
-        # The interpreter has no public name for this.
+        # There is no public attribute that shows whether a module is still being
+        # imported.
         if getattr(spec, "_initializing", False) and not is_sent_by_value(name):
             raise ConfigurationError(
                 f"the module {name!r} runs a workflow while it is imported, so that no "

@@ -279,7 +279,8 @@ class _Search:
     def _visit_function(self, function: types.FunctionType) -> None:
         if found_by_name(function) or wrapper_of(function) is not None:
             return
-        # cloudpickle has been imported by the time a function is pickled by value.
+        # The import costs nothing, because cloudpickle was imported when the function
+        # was pickled by value.
         from cloudpickle.cloudpickle import _extract_code_globals  # noqa: PLC0415
 
         # The function's dict of attributes is read with the other parts of the

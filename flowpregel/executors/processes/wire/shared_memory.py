@@ -98,7 +98,7 @@ class Segment:
 def _drop(fd: int, owner: int) -> None:
     if os.getpid() == owner:
         # Truncating the file frees the memory now, even if readers have the file open.
-        # They can see from its size that the memory was freed.
+        # Readers notice this by the size of the file.
         os.ftruncate(fd, 0)
     os.close(fd)
 

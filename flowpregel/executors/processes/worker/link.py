@@ -92,7 +92,7 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
     def _answer_in(
         self, packed: messages.PackedOutcome
     ) -> tuple[Any, BaseException | None]:
-        """Return the result and the error of a call, one of which is None."""
+        """Return the result and the error of a call. One of the two is None."""
         settled = CallFuture[Any]()
         try:
             settled.settle(packed.read())
@@ -155,9 +155,9 @@ class WorkerLink:
         self._outbox.append((head + body, deque()))
         me = threading.get_ident()
         if self._sender == me:
-            # This OS thread is already sending, and a finalizer or signal handler of
-            # the user has printed in between. The loop of the interrupted call sends
-            # this frame too.
+            # This OS thread is in the middle of another call of this method, and a
+            # finalizer or signal handler of the user has called the method again. The
+            # outer call sends this frame too.
             return
         with self._sending:
             self._sender = me

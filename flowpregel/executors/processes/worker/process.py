@@ -40,8 +40,8 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     # starts can be killed with their worker.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
-    # A handler that does nothing is used, because programs that a task starts would
-    # inherit SIG_IGN, but do not inherit handlers.
+    # SIGINT gets a handler that does nothing, and is not set to SIG_IGN, which the
+    # programs that a task starts would inherit.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     # SLURM and systemd send SIGTERM to all processes of a job. How long tasks may run
     # after that is the coordinator's decision.
@@ -69,7 +69,7 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
     faulthandler.enable(file=2, all_threads=True)
     import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
 
-    # The start method is changed, because with loky's start method, pools that tasks
+    # The start method is set to "spawn". With loky's start method, pools that tasks
     # make would restart their workers without end.
     multiprocessing.set_start_method("spawn", force=True)
     part_from_trackers()
@@ -119,7 +119,7 @@ def watch_coordinator(coordinator: int) -> None:
 
 
 def preload(references: str) -> None:
-    """Import modules, and call functions of them.
+    """Import modules, and call functions in them.
 
     Args:
         references: The names of modules, separated by commas. The name of a function to

@@ -169,7 +169,9 @@ class ProcessState:
         try:  # noqa: SIM105 - costs nothing, `suppress` more than the call
             signal.set_wakeup_fd(-1)
         except ValueError:
-            pass  # The task had set a descriptor that is now closed.
+            # If the descriptor that the task had set is closed by now, the error is
+            # ignored.
+            pass
         handlers = [*map(_signal.getsignal, _NUMBERS)]
         if handlers == self._handlers:
             return
@@ -295,7 +297,8 @@ def _has_marks() -> bool:
         for number, mark in zip(_STANDARD, _MARKS, strict=True):
             fcntl.fcntl(number, fcntl.F_SETSIG, mark)
         return tuple(map(fcntl.fcntl, _STANDARD, _GET_MARK)) == _MARKS
-    except (OSError, AttributeError):  # Only Linux has `F_SETSIG`.
+    # On other systems than Linux, there is no `F_SETSIG`.
+    except (OSError, AttributeError):
         return False
 
 

@@ -254,8 +254,8 @@ class Worker:
             self._is_stoppable = True
             self._status[protocol.RUNNING] = number
             if self._status[protocol.UNWANTED] == number:
-                # The stop signal arrived before the task began, so the task is stopped
-                # now.
+                # The signal to stop this task arrived before the task began, so the
+                # task ends here.
                 self._is_stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
             outcome = self._perform(digest, body, client)
@@ -325,8 +325,8 @@ class Worker:
         """
         is_settled = False
         while not is_settled:
-            # The outcome is already known, but one of the task's signal handlers may
-            # raise another error. So this is repeated until it succeeds.
+            # Restoring is repeated until it succeeds, because one of the task's signal
+            # handlers may raise a further error in the middle.
             with suppress(BaseException):
                 self._state.settle()
                 is_settled = True
@@ -523,7 +523,9 @@ class WorkerRunClient(RunClient):
         return answer.result()
 
     def channels(self, names: Sequence[str]) -> Any:
-        """Return the channels and the managed values of the run that *names* name."""
+        """Return the channels and the managed values of the run that have one of
+        *names*.
+        """
         self.open_calls.check_process()
         body, _ = serialization.pack((*names,))
         answer = self._link.request(protocol.CHANNELS, self._number, body, Answer())
