@@ -77,8 +77,8 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that contains the items *saved*."""
         if isinstance(saved, tuple):
-            # Earlier versions of LangGraph saved a pair: all items ever written, and
-            # the current items.
+            # A tuple was saved by an earlier version of LangGraph. It has two items:
+            # all items ever written, and the current items.
             _, saved = saved
         if saved is not MISSING:
             saved = [*saved] or MISSING

@@ -204,7 +204,8 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
             cls.owns_versions = True
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        # A saver that was written for LangGraph has none of the abstract methods.
+        # A saver that was written for LangGraph lacks the abstract methods of this
+        # class, but can be used all the same.
         if cls.__abstractmethods__ and has_langgraphs_methods(cls):
             _allow_instances(cls)
         return super().__new__(cls)

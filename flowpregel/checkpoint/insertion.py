@@ -192,7 +192,7 @@ def _differing(checkpoint: Checkpoint, parent: ChannelStates) -> list[str]:
     """Return the channels that may differ from the parent's keyframe."""
     versions = checkpoint.channel_versions
     known = parent.keyframe.channel_versions
-    # No function is called in this loop, which may be over thousands of channels.
+    # The loop calls no function, because it may be over thousands of channels.
     moved = [name for name, version in versions.items() if known.get(name) != version]
     names = {*moved, *parent.versions, *checkpoint.values, *checkpoint.deltas}
     return sorted(names & versions.keys())

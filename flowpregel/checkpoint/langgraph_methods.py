@@ -674,8 +674,8 @@ def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
     if any(_is_trigger(name, value) for name, value in values.items()):
         return True
     for node, triggers in (checkpoint.get("versions_seen") or {}).items():
-        # Keys with this prefix are not nodes, so they are skipped. Their values are the
-        # channel versions at the input and at breakpoints.
+        # Keys that begin with "__" are skipped, because they are not nodes: their
+        # values are the channel versions at the input and at breakpoints.
         if not node.startswith("__") and _has_news(triggers, values, versions):
             return True
     return False
@@ -704,8 +704,8 @@ def _is_trigger(name: str, value: Any) -> bool:
         value: The value of the channel.
     """
     if name.startswith(_JOIN):
-        # The channel's name lists the awaited nodes, and its value lists the nodes that
-        # have ended.
+        # A join waits for the nodes that the channel's name lists. The channel's value
+        # lists the nodes that have ended.
         awaited = name.removeprefix(_JOIN).rpartition(":")[0]
         ended = value if isinstance(value, set | frozenset) else ()
         return sorted("+".join(map(str, ended)).split("+")) == sorted(

@@ -335,8 +335,9 @@ class LeaseFiles:
                 known = request.fences(request.address, 0)
                 fence = _mark(file, max(request.replaced or 0, known))
                 if file.read(TAKEN_OVER):
-                    # A takeover may have read the old fence, so the store would not
-                    # refuse this lease's commits after the takeover.
+                    # The lease is given up: a takeover may have read the fence before
+                    # this lease wrote its own, so the store would not refuse this
+                    # lease's commits.
                     self._remove(file, self._lock_timeout)
                 elif file.is_current():
                     resources.pop_all()

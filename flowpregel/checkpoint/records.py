@@ -469,7 +469,9 @@ def _compressed_source(code: str) -> dict[str, bytes]:
     texts: dict[str, bytes] = {}
     for key in (code, parts_key(code)):
         if key not in SOURCES:
-            continue  # The drawing of a graph has a source, but no parts.
+            # A part without a source is skipped: the drawing of a graph has no record
+            # of parts.
+            continue
         text = SOURCES[key].encode(errors="replace")
         texts[key] = zlib.compress(text)[:_LONGEST_SOURCE]
     return texts
@@ -484,7 +486,8 @@ def codes_in(batch: Batch) -> list[str]:
     for task in batch.writes:
         if task.ran is not None:
             attempts.append(task.ran)
-        # The record of a call is always the last of the call's writes.
+        # The record of a call is looked up only in the last write, because it is always
+        # the last of the call's writes.
         fields = dict(task.writes[-1:]).get(CALLED)
         if fields:
             call = CallRecord(*fields)

@@ -33,7 +33,7 @@ Work: TypeAlias = Callable[[Any], Any]
 
 
 class CommitRequest(NamedTuple):
-    """The changes of one caller, of which either all are committed or none."""
+    """The changes of one caller, which are committed together or not at all."""
 
     work: Work
     outcome: Future[Any]

@@ -59,7 +59,7 @@ from flowpregel.storage.errors import of_system
 FIRST_PAUSE = 0.00005
 LONGEST_PAUSE = 0.01
 """The shortest and the longest pause between two attempts to acquire a lock, in
-seconds. Each pause is twice as long as the one before.
+seconds. Each pause is twice as long as the pause before.
 """
 NAME_SIZE = 256
 """The number of bytes at the beginning of a lock's file that hold the holder's name."""
@@ -223,7 +223,8 @@ class FileLock:
             except OSError as error:
                 self.release()
                 raise of_system(error, self.path) from error
-            except ValueError as error:  # The descriptor is -1, so the lock is closed.
+            # A ValueError means that the descriptor is -1, because the lock is closed.
+            except ValueError as error:
                 raise StoreError(
                     f"{self.path} is closed; open the store again"
                 ) from error

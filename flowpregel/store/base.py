@@ -195,7 +195,7 @@ class ListNamespacesOp(NamedTuple):
     """List namespaces that have items; the answer is a sorted list of tuples."""
 
     match_conditions: tuple[MatchCondition, ...] | None = None
-    """The patterns, all of which a namespace must match, or None."""
+    """The patterns, or None. A namespace must match all of them."""
     max_depth: int | None = None
     """The number of labels to which longer namespaces are cut."""
     limit: int = 100

@@ -398,8 +398,8 @@ class ItemStore(StoreUser, BaseStore):
                 item = self._pop(transaction, digest)
                 if item is None:
                     continue
-                # The time is computed again, because another process may have put the
-                # item after it was read.
+                # The item is read again, because another process may have put it with
+                # another time to live since then.
                 ends_at = None if item.ttl is None else now + item.ttl
                 self._write(transaction, digest, item._replace(ends_at=ends_at))
 

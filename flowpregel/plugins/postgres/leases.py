@@ -90,7 +90,7 @@ class OwnLease(NamedTuple):
 
 
 class LeaseTable:
-    """The leases of one store, of which this process may own some.
+    """The leases of one store, some of which this process may own.
 
     Args:
         database: The database of the store.

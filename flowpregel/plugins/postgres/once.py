@@ -144,7 +144,8 @@ class LandingSlot:
             return None
         is_void, result, is_new = row
         if is_new and self.has_landed:
-            # The row had been removed too early, because the server's clock has jumped.
+            # A new row means that the row of the slot was removed too early, because
+            # the server's clock has jumped. So the outcome stays unknown.
             return None
         if is_void:
             self.refused()

@@ -61,7 +61,9 @@ class PostgresTables(Tables):
     def note_checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
     ) -> None:
-        """Let the commit check which key ranges of the next superstep are empty."""
+        """Have the commit check which of the key ranges that the next superstep reads
+        are empty.
+        """
         ranges = []
         for table, low, high in self.ranges_after(namespace, checkpoint_id):
             ranges.append((KINDS[table] + low, KINDS[table] + high))

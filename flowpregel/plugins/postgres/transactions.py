@@ -38,7 +38,7 @@ SCOPE_SIZE = 17
 _MOST_SCOPES = 1_000
 _MOST_BYTES = 1 << 20
 """The limit on the size, in bytes, of the records that are remembered for a scope. The
-same limit holds for the remembered keys, each of which counts as 16 bytes.
+same limit applies to the remembered keys, which count as 16 bytes each.
 """
 _LARGEST = 1 << 16
 _MOST_EXPECTED = 64

@@ -67,7 +67,7 @@ def connect(
         uri,
         uri=True,
         timeout=timeout,
-        # The module `sqlite3` must begin no transaction by itself.
+        # With None, the module `sqlite3` begins no transaction by itself.
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_MOST_STATEMENTS,

@@ -389,7 +389,7 @@ class SQLiteDatabase:
         return results
 
     def _refuse_another_file(self) -> None:
-        """Raise `StoreError` if the open file is no longer the one at the path."""
+        """Raise `StoreError` if the open file is no longer the file at the path."""
         try:
             inode = os.stat(self.path).st_ino
         except FileNotFoundError:

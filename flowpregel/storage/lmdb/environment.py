@@ -114,7 +114,8 @@ class Environment:
             with translate_os_errors(path):
                 self._open(options)
         except BaseException:
-            self.shut()  # The environment has locks, which must be released.
+            # The locks that the environment has acquired so far are released.
+            self.shut()
             raise
 
     def _open(self, options: StoreOptions) -> None:

@@ -42,8 +42,9 @@ _META = struct.Struct("<16xII16xI92xQQ")
 """The layout of a meta page: magic, format, page size (which LMDB keeps in the first
 database's md_pad), last page in use, and the transaction that wrote the meta page.
 """
-_NEWER_META = struct.Struct("<24xII")  # LMDB 1.0 has a longer page header.
-_FORMAT = 1  # LMDB 0.9 writes 1, and LMDB 1.0 writes 3.
+# The same numbers in LMDB 1.0, whose page header is longer.
+_NEWER_META = struct.Struct("<24xII")
+_FORMAT = 1  # The format of LMDB 0.9. That of LMDB 1.0 is 3.
 
 
 # ---------------------------------------------------------------- the folder
@@ -129,7 +130,7 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
 
 
 def put_in_place(draft: str, folder: str) -> None:
-    """Replace the data file of *folder* by that of *draft*, in one step."""
+    """Replace the data file of *folder* by the data file of *draft*, in one step."""
     data = os.path.join(draft, DATA)
     sync_path(data)
     os.replace(data, os.path.join(folder, DATA))
@@ -336,7 +337,7 @@ def _meta(
 
 def _in_turn(even: _Meta, odd: _Meta) -> bool:
     """Return True if two meta pages were written by consecutive transactions."""
-    # The meta pages of a new file both have the number 0.
+    # In a new file, both meta pages have the transaction number 0.
     if even.transaction == odd.transaction == 0:
         return True
     return even.transaction % 2 == 0 and abs(even.transaction - odd.transaction) == 1
