@@ -97,7 +97,8 @@ def _key_in(cache: BaseCache, namespace: Namespace, arguments: str) -> FullKey:
         arguments: The digest of the arguments.
     """
     task, _, *labels = namespace
-    # If the program of the runs is a script, its functions are in another module there.
+    # If the runs were made by a script, the functions had the module `__main__` there,
+    # so their namespace is tried too.
     script = (task, "__main__", *labels)
     for candidate in (namespace, script):
         if cache.get([(candidate, arguments)]):
@@ -155,7 +156,8 @@ def _digest_in_cache(task: Any, work: Work) -> str | None:
     try:
         args, kwargs = _literal_arguments(work.call_key.text)
     except (SyntaxError, ValueError):
-        # If an argument is no plain value, both digests are the same.
+        # The arguments cannot be read from the text. If one of them is not a plain
+        # value, the recorded digest is also that of the cache.
         is_plain = _PLAIN_TEXT.search(work.call_key.text) is not None
         return None if is_plain else recorded
     spelled, named = spelling_of(task.func).of(args, kwargs)

@@ -108,7 +108,7 @@ def parameters_of_flow(flow: Pregel) -> list[RecordField]:
 
 
 def _resolved_hints(signature: inspect.Signature, module: str) -> dict[str, Any]:
-    """Return the annotations of parameters, of which some may be text."""
+    """Return the annotations of parameters. Annotations that are texts are resolved."""
     annotations = {
         name: parameter.annotation
         for name, parameter in signature.parameters.items()

@@ -121,7 +121,9 @@ class _OutputPrinter:
         return "".join(selected)
 
     def _print(self, output: CallOutput, text: str) -> None:
-        """Print a part of a call's output, after the call if it is another one."""
+        """Print a part of a call's output. If the part before it was that of another
+        call, print the call first.
+        """
         if console.has_flag("--json"):
             console.print_json(
                 {"id": output.task_id, "call": output.name, "text": text}

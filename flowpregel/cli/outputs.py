@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.work import Work
 
 MOST_LISTED = 20
-"""The number of output files that are listed of a run. JSON has all of them."""
+"""The number of output files that are listed for a run. JSON has all of them."""
 
 
 # ---------------------------------------------------------------- show

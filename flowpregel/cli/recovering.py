@@ -60,7 +60,8 @@ def recover_command(
     store = options["store"]
     for name in _COMMAND_OPTIONS:
         options.pop(name)
-    # A process that has opened a store for reading only cannot open it for writing.
+    # The store is opened for writing first. A process that has opened a store for
+    # reading only cannot open it for writing afterwards.
     with targets.open_to_write(store) as saver, targets.open_to_read(store) as reader:
         worker = RunWorker(AbandonedRuns(reader, flow), saver, options=options)
         # ``--stop-after`` limits each run. The time limit of a cluster job limits the

@@ -323,7 +323,7 @@ def wake_command(thread: str | None, **options: Any) -> Code:
     if thread is not None:
         return _wake_now(thread, options)
     with targets.open_to_read(options["store"]) as saver:
-        # This command begins no runs: `flowpregel work` begins the enqueued ones.
+        # Enqueued runs are left out, because `flowpregel work` begins them.
         due = [
             targets.newest_checkpoint(saver, thread.thread_id)
             for thread in DueRuns(saver).threads()

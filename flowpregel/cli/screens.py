@@ -218,7 +218,9 @@ def _report_text(task: Mapping[str, Any]) -> Text:
 
 
 def _between(left_text: Text, right_text: str, width: int) -> Text:
-    """Return a line with a text at each end, of which the first is cut if needed."""
+    """Return a line with a text at each end. The first text is cut if there is not
+    enough room.
+    """
     room = width - len(right_text) - 2
     if left_text.cell_len > room:
         left_text.truncate(max(0, room), overflow="ellipsis")

@@ -136,7 +136,8 @@ def _import(name: str, folder: str = "") -> ModuleType:
     )
 
     if folder not in sys.path:
-        # Worker processes get the same path, so they find the module too.
+        # The folder is put into `sys.path`, because worker processes get the same path,
+        # and must find the module too.
         sys.path.insert(0, folder)
     token = imported_module.set(module_name)
     try:

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 _MOST_DONE = 100
 """The number of finished tasks in a table without ``--full``. They are the last."""
 _MOST_COUNTED = 20
-"""The number of finished runs of which `ls` counts the failed calls, so that a list of
-many runs takes little time. They are the runs that changed last.
+"""The number of finished runs whose failed calls `ls` counts, so that a list of many
+runs takes little time. The failed calls are counted for the runs that changed last.
 """
 _MOST_STEPS = 100
 """The limit on the supersteps among which `ls` searches the beginning of a run."""

@@ -115,7 +115,8 @@ def work_command(
     """
     if stop_after is None:
         stop_after = seconds_of_job({"stop_grace": _STOP_GRACE})
-    # A process that has opened a store for reading only cannot open it for writing.
+    # The store is opened for writing first. A process that has opened a store for
+    # reading only cannot open it for writing afterwards.
     with (
         targets.open_to_write(store) as saver,
         targets.open_to_read(store) as reader,
@@ -348,7 +349,7 @@ class RunWorker:
         try:
             ended = self._run_to_end(thread_id)
         except (errors.ThreadBusyError, errors.LeaseLostError):
-            # Another process has taken the run.
+            # If another process has taken the run, there is no end to report.
             ended = _Ended(thread_id, "")
         except (errors.TaskCancelled, KeyboardInterrupt) as error:
             ended = _Ended(thread_id, "stopped", error)
@@ -367,7 +368,8 @@ class RunWorker:
         pauses.set(True)
         thread = self.choice.thread(thread_id)
         if thread is None:
-            # Another process has run the enqueued run, so no work is left.
+            # If the run is no longer due, another process has run it, so nothing is
+            # left to do.
             return _Ended(thread_id, "")
         with _IMPORTING:
             flow = self._on_store(self.choice.flow_of(thread))
@@ -390,7 +392,8 @@ class RunWorker:
         store, the flow's saver is used, with its settings.
         """
         is_own = getattr(flow.saver, "location", None) == self.saver.location
-        # The flow's saver may refuse a store that the user of the command trusts.
+        # With ``--trust``, the flow's own saver is not used, because it may refuse a
+        # store that only the user of the command trusts.
         if is_own and not self.saver.options.trusts_all:
             return flow
         return flow.copy({"checkpointer": self.saver})
