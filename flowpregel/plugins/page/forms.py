@@ -44,8 +44,8 @@ class RunForms:
         thread: str = "",
         flow: str = "",
     ) -> dict[str, Any]:
-        """Return the fields of the form for a flow; if it is that of a run, with the
-        values with which the run began.
+        """Return the fields of the form for a flow. If a run is passed, the fields have
+        the values with which the run began.
 
         Args:
             thread: The id of the run, or an empty text.

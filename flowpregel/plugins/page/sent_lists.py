@@ -23,7 +23,8 @@ _MOST_LISTS: Final = 16
 
 
 class SentLists:
-    """The lists that were sent last, of which the next answers send only the changes.
+    """The lists that were sent last. The next answers contain only the changes since
+    then.
 
     Example:
         >>> lists = SentLists()
