@@ -289,7 +289,8 @@ class DaskPool(RemotePool):
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         if self.client.status in ("closing", "closed"):
-            # The loop of a closed client may not run any more.
+            # The coroutine is not run, because the event loop of a closed client may
+            # have stopped.
             work.close()
             failed = Future[Any]()
             failed.set_exception(ConnectionError("the client of Dask is closed"))

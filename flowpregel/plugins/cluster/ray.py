@@ -342,7 +342,8 @@ class RaySlots:
     ) -> None:
         """Let *slot* end. If it has not begun, it ends when it begins."""
         self._ends.setdefault(slot, asyncio.Event()).set()
-        # Most slots that have not begun were cancelled, so they will never begin.
+        # The slot is forgotten after some time, because most slots that have not begun
+        # by now were cancelled, and never begin.
         loop = asyncio.get_running_loop()
         loop.call_later(_FORGET_AFTER, self._ends.pop, slot, None)
 

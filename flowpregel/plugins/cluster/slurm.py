@@ -129,7 +129,7 @@ def _cluster_settings(options: dict[str, str]) -> dict[str, Any]:
     if not options["logs"]:
         directives.append("--output=/dev/null")
     return {
-        # SLURM counts whole minutes.
+        # The time is rounded up, because SLURM counts whole minutes.
         "walltime": str(math.ceil(seconds / 60)),
         "memory": f"{_memory_of(options['mem'])}B",
         "cores": _count("cpus", options["cpus"]),

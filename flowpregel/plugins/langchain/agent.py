@@ -254,7 +254,8 @@ class _Routes:
         messages = part_of(state, "messages")
         calls = _unanswered(_recent(messages))
         if not calls or self.tools is None:
-            # A node after the model may have answered in place of the tools.
+            # If the last message is the answer to a tool call, a node after the model
+            # has answered in place of the tools, so the model is called next.
             is_answered = isinstance(messages[-1], ToolMessage)
             return self.entry if is_answered else self.end
         if not self.is_split:

@@ -264,8 +264,8 @@ class ToolNode(Runnable[Any, Any]):
                 request.runtime,
                 self._messages_key,
             )
-            # A missing value is not passed. The tool then uses the parameter's default,
-            # or reports the missing value.
+            # A value that the run does not have is not passed, so that the tool uses
+            # the parameter's default, or reports that the value is missing.
             if value is not MISSING:
                 arguments[key] = value
         tool = request.tool or RunnableLambda(self._unknown)

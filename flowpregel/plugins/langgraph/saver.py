@@ -58,7 +58,7 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
         metadata: Any,
         new_versions: Any,
     ) -> Any:
-        """Store *checkpoint* as a child of the one that *config* names."""
+        """Store *checkpoint* as a child of the checkpoint that *config* addresses."""
         metadata = get_checkpoint_metadata(config, metadata)
         return super().put(
             config,

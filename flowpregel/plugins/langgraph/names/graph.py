@@ -60,7 +60,8 @@ class GraphWithOldNames(StateGraph):
         options.setdefault("input_schema", input)
         target = node if action is None else action
         if _is_on_server(target):
-            # The work is done on the server, and the client cannot be pickled.
+            # A thread is enough, because the work is done on the server. A worker
+            # process is not possible, because the client cannot be pickled.
             options.setdefault("executor", "threads")
         return super().add_node(node, action, **options)
 
