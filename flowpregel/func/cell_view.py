@@ -80,7 +80,8 @@ class CellView(ProgressView):
         while not wait([future], _PERIOD).done:
             output.update(self._content(handle))
         output.update(self._content(handle))
-        # The program may have closed the store by now. Then the counts are left.
+        # If the program has closed the store by now, the page cannot be made, and the
+        # output keeps showing the counts.
         with suppress(Exception):
             page = handle._repr_html_()
             if page is not None:

@@ -748,7 +748,8 @@ class Flow(Pregel, Generic[P, R]):
             f"result (async: await {self.name}.arun(...))"
         )
 
-    if not TYPE_CHECKING:  # Type checkers report these uses by themselves.
+    # At run time only, because type checkers report such uses by themselves.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise an error, with advice for names that other libraries use."""

@@ -113,7 +113,7 @@ class AbandonedCalls:
 
 
 class ResultStream(Generic[R]):
-    """The results of many calls, of which only a window is under way at a time.
+    """The results of many calls, with only a window of the calls under way at a time.
 
     A stream can be iterated over once: with ``for`` in a sync body, and with ``async
     for`` in an async body.
@@ -229,7 +229,8 @@ class ResultStream(Generic[R]):
                 yield self._awaited, 0
         for future in [self._under_way[index][0] for index in ended]:
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
-                # This outcome ends the body, so there is nothing to record.
+                # Nothing is recorded after a question or a cancellation, because it
+                # ends the body.
                 yield future, 0
         if self._scope.job.compares:
             under_way = tuple(self._under_way)
@@ -283,7 +284,7 @@ def _error_of_item(chunk: CallFuture[Any], position: int) -> BaseException | Non
 
 
 def _result_of_item(chunk: CallFuture[Any], position: int) -> Any:
-    """Return the result of an item of a chunk of which items have failed."""
+    """Return the result of an item of a chunk that has failed items."""
     assert chunk.items is not None
     error = _error_of_item(chunk, position)
     if error is None:
@@ -608,8 +609,8 @@ class ChunkAttempt:
         self._final = saved.final
         for position in saved.final:
             self._errors[position] = saved.errors[position]
-        # The function gets the value that it has saved itself. The job is copied,
-        # because the run may use the same objects.
+        # The function must find its own saved value, and not that of the chunk. The job
+        # is copied, because the run may use the same objects.
         job = self.scope.job
         attempt = replace(job.task.attempt, saved=saved.state)
         self.scope.job = replace(job, task=replace(job.task, attempt=attempt))

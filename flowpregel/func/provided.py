@@ -213,7 +213,7 @@ class StreamEnd:
 
 def _pass_on(data: bytes) -> None:
     """Write to stderr's file descriptor, as the command itself would have done."""
-    # The descriptor may be closed, and then the output is lost.
+    # If the descriptor is closed, the output is lost.
     with contextlib.suppress(OSError):
         while data:
             data = data[os.write(_STDERR, data) :]

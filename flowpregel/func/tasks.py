@@ -692,7 +692,8 @@ class TaskFunction(Generic[P, R]):
         bound.func = types.MethodType(self.func, instance)
         return bound
 
-    if not TYPE_CHECKING:  # Type checkers report these uses by themselves.
+    # At run time only, because type checkers report such uses by themselves.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise an error, with advice for names that other libraries use."""

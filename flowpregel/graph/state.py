@@ -372,7 +372,8 @@ class StateGraph(GraphSpec):
 
     # ------------------------------------------------------------ compilation
 
-    if not TYPE_CHECKING:  # Type checkers report these uses by themselves.
+    # At run time only, because type checkers report such uses by themselves.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise `AttributeError`, with a hint at `compile` for an attribute of a

@@ -285,7 +285,9 @@ class BranchWriter:
         return callbacks.path(scope, name, tag, state, on_loop=on_loop)
 
     def _writes_of(self, result: Any) -> list[Write]:
-        """Return the writes for a *result* of the path function, or a list of them."""
+        """Return the writes for *result*, which is one result of the path function or a
+        list of results.
+        """
         answers = result if isinstance(result, list | tuple) else [result]
         writes: list[Write] = []
         for answer in answers:

@@ -48,7 +48,7 @@ def miss_notices(changes: Mapping[str, str]) -> Iterator[str]:
 
 
 class ExplainedCache(BaseCache):
-    """A cache that finds the code changes because of which a key is missing.
+    """A cache that finds out why a key is missing: which code has changed since.
 
     Functions that another function creates, and lambdas, are left out: they may have
     other code each time on purpose.

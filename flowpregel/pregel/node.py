@@ -107,7 +107,8 @@ class PregelNode(RunnableMethods):
         check_trace_policy(self.trace_policy)
         self.timeout = TimeoutPolicy.coerce(self.timeout)
         self.executor = check_executor(self.executor)
-        # The constructor raises an error if the value is not allowed.
+        # `Resources` is only created because its constructor raises an error for a
+        # value that is not allowed.
         Resources(isolation=self.isolation)
         if self.isolation is not None and is_graph(self.bound):
             raise ConfigurationError(
@@ -292,7 +293,8 @@ class PregelNode(RunnableMethods):
         return Job(task, step, RunInfo(config=config or {}))
 
     def _with_step(self, step: Any) -> dict[str, Any]:
-        # The function raises an error if the step cannot be called.
+        # `call_target_of` is only called because it raises an error if the step cannot
+        # be called.
         call_target_of(step)
         return {"bound": step} if self.bound is None else {"then": [*self.then, step]}
 

@@ -421,7 +421,7 @@ class LangChainWatcher:
         from importlib.util import find_spec  # noqa: PLC0415
 
         self._has_found = True
-        # A tool that wraps all import hooks has taken this one out of the list.
+        # The hook is missing in the list if another tool has replaced it by a wrapper.
         with suppress(ValueError):
             sys.meta_path.remove(self)
         spec = find_spec(name)
@@ -440,7 +440,8 @@ def call_after_import(loader: Any, function: Callable[[Any], Any]) -> None:
 
     def execute_and_call(module: Any) -> None:
         execute(module)
-        # Modules of one archive share their loader.
+        # Only this one module is of interest, and all modules of an archive share one
+        # loader.
         if module.__name__ == _MODULE:
             loader.exec_module = execute
             function(module)
