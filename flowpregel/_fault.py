@@ -38,8 +38,8 @@ class InjectedFault(Exception):
 
 
 class Points:
-    """A counter of the fault points that this process passes, which acts at one of
-    them.
+    """A counter of the fault points that this process passes. It acts when one of them
+    is due.
 
     Args:
         trace: The file to append to, if any.

@@ -116,7 +116,8 @@ class _Hold:
             wake()
         if not self._is_reminding:
             self._is_reminding = True
-            # If no OS thread can be started, the signal is not sent again.
+            # The signal is sent again by an OS thread. If no OS thread can be started,
+            # the signal just waits for the next safe point.
             with suppress(RuntimeError):
                 # `threading` cannot be used here, because the main thread, which this
                 # handler has interrupted, may hold the locks that `threading` needs.

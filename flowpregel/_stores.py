@@ -169,8 +169,8 @@ class FolderStores(StorePlugin):
         return LMDBSaver(
             location,
             readonly=readonly,
-            # LMDB's lock file is used unless the folder is read-only, because a reader
-            # registers in that file.
+            # A reader registers in LMDB's lock file. In a folder that is read-only,
+            # this is not possible, so no lock file is used.
             lock=not readonly or os.access(location, os.W_OK),
             codec=codec,
             options=options,

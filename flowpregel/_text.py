@@ -132,8 +132,8 @@ def no_such_attribute(
         >>> no_such_attribute(work, "task", "delay", {"delay": "write {name}(...)"})
         "task 'work' has no attribute 'delay': write work(...)"
     """
-    # The attribute may be requested before the owner has a name, so the name is read
-    # without an error if it is missing.
+    # The name is read from `vars` and may be missing, because the unknown attribute may
+    # be requested before the owner has a name.
     attributes = vars(owner)
     name = attributes.get("name") or getattr(attributes.get("definition"), "name", "?")
     text = f"{kind} {name!r} has no attribute {attribute!r}"

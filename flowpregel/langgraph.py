@@ -25,7 +25,7 @@ FLOWPREGEL_EXECUTOR (processes, threads or inline) sets where nodes run."""
 
 
 def run_hooked_program(arguments: Sequence[str]) -> None:
-    """Run the program that *arguments* name, as ``__main__`` of this process.
+    """Run the program that *arguments* begin with, as ``__main__`` of this process.
 
     Args:
         arguments: The arguments of the command line, without the name of this module.

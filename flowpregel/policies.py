@@ -71,7 +71,7 @@ def default_retry_on(error: BaseException) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether *error* is the end of an attempt that ran out of memory.
+    """Return whether *error* means that an attempt ran out of memory.
 
     Args:
         error: The exception that an attempt raised.
