@@ -24,6 +24,8 @@ PID_NAMESPACE: Final = "/proc/self/ns/pid" if IS_USED else ""
 """The file whose inode is the pid namespace of this process, or an empty text, which
 is no file.
 """
+RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+"""The bytes in the kernel's unit of peak memory."""
 _PR_SET_PDEATHSIG: Final = 1
 _SCORE_OF_WORKERS: Final = 300
 """The thousandths of the memory that the OOM killer adds to the size of a worker when

@@ -225,6 +225,18 @@ class Preview(NamedTuple):
     """The larger parts, such as an image or the first rows of a table."""
 
 
+class Cost(NamedTuple):
+    """The cost of an attempt. A field is 0 if its value is unknown.
+
+    `AttemptRecord` has a field of the same name for each.
+    """
+
+    cpu: float = 0.0
+    """The CPU time of the attempt, in seconds."""
+    peak: int = 0
+    """The peak memory of the process until the end of the attempt, in bytes."""
+
+
 class Span(NamedTuple):
     """The time, place and cost of an attempt, and the preview of the call. A field is 0
     or empty if its value is unknown.
@@ -236,10 +248,7 @@ class Span(NamedTuple):
     executor: str
     """The kind of executor."""
     pid: int = 0
-    cpu: float = 0.0
-    """The CPU time of the attempt, in seconds."""
-    peak: int = 0
-    """The peak memory of the process until the end of the attempt, in bytes."""
+    cost: Cost = Cost()
     host: str = ""
     preview: Preview = Preview()
 

@@ -125,13 +125,12 @@ def attempt_record_of(
         error=error,
         call=call,
         planned=attempt.first_started or 0,
-        cpu=span.cpu,
-        peak=span.peak,
         host=span.host,
         failed=attempt.failed,
         code=code,
         used=used,
         preview=preview,
+        **span.cost._asdict(),
     )
 
 

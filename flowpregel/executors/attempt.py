@@ -15,13 +15,14 @@ import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import Token
 from dataclasses import dataclass, field, replace
+from resource import RUSAGE_SELF, getrusage
 from typing import Any, Final
 
-from flowpregel import _fault, errors
+from flowpregel import _fault, _linux, errors
 from flowpregel._core import records
 from flowpregel._core.chunks import ItemsFailed
 from flowpregel._core.commands import CallTarget, Injection
-from flowpregel._core.ids import Preview, Span
+from flowpregel._core.ids import Cost, Preview, Span
 from flowpregel._core.metric_series import pack_series
 from flowpregel._core.previews import (
     LARGEST_INT,
@@ -81,7 +82,26 @@ class Stopwatch:
         """Return the span of the attempt, which ran in this process, on *executor*."""
         seconds = (time.monotonic_ns() - self.started) / 1e9
         cpu = 0.0 if executor in _TOGETHER else time.thread_time() - self.cpu
-        return Span(self.began, seconds, executor, os.getpid(), cpu, 0, HOST)
+        return Span(self.began, seconds, executor, os.getpid(), Cost(cpu), HOST)
+
+
+class ProcessStopwatch:
+    """A stopwatch for one attempt that runs alone in this process."""
+
+    __slots__ = ("_began", "_cpu", "started")
+
+    def __init__(self) -> None:
+        self.started: float = time.monotonic()
+        """The time at which the stopwatch was created."""
+        self._began = time.time_ns()
+        self._cpu = time.process_time()
+
+    def stop(self, preview: Preview) -> Span:
+        """Return the span of the attempt, without its executor, pid and host."""
+        seconds = time.monotonic() - self.started
+        cpu = time.process_time() - self._cpu
+        peak = getrusage(RUSAGE_SELF).ru_maxrss * _linux.RSS_UNIT
+        return Span(self._began, seconds, "", 0, Cost(cpu, peak), "", preview)
 
 
 def perform(job: Job, client: RunClient) -> Outcome:

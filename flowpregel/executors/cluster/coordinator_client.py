@@ -21,7 +21,7 @@ from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop
 from flowpregel.executors.processes.coordinator.worker_process import WorkerProcess
 from flowpregel.executors.processes.wire import messages, protocol
-from flowpregel.executors.processes.wire.protocol import RAN, Frame
+from flowpregel.executors.processes.wire.protocol import Frame
 
 LONGEST_POLL: Final = 1.0
 """Seconds after which a poll is answered, even if there are no frames."""
@@ -144,15 +144,7 @@ class CoordinatorClient:
             0.0,
             "",
         )
-        ran = RAN.pack(
-            span.seconds,
-            span.began,
-            span.cpu,
-            span.peak,
-            0,
-            0,
-            0,
-        )
+        head = messages.pack_head(span)
         outcome = messages.pack_outcome(end.read().outcome, task.job.task.name)
         # The flag CAUGHT is set, so that the coordinator does not use the duration as a
         # measurement.
@@ -160,7 +152,7 @@ class CoordinatorClient:
             protocol.ENDED,
             protocol.CAUGHT,
             0,
-            ran + outcome,
+            head + outcome,
         )
         self.relay(
             task,

@@ -56,7 +56,6 @@ from flowpregel.executors.processes.wire.node_code import (
     RecentlyUsed,
 )
 from flowpregel.executors.processes.wire.protocol import (
-    RAN,
     REQUEST,
     Frame,
     PoolSettings,
@@ -129,12 +128,12 @@ class RelayWorkerPool(Pool):
         frame: Frame,
     ) -> None:
         task = worker.tasks[frame.number]
-        seconds, _, _, _, *sizes = RAN.unpack_from(frame.body)
-        if not frame.flags & protocol.CAUGHT:
-            task.code.measured(seconds)
-        worker.last_activity = time.monotonic()
         body = frame.body
-        start = RAN.size + sum(sizes)
+        head = messages.unpack_head(body)
+        if not frame.flags & protocol.CAUGHT:
+            task.code.measured(head.span.seconds)
+        worker.last_activity = time.monotonic()
+        start = head.size
         buffers: list[PickleBuffer] = []
         if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = messages.pack_outcome(task.stopped(), task.job.task.name)

@@ -41,8 +41,9 @@ from flowpregel.executors.processes.coordinator.assign import InFlight
 from flowpregel.executors.processes.coordinator.code_cache import PackedCodes, codes
 from flowpregel.executors.processes.coordinator.encoder import JobEncoder
 from flowpregel.executors.processes.wire import serialization
+from flowpregel.executors.processes.wire.messages import unpack_head
 from flowpregel.executors.processes.wire.node_code import NodeCode
-from flowpregel.executors.processes.wire.protocol import RAN, Frame
+from flowpregel.executors.processes.wire.protocol import Frame
 from flowpregel.executors.processes.wire.serialization import BufferRef
 from flowpregel.executors.processes.wire.shared_memory import Arena
 
@@ -181,10 +182,7 @@ MODULE_ADVICE: Final = (
 
 def missing_module(frame: Frame) -> str:
     """Return the name of the module that a frame with the flag NO_MODULE reports."""
-    *_, size, _, _ = RAN.unpack_from(frame.body)
-    end = RAN.size + size
-    name = frame.body[RAN.size : end]
-    return bytes(name).decode()
+    return unpack_head(frame.body).failed_ids.decode()
 
 
 def module_names(modules: Sequence[str | ModuleType]) -> list[str]:

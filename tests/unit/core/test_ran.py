@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowpregel._core.ids import AttemptRecord, Span
+from flowpregel._core.ids import AttemptRecord, Cost, Span
 from flowpregel._core.provenance import line_of
 from flowpregel._core.records import (
     ATTEMPT,
@@ -64,7 +64,14 @@ def test_fields_that_an_attempt_was_stored_without_are_empty() -> None:
 
 def test_a_span_without_a_process_has_no_cost() -> None:
     """A result that another run has shared took none."""
-    assert (0, 0.0, 0, "", (b"", b"")) == Span(5, 0.0, "cache")[3:]
+    assert (0, (0.0, 0), "", (b"", b"")) == Span(5, 0.0, "cache")[3:]
+
+
+def test_each_number_of_a_cost_is_recorded_under_its_name() -> None:
+    """An earlier record lacks it, so that it has the same default in both."""
+    defaults = AttemptRecord._field_defaults
+
+    assert Cost._field_defaults == {name: defaults[name] for name in Cost._fields}
 
 
 def test_of_a_node_whose_attempts_are_not_stored_the_code_is_known() -> None:

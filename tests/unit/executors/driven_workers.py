@@ -15,7 +15,7 @@ from flowpregel.context import Job
 from flowpregel.executors.processes.coordinator.code_cache import codes
 from flowpregel.executors.processes.wire import messages, protocol
 from flowpregel.executors.processes.wire.guard_process import PROCESS_TAG
-from flowpregel.executors.processes.wire.protocol import HEADER, RAN, Frame, Parser
+from flowpregel.executors.processes.wire.protocol import HEADER, Frame, Parser
 from flowpregel.executors.processes.wire.shared_memory import new_shared_file
 from tests.unit.executors.quick_pools import LONG, be_worker, job_of, settings
 
@@ -113,8 +113,7 @@ class DrivenWorker:
         """Return how task *number* has ended, which is the next frame, and that."""
         frame = self.frame(protocol.ENDED)
         assert number == frame.number
-        *_, calls, short, media = RAN.unpack_from(frame.body)
-        at = RAN.size + calls + short + media
+        at = messages.unpack_head(frame.body).size
         return messages.unpack_outcome(frame.body, None, at), frame
 
     def stop(self, number: int) -> None:

@@ -28,6 +28,7 @@ from typing import Any, Final, TypeAlias
 
 from flowpregel._core.commands import call_target_of
 from flowpregel._core.effects import Call, Emitted, Ended, Event, Request, StepContext
+from flowpregel._core.ids import Cost, Span
 from flowpregel._core.records import (
     RETURN,
     Arguments,
@@ -383,8 +384,8 @@ class PlayedWorker:
         """Send that a task has ended, with an outcome or a result."""
         if not isinstance(outcome, Outcome):
             outcome = Returned(((RETURN, outcome),))
-        head = protocol.RAN.pack(seconds, 1, seconds, 1 << 20, 0, 0, 0)
-        body = head + messages.pack_outcome(outcome, order.name)
+        span = Span(1, seconds, "", cost=Cost(seconds, 1 << 20))
+        body = messages.pack_head(span) + messages.pack_outcome(outcome, order.name)
         self.send(protocol.ENDED, order.number, body, flags)
 
     def run(self, outcome: Any = None, *, seconds: float = SHORT) -> Order:

@@ -125,12 +125,15 @@ def test_a_task_is_measured(worker: DrivenWorker) -> None:
 
     _, frame = worker.end(number)
 
-    seconds, began, cpu, peak, size, _, _ = protocol.RAN.unpack_from(frame.body)
+    span, failed_ids, _ = messages.unpack_head(frame.body)
+    began, seconds, *_ = span
+    cpu, peak = span.cost
     assert 0.02 <= seconds < LONG
     assert before <= began <= time.time_ns() - 20_000_000
     assert 0 <= cpu < seconds  # it sleeps; what else the CPU does is the machine's
     assert 1 << 20 < peak < 1 << 40
-    assert 0 == size == frame.flags
+    assert b"" == failed_ids
+    assert 0 == frame.flags
 
 
 def test_tasks_without_a_token_are_not_run(worker: DrivenWorker) -> None:
@@ -628,10 +631,10 @@ def test_a_caller_gets_the_outcomes_of_its_calls_in_any_order(
         worker.send(protocol.ANSWER, requests[0], done)
 
     outcome, frame = worker.end(number)
-    *_, size, _, _ = protocol.RAN.unpack_from(frame.body)
+    head = messages.unpack_head(frame.body)
     assert [(1,), (2,)] == [given.args for given in arguments]
     assert protocol.CAUGHT == frame.flags
-    assert b"second" == frame.body[protocol.RAN.size : protocol.RAN.size + size]
+    assert b"second" == head.failed_ids
     assert [20] == value_of(outcome) if catch else "no luck" == str(error_of(outcome))
 
 
@@ -659,8 +662,8 @@ def test_a_failure_that_came_after_its_caller_had_looked_was_not_seen(
     worker.send(protocol.ANSWER, request, messages.pack_outcome(Raised(error), "work"))
 
     _, frame = worker.end(number)
-    *_, size, _, _ = protocol.RAN.unpack_from(frame.body)
-    assert 0 == size
+    head = messages.unpack_head(frame.body)
+    assert b"" == head.failed_ids
 
 
 # ------------------------------------------------ large results
@@ -694,7 +697,7 @@ def test_the_memory_of_a_result_that_nobody_reads_is_used_again(
         if is_shared == [True, False]:
             worker.send(protocol.FREED, 0, refs[0].id.to_bytes(8, "little"))
         if not refs:
-            at = protocol.RAN.size + 1
+            at = messages.unpack_head(body).size + 1
             serialization.read_message(
                 body, lambda ref: refs.append(ref) or memoryview(b""), at
             )

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from flowpregel import _linux
 from flowpregel.errors import OUT_OF_MEMORY
-from flowpregel.executors.processes.wire.protocol import RSS_UNIT
 
 _TAIL_LINES: Final = 30
 _LONGEST_LINE: Final = 2_000
@@ -46,7 +45,7 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
     # process, which has already been reaped.
     process._popen.returncode = code  # noqa: SLF001 - there is no public way to tell it
     process.join(0)
-    return code, usage.ru_maxrss * RSS_UNIT
+    return code, usage.ru_maxrss * _linux.RSS_UNIT
 
 
 def memory_sizes(pid: int) -> dict[str, int]:

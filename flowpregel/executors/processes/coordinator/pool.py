@@ -33,7 +33,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, ClassVar, Final
 
-from flowpregel._core.ids import Span
+from flowpregel._core.ids import Cost, Span
 from flowpregel._core.records import Raised, Withdrawn
 from flowpregel.errors import OUT_OF_MEMORY, WorkerDiedError
 from flowpregel.executors.base import JobKey, Mailbox
@@ -606,7 +606,8 @@ class Pool(TaskPool):
             # counts from the time at which it was sent.
             seconds = time.monotonic() - running.execution.sent
             began = time.time_ns() - int(seconds * 1e9)
-            span = Span(began, seconds, self.kind, worker.pid, 0.0, peak, worker.host)
+            cost = Cost(peak=peak)
+            span = Span(began, seconds, self.kind, worker.pid, cost, worker.host)
             outcome = running.stopped()
             if running.execution.stopping is None:
                 outcome = Raised(died(running.job.task.name))

@@ -17,11 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate
 from typing import Any, Final
 
 from flowpregel._core.effects import CancelCall, Request, SaveState
-from flowpregel._core.ids import Preview, Span
+from flowpregel._core.ids import Span
 from flowpregel._core.previews import OUTPUTS_MARK
 from flowpregel._core.records import (
     RETURN,
@@ -56,7 +55,6 @@ from flowpregel.executors.processes.coordinator.side_threads import (
 )
 from flowpregel.executors.processes.wire import messages, protocol, serialization
 from flowpregel.executors.processes.wire.protocol import (
-    RAN,
     REQUEST,
     TASK_FIELDS,
     Frame,
@@ -388,17 +386,15 @@ class TaskPool(ABC):
     def _on_ended(self, worker: Any, frame: Frame) -> None:
         task = worker.tasks[frame.number]
         body, caught = frame.body, None
-        seconds, began, cpu, peak, *sizes = RAN.unpack_from(body)
-        # In the body of the frame, `RAN` is followed by the ids of failed calls, the
-        # fields, the media and the outcome. These are their positions.
-        calls, short, media, end = accumulate(sizes, initial=RAN.size)
+        head = messages.unpack_head(body, self.kind, worker.pid, worker.host)
+        span = head.span
         outcome: AnyOutcome
         try:
             if frame.flags & protocol.CAUGHT:
-                caught = body[calls:short].decode().split()
+                caught = head.failed_ids.decode().split()
             else:
-                task.code.measured(seconds)
-            outcome = messages.PackedOutcome(body, worker.reader.open, end)
+                task.code.measured(span.seconds)
+            outcome = messages.PackedOutcome(body, worker.reader.open, head.size)
         except Exception as error:  # noqa: BLE001
             # The frame contains no readable outcome, or the outcome's shared memory is
             # gone.
@@ -406,13 +402,10 @@ class TaskPool(ABC):
         if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = task.stopped()
         if frame.flags & protocol.NO_MEMORY:
-            self.resources.memory_retries.note(task, peak)
+            self.resources.memory_retries.note(task, span.cost.peak)
         worker.last_activity = time.monotonic()
-        preview = Preview(bytes(body[short:media]), bytes(body[media:end]))
-        if OUTPUTS_MARK in preview.fields:
-            note_outputs(preview.fields)
-        host = worker.host
-        span = Span(began, seconds, self.kind, worker.pid, cpu, peak, host, preview)
+        if OUTPUTS_MARK in span.preview.fields:
+            note_outputs(span.preview.fields)
         self.finish(task, outcome, span, caught)
 
     def _on_emitted(self, task: InFlight, frame: Frame) -> None:

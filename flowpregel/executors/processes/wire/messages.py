@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from flowpregel._core.chunks import ItemOutcomes
 from flowpregel._core.effects import StepContext
+from flowpregel._core.ids import Cost, Preview, Span
 from flowpregel._core.records import (
     RETURN,
     Arguments,
@@ -230,6 +232,59 @@ def _job_parts(
 
 
 # ------------------------------------------------ outcomes
+
+_ENDED_HEAD: Final = Struct("<qf fQ IHI")
+"""The numbers with which the body of ENDED begins: the start and the duration of the
+attempt, the fields of its `Cost`, and the numbers of bytes of the three parts that
+follow: the ids of failed calls, and the fields and the media of the preview.
+"""
+
+
+class EndedHead(NamedTuple):
+    """The head of the body of ENDED, which a packed outcome follows."""
+
+    span: Span
+    """The span of the attempt."""
+    failed_ids: bytes
+    """The ids of the calls whose failures the task has seen, or the name of the module
+    that the worker lacks.
+    """
+    size: int
+    """The number of bytes of the head, and so the position of the outcome."""
+
+
+def pack_head(span: Span, failed_ids: bytes = b"") -> bytes:
+    """Return the head of the body of ENDED, without the executor, pid and host of
+    *span*.
+    """
+    fields, media = span.preview
+    sizes = len(failed_ids), len(fields), len(media)
+    numbers = _ENDED_HEAD.pack(span.began, span.seconds, *span.cost, *sizes)
+    return numbers + failed_ids + fields + media
+
+
+def unpack_head(
+    body: bytes, executor: str = "", pid: int = 0, host: str = ""
+) -> EndedHead:
+    """Return the head that `pack_head` has packed.
+
+    Args:
+        body: The body of the frame.
+        executor: The executor of the attempt, for the span.
+        pid: The pid of the worker, for the span.
+        host: The host of the worker, for the span.
+    """
+    began, seconds, *cost, ids_size, fields_size, media_size = _ENDED_HEAD.unpack_from(
+        body
+    )
+    ids = _ENDED_HEAD.size
+    fields = ids + ids_size
+    media = fields + fields_size
+    end = media + media_size
+    preview = Preview(body[fields:media], body[media:end])
+    span = Span(began, seconds, executor, pid, Cost(*cost), host, preview)
+    return EndedHead(span, body[ids:fields], end)
+
 
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
 """The types of outcomes. An outcome is sent as the index of the type, and the

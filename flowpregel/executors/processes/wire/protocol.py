@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import mmap
 import signal
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from struct import Struct
@@ -53,9 +52,7 @@ number of the request.
 READY: Final = 32
 """The worker has started, and has run the pool's initializer."""
 ENDED: Final = 33
-"""Task *number* has ended. The body: `RAN`, the ids of failed calls, the preview of
-the call, the outcome.
-"""
+"""Task *number* has ended. The body: an `EndedHead`, the outcome."""
 EMITTED: Final = 34
 """A chunk for the run's custom stream."""
 BEAT: Final = 35
@@ -112,12 +109,6 @@ STRUCTURED: Final = 8
 
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
-RAN: Final = Struct("<fqfQIHI")
-"""The head of ENDED: the duration of the task in seconds, its start in wall-clock
-nanoseconds, its CPU time in seconds, the peak memory of the process so far in bytes,
-and the numbers of bytes of the three parts that follow: the ids of the calls whose
-failures the task has seen, and the fields and the media of the call's preview.
-"""
 TOKEN: Final = Struct("<I")
 """The number of a task."""
 REQUEST: Final = Struct("<I")
@@ -231,10 +222,6 @@ class WorkerSetup:
     """The levels of the coordinator's loggers, by name. Records below these levels are
     not sent.
     """
-
-
-RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
-"""The bytes in the kernel's unit of peak memory."""
 
 
 STOP_SIGNAL: Final = (

@@ -47,16 +47,14 @@ import socket
 import struct
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel import _fault, _linux
-from flowpregel._core.ids import CallKey
+from flowpregel._core.ids import CallKey, Span
 from flowpregel._core.previews import NO_PREVIEW
 from flowpregel._core.records import Arguments, Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm
@@ -65,7 +63,7 @@ from flowpregel._pickling import crossing
 from flowpregel.carried import carried_by
 from flowpregel.context import RunClient
 from flowpregel.errors import TaskCancelled, TaskExitError, TaskSerializationError
-from flowpregel.executors.attempt import perform
+from flowpregel.executors.attempt import ProcessStopwatch, perform
 from flowpregel.executors.calls import OpenCalls, observed_failures
 from flowpregel.executors.processes.wire import messages, protocol, serialization
 from flowpregel.executors.processes.wire.guard_process import (
@@ -74,7 +72,7 @@ from flowpregel.executors.processes.wire.guard_process import (
     end_processes_with,
 )
 from flowpregel.executors.processes.wire.node_code import ReceivedCode, pack_node
-from flowpregel.executors.processes.wire.protocol import RSS_UNIT, STOP_SIGNAL
+from flowpregel.executors.processes.wire.protocol import STOP_SIGNAL
 from flowpregel.executors.processes.wire.shared_memory import (
     Arena,
     BufferReader,
@@ -245,9 +243,7 @@ class Worker:
         self._is_stopped = False
         self._preview = NO_PREVIEW
         self._missing_module = ""
-        began = time.monotonic()
-        began_at = time.time_ns()
-        cpu = time.process_time()
+        watch = ProcessStopwatch()
         task_tag = b"%b.%d" % (self._process_tag, number % _TASK_TAGS)
         self._state.set_variable(_TASK_VARIABLE, task_tag)
         try:
@@ -270,7 +266,7 @@ class Worker:
             # exits, because it is not the worker.
             os._exit(0)
         if self._is_stopped:
-            end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, began)
+            end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, watch.started)
         # Our own streams are flushed, and not those in `sys`, which the task may have
         # replaced.
         for forwarder in self._streams.forwarders:
@@ -278,9 +274,7 @@ class Worker:
                 forwarder.flush()
         if _fault.points:
             _fault.fault("task.send.before")
-        seconds = time.monotonic() - began
-        cpu = time.process_time() - cpu
-        self._send_end(client, digest, outcome, (seconds, began_at, cpu))
+        self._send_end(client, digest, outcome, watch.stop(self._preview))
         link.end_requests()
         self._restore_process()
 
@@ -289,7 +283,7 @@ class Worker:
         client: WorkerRunClient,
         digest: bytes,
         outcome: Outcome,
-        times: tuple[float, int, float],
+        span: Span,
     ) -> None:
         """Send the end of a task.
 
@@ -297,8 +291,7 @@ class Worker:
             client: The task's connection to its run.
             digest: The digest of the task's code.
             outcome: The outcome of the task.
-            times: The duration of the task in seconds, its start in wall-clock
-                nanoseconds, and its CPU time in seconds.
+            span: The span of the attempt.
         """
         flags = protocol.STOPPED if self._is_stopped else 0
         failed_ids = b""
@@ -311,10 +304,7 @@ class Worker:
             failed_ids = self._missing_module.encode()
         if isinstance(outcome, Raised) and any(map(is_out_of_memory, outcome.errors())):
             flags |= protocol.NO_MEMORY
-        peak = getrusage(RUSAGE_SELF).ru_maxrss * RSS_UNIT
-        short, media = self._preview
-        sizes = len(failed_ids), len(short), len(media)
-        head = protocol.RAN.pack(*times, peak, *sizes) + failed_ids + short + media
+        head = messages.pack_head(span, failed_ids)
         name, _ = self._codes[digest]
         packed = messages.pack_outcome(outcome, name, self._arena.share)
         self._link.send(protocol.ENDED, self._link.task, head + packed, flags)
