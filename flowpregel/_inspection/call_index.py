@@ -523,6 +523,4 @@ def _running_row(task: Mapping[str, Any], paths: Mapping[str, str]) -> CallRow:
         executor="",
         host="",
         pid=task["pid"],
-        cpu=0.0,
-        peak=0,
     )

@@ -13,6 +13,7 @@ from bisect import bisect, bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from flowpregel._inspection.call_numbers import NUMBER_NAMES
 from flowpregel._inspection.call_query import URGENCY, FieldValue
 from flowpregel._inspection.call_table import CallTable
 
@@ -21,8 +22,7 @@ SortValue: TypeAlias = tuple[int, float, str]
 _NUMERIC: Final = (
     "began",
     "took",
-    "cpu",
-    "memory",
+    *NUMBER_NAMES,
     "worker",
     "tries",
     "step",

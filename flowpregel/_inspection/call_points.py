@@ -20,6 +20,7 @@ from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
 from flowpregel._inspection.call_index import CallIndex
+from flowpregel._inspection.call_numbers import NUMBER_NAMES
 from flowpregel._inspection.call_query import CallQuery, FieldValue
 from flowpregel._inspection.call_table import CallTable
 
@@ -27,8 +28,7 @@ ORDER: Final = "order"
 """The field with the position of a call among those of the plot, from 1 on."""
 _NUMBERS: Final = (
     "took",
-    "cpu",
-    "memory",
+    *NUMBER_NAMES,
     "began",
     "tries",
 )

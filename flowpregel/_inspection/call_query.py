@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from flowpregel._inspection.call_numbers import NUMBER_FIELDS, NUMBER_NAMES
 from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.tasks import CallRow
 from flowpregel.errors import ConfigurationError
@@ -42,8 +43,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "error": "error",
     "began": "began",
     "took": "seconds",
-    "cpu": "cpu",
-    "memory": "peak",
+    **dict(zip(NUMBER_NAMES, NUMBER_FIELDS, strict=True)),
     "worker": "pid",
     "host": "host",
     "tries": "attempts",

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from flowpregel._inspection.call_numbers import CALL_NUMBERS
 from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.call_query import (
     FIELDS,
@@ -28,8 +29,7 @@ NUMBERS: Final = {
     "seconds": "d",
     "attempts": "q",
     "pid": "q",
-    "cpu": "d",
-    "peak": "q",
+    **{number.field: number.type_code for number in CALL_NUMBERS},
 }
 """The numeric columns, each with the code of the array's type."""
 _REPEATED: Final = (

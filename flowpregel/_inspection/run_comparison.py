@@ -22,6 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from flowpregel._inspection.call_contents import CallContent, CallContents
+from flowpregel._inspection.call_numbers import NUMBER_FIELDS
 from flowpregel._inspection.call_previews import read_preview
 from flowpregel._inspection.call_query import FieldValue, recorded_fields
 from flowpregel._inspection.preview import FULL, PreviewLimits, one_line, to_json
@@ -46,8 +47,7 @@ _ROW_FIELDS: Final = (
     "state",
     "error",
     "seconds",
-    "cpu",
-    "peak",
+    *NUMBER_FIELDS,
     "attempts",
 )
 """The fields of a call that a comparison shows."""

@@ -116,9 +116,9 @@ class CallRow(NamedTuple):
     """The host of the last attempt; empty if unknown."""
     pid: int
     """The id of the process that ran the last attempt; 0 if unknown."""
-    cpu: float
+    cpu: float = 0.0
     """The CPU time of the last attempt in seconds; 0 if unknown."""
-    peak: int
+    peak: int = 0
     """The peak memory of the last attempt's process in bytes; 0 if unknown."""
     preview: str = ""
     """The short values of the arguments, the result and the metrics by field, as JSON

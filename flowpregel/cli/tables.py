@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from flowpregel._inspection.call_numbers import CALL_NUMBERS
 from flowpregel._inspection.run_comparison import (
     CHANGES,
     CallComparison,
@@ -26,7 +27,7 @@ from flowpregel._inspection.sweep_table import (
 )
 from flowpregel._text import size_text
 from flowpregel.cli import console, targets
-from flowpregel.cli.wording import duration_text
+from flowpregel.cli.wording import duration_text, number_text
 
 _MOST_PRINTED = 100
 """The limit on the calls that are printed of a comparison. ``--json`` has all."""
@@ -178,11 +179,12 @@ def _call_parts(pair: CallComparison) -> Iterable[Any]:
             "call": text_of_call(call),
             "state": call.state,
             "took": duration_text(call.seconds),
-            "CPU": duration_text(call.cpu),
-            "peak memory": size_text(call.peak),
-            "attempts": f"{call.attempts:,}",
-            "error": call.error,
         }
+        for number in CALL_NUMBERS:
+            value = getattr(call, number.field)
+            fact[number.label] = number_text(number, value)
+        fact["attempts"] = f"{call.attempts:,}"
+        fact["error"] = call.error
         facts.append(fact)
     yield _side_by_side("", *facts)
     for title, fields, is_same in (

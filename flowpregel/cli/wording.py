@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from flowpregel._text import in_one_line
+from flowpregel._text import in_one_line, size_text
 
 if TYPE_CHECKING:
+    from flowpregel._inspection.call_numbers import CallNumber
     from flowpregel._inspection.situations import Situation
 
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -82,6 +83,24 @@ def duration_text(seconds: float) -> str:
         if count or parts:
             parts.append(f"{count} {unit}")
     return " ".join(part for part in parts[:2] if not part.startswith("0 "))
+
+
+def number_text(number: CallNumber, value: float) -> str:
+    """Return the value of a number of a call in its unit.
+
+    Example:
+        >>> from flowpregel._inspection.call_numbers import CALL_NUMBERS
+        >>> cpu, memory = CALL_NUMBERS
+        >>> number_text(cpu, 0.04), number_text(memory, 12_345_678)
+        ('0.04 s', '12.3 MB')
+    """
+    match number.unit:
+        case "seconds":
+            return duration_text(value)
+        case "bytes":
+            return size_text(int(value))
+        case "count":
+            return f"{value:,}"
 
 
 def cut_in_middle(text: str, width: int) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from flowpregel._inspection.call_numbers import CALL_NUMBERS
 from flowpregel.plugins.page.scripts import MODULES, STATIC
 from tests.page.serving import FIRST_VISIT, Served, receive, served
 from tests.page.stores import long_store, plain_store
@@ -77,6 +78,15 @@ def test_a_visit_takes_one_request_for_all_scripts(server: Served) -> None:
     for name in MODULES:
         text = (STATIC / f"{name}.js").read_text(encoding="utf-8")
         assert text.splitlines()[-1].removeprefix("export ") in script
+
+
+def test_the_page_knows_the_numbers_of_calls() -> None:
+    """It shows a report, which has no server that could name them."""
+    script = (STATIC / "numbers.js").read_text(encoding="utf-8")
+    rows = [dict(re.findall(r'(\w+): "(.*?)"', row)) for row in script.splitlines()]
+
+    names = [(row["name"], row["field"], row["unit"]) for row in rows if "unit" in row]
+    assert [(each.name, each.field, each.unit) for each in CALL_NUMBERS] == names
 
 
 def test_a_compressed_file_is_sent_once(server: Served) -> None:

@@ -16,6 +16,7 @@ STATIC: Final = Path(__file__).with_name("static")
 MODULES: Final = (
     "dom",
     "format",
+    "numbers",
     "fields",
     "query",
     "points",

@@ -235,7 +235,7 @@ def _job_parts(
 
 _ENDED_HEAD: Final = Struct("<qf fQ IHI")
 """The numbers with which the body of ENDED begins: the start and the duration of the
-attempt, the fields of its `Cost`, and the numbers of bytes of the three parts that
+attempt, the fields of the `Cost`, and the numbers of bytes of the three parts that
 follow: the ids of failed calls, and the fields and the media of the preview.
 """
 

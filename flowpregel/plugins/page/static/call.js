@@ -6,6 +6,7 @@ import { mediaOf } from "./media.js";
 import { seriesOf } from "./series.js";
 import { load } from "./source.js";
 import { nameOf } from "./model.js";
+import { CALL_NUMBERS, numberText } from "./numbers.js";
 import { compareHash } from "./compare.js";
 import { currentPlace, note } from "./place.js";
 import { itemsOf, tree, valueButtons } from "./values.js";
@@ -67,7 +68,7 @@ export function callPanel({ run, start, isPending, linkBack, redraw }, id) {
       h("dl", { class: "facts" },
         fact("Began", moment(row.began)), fact("Took", seconds(row.seconds) || null),
         fact("Waited", row.planned && row.began > row.planned ? seconds((row.began - row.planned) / 1e9) : null),
-        fact("CPU", row.cpu ? seconds(row.cpu) : null), fact("Memory", bytes(row.peak)),
+        CALL_NUMBERS.map((number) => fact(number.short, numberText(number, row))),
         fact("Tried", shared ? "not at all: another run shared it" : row.attempts > 1 && `${row.attempts} times`),
         fact("Ran in", [row.executor, row.pid && `process ${row.pid}`, row.host].filter(Boolean).join(", ")),
         fact("Superstep", row.step >= 0 ? String(row.step) : null), fact("Id", h("span", { class: "mono" }, row.id))),

@@ -3,7 +3,8 @@
 
 import { fill, h } from "./dom.js";
 import { fieldNames, fieldText } from "./fields.js";
-import { bytes, clock, seconds } from "./format.js";
+import { clock, seconds } from "./format.js";
+import { CALL_NUMBERS, numberText } from "./numbers.js";
 import { currentPlace, note } from "./place.js";
 import { queryCalls, rowsOf, valueIn } from "./query.js";
 import { isReport, reportCalls } from "./source.js";
@@ -13,8 +14,7 @@ const MOST_FIELDS = 6;
 const COMMON = {
   began: ["Began", (row) => (row.began ? clock(row.began) : "")],
   took: ["Took", (row) => (row.began && row.state !== "running" ? seconds(row.seconds) : "")],
-  cpu: ["CPU", (row) => (row.cpu ? seconds(row.cpu) : "")],
-  memory: ["Memory", (row) => bytes(row.peak)],
+  ...Object.fromEntries(CALL_NUMBERS.map((number) => [number.name, [number.short, (row) => numberText(number, row)]])),
   worker: ["Worker", (row) => row.pid || ""],
   tries: ["Tries", (row) => row.attempts || ""],
 };

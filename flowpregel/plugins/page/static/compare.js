@@ -3,6 +3,7 @@
 import { badge, h, markTab, patch } from "./dom.js";
 import { fieldText } from "./fields.js";
 import { bytes, count, seconds } from "./format.js";
+import { CALL_NUMBERS, numberText } from "./numbers.js";
 import { hashOf, note, currentPlace, runHash } from "./place.js";
 import { comparison, isReport, load } from "./source.js";
 
@@ -140,8 +141,8 @@ function callsCompared(answer, words) {
   const facts = sideBySide("Both calls", [
     row("Call", (call, thread) => linkTo(callHash(thread, call.id), call.text, "mono")),
     words.a !== words.b && ["Run", ...[words.a, words.b].map((thread) => linkTo(runHash(thread), thread))],
-    row("State", (call) => badge(call.state)), row("Took", (call) => seconds(call.seconds)), row("CPU", (call) => seconds(call.cpu)),
-    row("Peak memory", (call) => bytes(call.peak)), row("Attempts", (call) => count(call.attempts)),
+    row("State", (call) => badge(call.state)), row("Took", (call) => seconds(call.seconds)),
+    ...CALL_NUMBERS.map((number) => row(number.label, (call) => numberText(number, call))), row("Attempts", (call) => count(call.attempts)),
     row("Error", (call) => h("span", { class: "error" }, call.error)),
   ].filter(Boolean));
   if (!answer.arguments) return [facts, differences("Fields that differ", answer.results, "All fields are the same.")];

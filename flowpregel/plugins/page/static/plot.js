@@ -7,6 +7,7 @@ import { count } from "./format.js";
 import { stateChips } from "./chips.js";
 import { columnTitle } from "./columns.js";
 import { callCounts, ORDER } from "./model.js";
+import { axisTitle, CALL_NUMBERS } from "./numbers.js";
 import { chosenStates, currentPlace, note } from "./place.js";
 import { isReport, load } from "./source.js";
 
@@ -31,7 +32,11 @@ function loadLibrary() {
 }
 
 const AXES = { seconds: "Since the call began (s)", step: "Step" }; // of a metric over time
-const titleOf = (name) => ({ order: "Order of the calls", began: "Began (s after the first)", took: "Took (s)", cpu: "CPU (s)", memory: "Memory (bytes)" })[name] ?? columnTitle(name);
+const TITLES = {
+  order: "Order of the calls", began: "Began (s after the first)", took: "Took (s)",
+  ...Object.fromEntries(CALL_NUMBERS.map((number) => [number.name, axisTitle(number)])),
+};
+const titleOf = (name) => TITLES[name] ?? columnTitle(name);
 const shortNumber = (value) => String(Number(value.toPrecision(5)));
 
 // Points by colour: by value if there are few, numbers in ranges, and the rare values together.

@@ -1,9 +1,10 @@
 // The points of a plot, and the comparison of two calls, of a report, which has no server.
 
 import { fieldNames, fieldText } from "./fields.js";
+import { CALL_NUMBERS } from "./numbers.js";
 import { labelIn, queryCalls, rowsOf, valueIn } from "./query.js";
 
-const NUMBERS = ["order", "took", "cpu", "memory", "began", "tries"];
+const NUMBERS = ["order", "took", ...CALL_NUMBERS.map(({ name }) => name), "began", "tries"];
 const GROUPS = ["task", "state", "worker", "host"];
 const isFiniteNumber = (value) => typeof value === "number" && Number.isFinite(value);
 

@@ -3,10 +3,12 @@
 // The server's answers (`_inspection/call_query.py`, `call_order.py`, `call_timeline.py`) are the
 // specification. A test gives both the same calls and queries, and compares.
 
+import { CALL_NUMBERS } from "./numbers.js";
+
 const CALL_STATES = ["failed", "waiting", "running", "unfinished", "done"];
 const CALL_FIELDS = {
-  task: "name", call: "text", state: "state", error: "error", began: "began", took: "seconds", cpu: "cpu",
-  memory: "peak", worker: "pid", host: "host", tries: "attempts", step: "step", path: "path",
+  task: "name", call: "text", state: "state", error: "error", began: "began", took: "seconds",
+  ...Object.fromEntries(CALL_NUMBERS.map(({ name, field }) => [name, field])), worker: "pid", host: "host", tries: "attempts", step: "step", path: "path",
 };
 const TERM = /(-?)(?:([\p{L}\p{N}_][\p{L}\p{N}_.]*):(<=|>=|<|>|=|))?("[^"]*"|\S+)/gu;
 const UNITS = { ms: 0.001, s: 1, m: 60, h: 3600, kb: 1e3, mb: 1e6, gb: 1e9 };

@@ -1,0 +1,34 @@
+"""The table of the numbers of a call, by which readers show what is recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowpregel._core.ids import Cost
+from flowpregel._inspection.call_numbers import CALL_NUMBERS, CallNumber
+from flowpregel._inspection.tasks import CallRow
+from flowpregel.cli.wording import number_text
+
+
+def test_each_number_that_is_recorded_is_shown() -> None:
+    """Its field has the name of the record's."""
+    fields = [number.field for number in CALL_NUMBERS]
+
+    assert list(Cost._fields) == fields
+    assert Cost._field_defaults == {
+        field: CallRow._field_defaults[field] for field in fields
+    }
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "text"),
+    [
+        ("seconds", 0.04, "0.04 s"),
+        ("bytes", 12_345_678, "12.3 MB"),
+        ("count", 12_345, "12,345"),
+    ],
+)
+def test_a_number_is_shown_in_its_unit(unit: str, value: float, text: str) -> None:
+    number = CallNumber("name", "field", "label", unit)  # type: ignore[arg-type]
+
+    assert text == number_text(number, value)
