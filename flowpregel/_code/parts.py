@@ -135,7 +135,8 @@ def _value_text(value: Any) -> str | None:
         return None
     text = repr(value)
     if type(value) in _UNORDERED:
-        # The order of a set may differ between two processes.
+        # The items of a set are sorted, because their order may differ between two
+        # processes.
         text = f"{{{', '.join(sorted(map(repr, items)))}}}"
     return text if len(text) <= _LONGEST_VALUE else None
 

@@ -295,7 +295,8 @@ def note_result(
             key = id(value)
             known[key] = (name, mark)
     if len(known) > MOST_ORIGINS:
-        # Another OS thread of the body may add results at the same time.
+        # The keys are copied, because another OS thread of the body may add results at
+        # the same time.
         keys = list(known)
         for key in keys[: MOST_ORIGINS // 2]:
             known.pop(key, None)
