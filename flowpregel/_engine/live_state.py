@@ -84,7 +84,8 @@ def _published_points(series: dict[str, MetricSeries]) -> dict[str, Any]:
     NaN, such as the step of a point without one, is null for the readers.
     """
     published: dict[str, Any] = {}
-    # The run's OS thread may add a series at the same time.
+    # The items are copied, because the run's OS thread may add a series at the same
+    # time.
     for name, metric in [*series.items()]:
         points = metric.points()
         stride = 1 + len(points) // _MOST_POINTS

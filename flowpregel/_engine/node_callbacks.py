@@ -66,7 +66,8 @@ class AttemptCallbacks(NodeCallbacks):
             The function to use in place of *call*.
         """
         queue = self.handlers.queue
-        # Handlers get the start of the node before the node calls a model.
+        # The queue is emptied first, so that handlers get the start of the node before
+        # the node calls a model.
         if queue is not None and not queue.is_empty():
             if on_loop:
                 yield queue.drain()
