@@ -227,7 +227,8 @@ def series_columns(points: Sequence[MetricPoint], began: int) -> dict[str, Any]:
         points: The points, of which there is at least one.
         began: Wall-clock nanoseconds at which the call began.
     """
-    # The clock of the call's process may have been set since the call began.
+    # The first point may be earlier than the beginning of the call, if the clock of the
+    # call's process was set in between.
     begin = min(began / 1e9, points[0].at)
     steps: list[float | None] = []
     if any(not math.isnan(point.step) for point in points):
