@@ -115,7 +115,7 @@ def _check_takes_no_arguments(function: Callable[..., Any]) -> None:
     try:
         parameters = inspect.signature(function)
     except ValueError:
-        return  # A function in C need not state its parameters.
+        return  # A function in C that does not state its parameters is not checked.
     try:
         parameters.bind()
     except TypeError as error:

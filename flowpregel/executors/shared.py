@@ -201,7 +201,8 @@ class PackedResult:
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         if SENT_MODULES.get():
-            # As for `CapturedArguments`, the code of a module must go along.
+            # If the code of a module is sent by value, the value is pickled again,
+            # together with that code.
             return _itself, (self.value,)
         # The handle is noted, so that the arguments keep the shared memory until the
         # call has ended.

@@ -80,7 +80,8 @@ class Watchdog:
 
 def _log_stack_of(watched: threading.Thread) -> None:
     """Log the stack of the OS thread *watched*."""
-    # No public function gives the stack of another OS thread.
+    # A private function is used, because no public function gives the stack of another
+    # OS thread.
     frame = sys._current_frames().get(watched.ident or 0)  # noqa: SLF001
     if frame is None:
         return

@@ -225,7 +225,8 @@ class ProcessState:
         """
         file = self._limits_file
         root = os.stat("/")
-        mask = os.umask(_PRIVATE)  # The mask can only be read by setting it.
+        # The mask is set and then restored, because it cannot be read in any other way.
+        mask = os.umask(_PRIVATE)
         os.umask(mask)
         streams = sys.stdin, sys.stdout, sys.stderr
         return (
