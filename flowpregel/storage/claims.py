@@ -48,8 +48,8 @@ class ClaimFiles:
         file = FileLock(os.path.join(self._folder, name))
         is_free = False
         try:
-            # The last owner may have unlinked the file after it was opened here, so
-            # this is checked after the lock is acquired.
+            # `is_current` is called after the lock is acquired, because the last owner
+            # may have unlinked the file after it was opened here.
             is_free = file.acquire(0.0) and file.is_current()
             yield is_free
         finally:

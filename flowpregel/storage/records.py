@@ -105,7 +105,8 @@ class Seal:
             ConfigurationError: A key is empty or has another length than a key has, or
                 the extra that encryption needs is not installed.
         """
-        # A worker imports this module and needs no options of stores.
+        # The import is done here, because a worker imports this module and needs no
+        # options of stores.
         from flowpregel.storage.options import StoreOptions  # noqa: PLC0415
 
         # The options are constructed only because their constructor checks both keys.
