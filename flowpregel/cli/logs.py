@@ -52,8 +52,8 @@ def logs_command(
     with targets.open_to_read(store) as saver, suppress(KeyboardInterrupt):
         is_running = True
         while is_running:
-            # This is checked before the output is read: the output is complete only if
-            # the run had already ended when the read began.
+            # The owner of the run is read before its output: the output is complete
+            # only if the run had already ended when the read began.
             is_running = follow and saver.owner(thread) is not None
             for output in output_of_last_run(
                 saver,
