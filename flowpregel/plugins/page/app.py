@@ -110,7 +110,8 @@ def server_of(
     )
     config = uvicorn.Config(
         guard.protect(app),
-        access_log=False,  # The lines of an access log would contain the token.
+        # There is no access log, because its lines would contain the token.
+        access_log=False,
         log_level="warning",
         server_header=False,
         proxy_headers=False,

@@ -235,7 +235,7 @@ def _guard(
     token: str,
 ) -> RequestGuard:
     """Return the guard of a server that listens on *host* and *port*."""
-    # The module needs the packages of an extra.
+    # The import is done here, because the module needs the packages of an extra.
     from flowpregel.plugins.page.guard import LOOPBACK, RequestGuard  # noqa: PLC0415
 
     hosts: tuple[str, ...] = LOOPBACK

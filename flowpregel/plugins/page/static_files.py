@@ -47,7 +47,7 @@ class StaticFile(NamedTuple):
         digest = hashlib.sha256(content).hexdigest()
         return cls(
             content=content,
-            # Without a time stamp, equal files have equal bytes.
+            # No time stamp is written, so that equal files have equal bytes.
             compressed=gzip.compress(content, mtime=0),
             media_type=media_type or "application/octet-stream",
             etag=f'W/"{digest[:32]}"',
