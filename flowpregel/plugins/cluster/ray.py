@@ -119,7 +119,8 @@ class RayPool(RemotePool):
         return machines
 
     def can_grow(self) -> bool:
-        # Any cluster may have an autoscaler, and Ray does not report it.
+        # Every cluster counts as one that can grow, because Ray does not report whether
+        # a cluster has an autoscaler.
         return True
 
     def request_slots(
@@ -138,8 +139,9 @@ class RayPool(RemotePool):
         for slot in slots:
             function = self._slot_function
             if is_client:
-                # The ids of functions are Ray's own then. With one function for each
-                # slot, chance decides between programs, and not always against one.
+                # In a Ray client, each function gets a random id from Ray. With a new
+                # function for each slot, chance decides which program comes first, and
+                # it is not always the same one.
                 function = ray.remote(occupy_cpu)
             options: dict[str, Any] = {}
             if addresses:

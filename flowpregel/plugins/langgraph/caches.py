@@ -53,7 +53,8 @@ class ForeignCache(BaseCache):
         entries = {}
         for key, (writes, ttl) in pairs.items():
             stored = [[channel, to_foreign(value)] for channel, value in writes]
-            # LangGraph's caches take whole seconds.
+            # The time to live is rounded, because LangGraph's caches take whole
+            # seconds.
             seconds = None if ttl is None else max(1, round(ttl))
             entries[_digest_key(key)] = stored, seconds
         try:
