@@ -40,7 +40,7 @@ def json_schema_of(
         raise ConfigurationError(
             "a JSON Schema needs pydantic, which is not installed: pip install pydantic"
         )
-    # pydantic is slow to import and seldom needed.
+    # pydantic is imported only here, because it is slow to import and seldom needed.
     from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415
 
     class Lenient(GenerateJsonSchema):

@@ -24,7 +24,8 @@ def pools_of_run(saver: BaseCheckpointSaver, thread_id: str) -> list[dict[str, A
     executors = sys.modules.get(_POOLS)
     if executors is None:
         return []
-    # A worker imports this module, but nothing that only uses a store.
+    # The imports are done here, because a worker imports this module, and needs no
+    # stores.
     from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
     from flowpregel.storage.locks import LockHolder  # noqa: PLC0415
 

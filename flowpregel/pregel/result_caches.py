@@ -37,7 +37,7 @@ def cache_of_saver(
 
     if isinstance(saver, InMemorySaver):
         return _CACHES.setdefault(saver, InMemoryCache())
-    # This module imports lmdb, too.
+    # The import is done only here, because this module imports lmdb, too.
     from flowpregel.checkpoint.durable import DurableSaver  # noqa: PLC0415
 
     if not isinstance(saver, DurableSaver):

@@ -27,7 +27,8 @@ def view_of(
     """
     if sys.stderr.isatty() and not is_notebook():
         try:
-            # The module needs rich, which may not be installed.
+            # The import is done here, because the module needs rich, which may not be
+            # installed.
             from flowpregel.pregel.live_view import LiveView  # noqa: PLC0415
         except ImportError:
             pass
