@@ -114,7 +114,8 @@ __all__ = [
 
 for _error in vars(_run_errors).values():
     if getattr(_error, "__module__", None) == _run_errors.__name__:
-        _error.__module__ = __name__  # Pickles must refer to the public module.
+        # The public module is set, because pickles must refer to it.
+        _error.__module__ = __name__
 
 
 class GraphBubbleUp(BaseException):
@@ -159,7 +160,8 @@ class ConfigurationError(
     that catch them.
     """
 
-    # `KeyError.__str__` would show the repr of the message.
+    # The `__str__` of Exception is used, because that of KeyError would show the repr
+    # of the message.
     def __str__(self) -> str:
         return Exception.__str__(self)
 

@@ -236,7 +236,7 @@ class AttemptFiles:
         if part in self.outputs:
             return part
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A killed attempt may have left its output.
+        # The output that a killed attempt may have left is removed.
         _remove_path(part)
         if name.endswith(os.sep):
             part.mkdir()
@@ -285,7 +285,8 @@ def _sync_tree(path: Path) -> None:
         for folder, _, files in os.walk(path):
             for name in files:
                 file = Path(folder, name)
-                # Syncing a pipe would wait, and syncing a link syncs its target.
+                # Only plain files are synced: syncing a pipe would wait, and syncing a
+                # link would sync the target of the link.
                 if file.is_file() and not file.is_symlink():
                     _sync_file(file)
             _sync_file(Path(folder))
