@@ -77,7 +77,8 @@ class CodeDigest:
     refers to, by ``module:name``. If the content of a part could not be read, the
     meaning mentions that.
     """
-    # no mutant: The parts determine the source, so it cannot differ by itself.
+    # no mutant: Two digests with equal parts have equal sources, so comparing the
+    # sources changes nothing.
     source: str = dataclasses.field(repr=False, compare=False)
     """The source of the parts, which users can compare."""
     unseen: tuple[str, ...] = ()
