@@ -149,8 +149,9 @@ def has_plain_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _reduced(value: Any) -> str | tuple[Any, ...]:
-    """Return the reduction that pickle would make of *value*, except for enums: the
-    function that rebuilds it, and that function's arguments.
+    """Return the reduction that pickle would make of *value*: the function that
+    rebuilds it, and that function's arguments. Enums have a reduction of their own
+    here.
     """
     if isinstance(value, enum.Flag) and value.name not in type(value).__members__:
         members = [member for member in type(value) if member in value]
