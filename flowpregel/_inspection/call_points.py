@@ -43,7 +43,7 @@ _FEWEST_POINTS: Final = 100
 _MOST_POINTS: Final = 10_000
 _SECOND: Final = 1e9
 _Reader: TypeAlias = Callable[[int], FieldValue]
-"""A function that returns a field of the call with a number."""
+"""A function that takes the number of a call, and returns a field of the call."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,9 +140,8 @@ def _sources(fields: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _value(value: Any) -> Any:
-    """Return the value of a field of a preview.
-
-    In a preview, a list contains a text that describes the value.
+    """Return the value of a field of a preview. If the field is a list, its only item
+    is a text that describes the value.
     """
     if isinstance(value, list):
         description = value[0] if value else ""
