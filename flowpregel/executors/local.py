@@ -498,8 +498,8 @@ class InlineExecutor(Executor):
 
 
 def _for_the_program(error: BaseException) -> BaseException | None:
-    """Return the original error of a task if it must end the whole program, as Ctrl-C
-    does, or None.
+    """Return the original error of a task if the error must end the whole program, as
+    that of Ctrl-C must. Otherwise return None.
     """
     if isinstance(error, TaskExitError):
         error = error.__context__ or error
