@@ -522,8 +522,8 @@ class LeaseWatch:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                # The new thread sleeps first, and then waits for the lock that is held
-                # here.
+                # The thread may be started under the lock, because it sleeps first, and
+                # needs the lock only after that.
                 thread.start()
                 self._thread = thread
             self._held[file] = live

@@ -134,8 +134,8 @@ class LeaseTable:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                # The new thread sleeps first, and then waits for the lock that is held
-                # here.
+                # The thread may be started under the lock, because it sleeps first, and
+                # needs the lock only after that.
                 thread.start()
                 self._thread = thread
             self._ours[fence] = lease
@@ -218,7 +218,7 @@ class LeaseTable:
                 if not ours:
                     self._thread = None
                     return
-            # If the server is unavailable now, it may be available again before the
+            # The error is ignored, because the server may be available again before the
             # leases expire.
             with suppress(StoreError):
                 watched = self._renew(ours, watched)
