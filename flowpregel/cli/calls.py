@@ -286,8 +286,8 @@ def why_command(
 
     recorded = _recorded_tasks(thread, store)
     calls = [work for work in recorded if work.is_call]
-    # The calls are offered without the body that made them, which is listed as a node.
-    # A graph may have only nodes, and then the nodes are offered.
+    # If there are calls, only calls can be chosen, and not the body that made them,
+    # which counts as a node. In a graph without calls, the nodes can be chosen.
     work = _select_call(calls or recorded, call, "call")
     loaded_flow = targets.flow_of_thread(thread, flow, store)
     with targets.open_to_read(store) as saver:

@@ -247,7 +247,9 @@ class Dashboard:
         return Code(subprocess.call(self._command(*snapshot.text.command)))
 
     def _command(self, *words: str) -> list[str]:
-        """Return the words of a command on the store, for a process of its own."""
+        """Return the words of a command line that runs a command on the store, in a
+        separate process.
+        """
         location = [] if self._store is None else ["--store", self._store]
         return [sys.executable, "-m", "flowpregel", *words, *location]
 
