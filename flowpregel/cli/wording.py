@@ -90,7 +90,7 @@ def number_text(number: CallNumber, value: float) -> str:
 
     Example:
         >>> from flowpregel._inspection.call_numbers import CALL_NUMBERS
-        >>> cpu, memory = CALL_NUMBERS
+        >>> cpu, memory, *_ = CALL_NUMBERS
         >>> number_text(cpu, 0.04), number_text(memory, 12_345_678)
         ('0.04 s', '12.3 MB')
     """

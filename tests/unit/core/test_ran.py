@@ -64,7 +64,7 @@ def test_fields_that_an_attempt_was_stored_without_are_empty() -> None:
 
 def test_a_span_without_a_process_has_no_cost() -> None:
     """A result that another run has shared took none."""
-    assert (0, (0.0, 0), "", (b"", b"")) == Span(5, 0.0, "cache")[3:]
+    assert (0, Cost(), "", (b"", b"")) == Span(5, 0.0, "cache")[3:]
 
 
 def test_each_number_of_a_cost_is_recorded_under_its_name() -> None:
