@@ -174,3 +174,19 @@ def test_there_are_as_many_requests_as_batches(
 ) -> None:
     """Short tasks go together."""
     assert batches == hosts_of(a=1).batch_count(queue_of(count, seconds))
+
+
+def test_a_machine_learns_of_an_unused_buffer_with_the_next_poll() -> None:
+    """No message is sent for it, and none about what the machine never had."""
+    host = hosts_of(a=1)["a"]
+    host.memory.sent.update((1, 2))
+    host.memory.forget(1)
+    host.memory.forget(3)
+    host.memory.drop(7)
+
+    assert [] == host.commands
+    host.commands.append(("end", 0, 0))
+    expected = [("end", 0, 0), ("forget", 0, 0, 1), ("drop", 0, 0, 7)]
+    assert expected == host.take_commands()
+    assert [] == host.take_commands()
+    assert {2} == host.memory.sent

@@ -206,3 +206,22 @@ def test_a_batch_for_a_coordinator_that_is_gone_keeps_no_memory() -> None:
 
         assert isinstance(arrival.exception(60), ExecutorUnavailableError)
         assert 0 == len(machine._pool.arena)  # noqa: SLF001 - what nobody will read
+
+
+def test_a_machine_frees_a_buffer_that_no_later_task_gets() -> None:
+    """The memory is used for the next one."""
+    buffers = Buffers()
+    data = bytes(1 << 20)
+    body, (ref,) = serialization.pack(data, buffers.share)
+    order = (0, "task", 0, None, None, (), b"digest", body)
+    packed = pickle.dumps((1, 1, {b"digest": b"code"}, [order]))
+    with RemotePoolHost(1) as machine:
+        machine.client("gone").is_closed = True
+        machine.run("gone", packed, [ref.segment], data).exception(60)
+
+        buffers.release([ref.id])
+        commands = [("forget", 0, 0, key) for key in buffers.take_unused()]
+        machine.poll("gone", commands, 0, 0, False, 1).result(60)
+
+        assert [("forget", 0, 0, ref.segment)] == commands
+        assert {} == machine._buffers  # noqa: SLF001 - its cache

@@ -437,6 +437,11 @@ class RemotePoolHost(ProcessExecutor):
 
     # ------------------------------------------------ methods for the I/O thread
 
+    def _forget_buffer(self, client: CoordinatorClient, key: int) -> None:
+        """Free the memory of a buffer that no later task gets."""
+        with _lock:
+            self._buffers.pop((client.name, key), None)
+
     def _admit(
         self,
         client: CoordinatorClient,
@@ -468,13 +473,15 @@ class RemotePoolHost(ProcessExecutor):
         client: CoordinatorClient,
         commands: Sequence[Sequence[Any]],
     ) -> None:
+        actions: dict[str, Callable[..., object]] = {
+            "drop": client.drop,
+            "end": partial(self._end, client),
+            "forget": partial(self._forget_buffer, client),
+            "release": client.release,
+        }
         for verb, batch, number, *arguments in commands:
-            if verb == "end":
-                self._end(client)
-            elif verb == "drop":
-                client.drop(*arguments)
-            elif verb == "release":
-                client.release(*arguments)
+            if verb in actions:
+                actions[verb](*arguments)
             else:
                 key = client.key(batch, number)
                 self._execute_for(client, key, verb, arguments)

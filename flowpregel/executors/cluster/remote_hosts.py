@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
@@ -42,17 +44,23 @@ class Buffers(Arena):
         super().__init__(0)
         self._ids = count(1)
         self._shared: dict[int, tuple[RemoteBuffer, memoryview]] = {}
+        self._unused: deque[int] = deque()
+        """The keys of buffers that no task will get any more. Finalizers append them.
+        """
 
     def share(self, data: memoryview) -> BufferRef:
         """Keep *data* until it is released."""
-        buffer = RemoteBuffer(next(self._ids))
-        if origin_of(data) is not None:
+        holder: Any = data.obj
+        if origin_of(data) is None:
+            buffer = self._new_buffer()
+        else:
             # The content of shared memory does not change, so one buffer is reused and
             # the engine gets the content only once.
-            holder: Any = data.obj
             if not hasattr(holder, "remote_buffers"):
                 holder.remote_buffers = WeakKeyDictionary()
-            buffer = holder.remote_buffers.setdefault(self, buffer)
+            if self not in holder.remote_buffers:
+                holder.remote_buffers[self] = self._new_buffer()
+            buffer = holder.remote_buffers[self]
         ref = BufferRef(
             next(self._ids),
             buffer.key,
@@ -60,6 +68,17 @@ class Buffers(Arena):
         )
         self._shared[ref.id] = (buffer, data)
         return ref
+
+    def _new_buffer(self) -> RemoteBuffer:
+        key = next(self._ids)
+        buffer = RemoteBuffer(key)
+        weakref.finalize(buffer, self._unused.append, key).atexit = False
+        return buffer
+
+    def take_unused(self) -> Iterator[int]:
+        """Yield the keys of the buffers that no task will get any more, each once."""
+        while self._unused:
+            yield self._unused.popleft()
 
     def view(self, ref: BufferRef) -> memoryview:
         """Return the bytes of a buffer."""
@@ -110,7 +129,7 @@ class Buffers(Arena):
             self._shared.pop(ref_id, None)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class RemoteBuffer:
     """A large buffer that the engine moves to machines."""
 
@@ -169,6 +188,32 @@ class MachineReport:
 
 
 @dataclass(slots=True)
+class HostMemory:
+    """The large buffers that a machine keeps for the coordinator."""
+
+    sent: set[int] = field(default_factory=set)
+    """The keys of the arguments of tasks that the machine may keep."""
+    commands: list[tuple[Any, ...]] = field(default_factory=list)
+    """The commands that free memory. They are sent with the next poll, and none is sent
+    for them.
+    """
+
+    def forget(self, key: int) -> None:
+        """Have the machine free the buffer of an argument that no task will get any
+        more.
+        """
+        if key in self.sent:
+            self.sent.remove(key)
+            self.commands.append(("forget", 0, 0, key))
+
+    def drop(self, key: int) -> None:
+        """Have the machine drop buffers of a result that the coordinator has fetched,
+        or does not need.
+        """
+        self.commands.append(("drop", 0, 0, key))
+
+
+@dataclass(slots=True)
 class HostSlots:
     """The slots of the engine that the coordinator holds on one machine."""
 
@@ -220,6 +265,7 @@ class RemoteHost:
     batches: dict[int, RemoteBatch] = field(default_factory=dict)
     commands: list[tuple[Any, ...]] = field(default_factory=list)
     """The commands that are sent to the machine at the end of the loop's turn."""
+    memory: HostMemory = field(default_factory=lambda: HostMemory())
     is_used: bool = False
     """True if the machine gets a handshake, because a batch was sent to it or a task
     waits for resources that it may have. Before, it has no pool of worker processes.
@@ -333,11 +379,12 @@ class RemoteHost:
         self.refusal = None
         self.poll = None
 
-    def drop(self, key: int) -> None:
-        """Have the machine drop large buffers that the coordinator has fetched, or does
-        not need.
-        """
-        self.commands.append(("drop", 0, 0, key))
+    def take_commands(self) -> list[tuple[Any, ...]]:
+        """Return the commands for the next poll, and clear them."""
+        commands = self.commands + self.memory.commands
+        self.commands = []
+        self.memory.commands = []
+        return commands
 
     def abandon(self) -> None:
         """Cancel the engine's tasks of all batches, and have the machine end its client
@@ -374,6 +421,16 @@ class RemoteHosts(dict[str, RemoteHost]):
         """The addresses that the engine has listed. A slot may begin on a machine
         before the engine lists it.
         """
+
+    def forget(self, keys: Iterable[int]) -> None:
+        """Have machines free the buffers of arguments that no task will get any more.
+
+        Args:
+            keys: The keys of the buffers.
+        """
+        for key in keys:
+            for host in self.values():
+                host.memory.forget(key)
 
     def next_for(self, queue: TaskQueue) -> RemoteHost | None:
         """Return the machine for the next tasks of *queue*, or None if all are busy."""
@@ -560,10 +617,7 @@ class RemoteBatch:
 
     def open(self, ref: BufferRef) -> memoryview:
         """Return a large buffer, which is readable and writable."""
-        view = memoryview(self.buffers[ref.segment]).cast("B")
-        if view.readonly:
-            return memoryview(bytearray(view))
-        return view
+        return memoryview(self.buffers[ref.segment]).cast("B")
 
     def sender_of(self, number: int) -> InFlight | None:
         """Return the task that sent a frame with *number*, or None if it has ended."""

@@ -46,6 +46,7 @@ from flowpregel.executors.cluster.remote_hosts import (
     RemoteHost,
     RemoteHosts,
 )
+from flowpregel.executors.cluster.reused_memory import ReusedMemory
 from flowpregel.executors.cluster.shipping import (
     Parcel,
     ShippingEncoder,
@@ -87,6 +88,7 @@ class RemotePool(ClusterEngine, TaskPool):
         limits: SharedLimits | None = None,
     ) -> None:
         self._buffers = Buffers()
+        self._memory = ReusedMemory()
         self.limits: SharedLimits = limits or SharedLimits()
         # The amounts of machines are compared with the needs of a task when it is
         # placed on one of them, because machines come and go.
@@ -176,6 +178,7 @@ class RemotePool(ClusterEngine, TaskPool):
             demand = self.hosts.batch_count(self._queue)
             startable = self._placement.startable_count()
             self._slots.update(min(demand, startable))
+        self.hosts.forget(self._buffers.take_unused())
         for host in self.hosts.values():
             self._contact(host)
         self._post_events()
@@ -201,8 +204,7 @@ class RemotePool(ClusterEngine, TaskPool):
 
     def _poll(self, host: RemoteHost) -> None:
         """Send the pending commands to *host*, and request frames."""
-        commands = host.commands
-        host.commands = []
+        commands = host.take_commands()
         host.poll = self._calls.ask(
             partial(self._on_polled, host, commands),
             self.call,
@@ -248,6 +250,7 @@ class RemotePool(ClusterEngine, TaskPool):
             message = (batch.id, host.slots.count, codes, orders)
             packed = pickle.dumps(message, 5)
             batch.handles = handles
+            host.memory.sent.update(handles)
             batch.delivery = self._calls.ask(
                 partial(self._on_delivered, batch),
                 self.run_batch,
@@ -331,11 +334,10 @@ class RemotePool(ClusterEngine, TaskPool):
         frame = Frame(*fields)
         is_large = isinstance(buffers, int)
         batch = host.batches.get(batch_id)
-        if batch is None or (
-            frame.kind == protocol.ENDED and frame.number not in batch.tasks
-        ):
+        is_end = frame.kind == protocol.ENDED
+        if batch is None or (is_end and frame.number not in batch.tasks):
             if is_large:
-                host.drop(buffers)
+                host.memory.drop(buffers)
             return
         batch.pid = pid
         host.note_begun((batch_id,))
@@ -367,7 +369,7 @@ class RemotePool(ClusterEngine, TaskPool):
             retry = partial(self._fetch, batch, key, frame)
             self.loop.call_at(time.monotonic() + CHECK_EVERY, retry)
             return
-        batch.remote_host.drop(key)
+        batch.remote_host.memory.drop(key)
         if is_wanted:
             _, *buffers = fetched.result()
             self._act_on_frame(batch, buffers, frame)
@@ -378,8 +380,8 @@ class RemotePool(ClusterEngine, TaskPool):
         buffers: Sequence[Any],
         frame: Frame,
     ) -> None:
-        batch.buffers = buffers
         try:
+            batch.buffers = [self._memory.writable(buffer) for buffer in buffers]
             self.handlers[frame.kind](batch, frame)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise any
             task = batch.tasks.get(frame.number)

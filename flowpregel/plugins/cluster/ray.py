@@ -198,13 +198,13 @@ class RayPool(RemotePool):
         slot: int,
         result: Future[Any],
     ) -> None:
-        error = None if result.cancelled() else result.exception()
-        if error is None:
-            return
         self._slots_in_ray.pop(
             slot,
             None,
         )
+        error = None if result.cancelled() else result.exception()
+        if error is None:
+            return
         self.slot_ended(
             slot,
             import_error_in(error),
@@ -215,15 +215,17 @@ class RayPool(RemotePool):
         slot: int,
         address: str,
     ) -> None:
-        result = self._slots_in_ray.pop(
-            slot,
-            None,
-        )
-        if result is None:
+        if address:
+            self._slots_in_ray.pop(
+                slot,
+                None,
+            )
+            if self._slot_keeper is not None:
+                self._slot_keeper.release.remote(slot)
             return
-        if self._slot_keeper is not None:
-            self._slot_keeper.release.remote(slot)
-        if not address:
+        result = self._slots_in_ray.get(slot)
+        if result is not None:
+            # If the slot has just begun, its end is reported as that of any slot.
             ray.cancel(result)
 
     def put_buffer(self, address: str, data: memoryview) -> Any:
