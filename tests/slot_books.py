@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ class SlotBooks:
         self.requested: list[int] = []
         self.held: dict[int, str] = {}
         self.allowed: Sequence[str] = ()
+        self.most_held: Counter[str] = Counter()
+        """The greatest number of slots that were held at once, by machine."""
         super().__init__(*args, **options)
 
     def request_slots(
@@ -40,6 +43,8 @@ class SlotBooks:
                 if self.requested:
                     slot = self.requested.pop(0)
                     self.held[slot] = address
+                    used += 1
+                    self.most_held[address] = max(used, self.most_held[address])
                     self.slot_begun(slot, address)
 
 

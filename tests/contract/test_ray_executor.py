@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.busy_flow import keep_busy
 from tests.contract.executor_contract import ExecutorContract
 from tests.dask_cluster import until
+from tests.runs.workers.test_missing_modules import module_of
 
 pytestmark = pytest.mark.slow
 
@@ -67,6 +69,24 @@ def test_two_programs_share_the_cpus(cluster: Any, tmp_path: Path) -> None:
         end.touch()
         assert handle.result() > 0
     until(lambda: cluster.available_resources().get("CPU") == 2)
+
+
+def test_a_module_that_is_shipped_is_sent_by_value(
+    cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the beginning: no machine reports that it lacks the module."""
+    from flowpregel.plugins.cluster.ray import RayExecutor
+
+    text = "FACTOR = 10\ndef scaled(number):\n    return FACTOR * number\n"
+    module: Any = module_of("only_here_for_ray", text, tmp_path)
+    try:
+        with RayExecutor(ship=[module]) as executor:
+            result = executor.submit(module.scaled, 5).result(500)
+    finally:
+        del sys.modules["only_here_for_ray"]
+
+    assert 50 == result
+    assert [] == [text for text in caplog.messages if "only_here_for_ray" in text]
 
 
 class NeedsModule:

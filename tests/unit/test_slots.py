@@ -20,13 +20,17 @@ class Engine:
 
     def __init__(self) -> None:
         self.requested: list[int] = []
+        self.addresses: Sequence[str] = ()
+        self.released: list[int] = []
 
     def request_slots(self, numbers: Sequence[int], addresses: Sequence[str]) -> None:
         """Note the requests."""
         self.requested += numbers
+        self.addresses = addresses
 
     def release_slot(self, slot: int, address: str) -> None:
-        """Do nothing."""
+        """Note the release."""
+        self.released.append(slot)
 
 
 class Loop:
@@ -89,6 +93,18 @@ class Coordinator:
         timer.cancel = lambda: setattr(timer, "callback", lambda: None)
         self._timers.append((due, timer))
         return timer
+
+    @property
+    def slot_count(self) -> int:
+        """The number of slots that have begun."""
+        return sum(host.slots.count for host in self._hosts.values())
+
+    def begin_task(self, cpus: int) -> None:
+        """Begin a task on the only machine."""
+        (host,) = self._hosts.values()
+        host.batches[1] = RemoteBatch(1, host, [])
+        host.batches[1].slot_count = cpus
+        self.ledger.update(0)
 
     def run_for_a_moment(self, now: float) -> None:
         """End the tasks of all slots, and begin others."""
@@ -184,3 +200,68 @@ def test_slots_that_fail_again_and_again_are_a_problem(
     ledger.update(0)
 
     assert "" == ledger.problem()
+
+
+def test_a_task_of_several_cpus_has_a_slot_for_each(
+    clock: SimpleNamespace, engine: Engine
+) -> None:
+    """It begins with one, and the others are requested on its machine."""
+    hosts = RemoteHosts()
+    ledger = SlotLedger(engine, hosts, Loop(), lambda: ())  # type: ignore[arg-type]
+    ledger.update(1)
+    ledger.begin(engine.requested.pop(), "machine")
+    host = hosts["machine"]
+    host.batches[1] = RemoteBatch(1, host, [])
+    host.batches[1].slot_count = 3
+
+    ledger.update(0)
+    ledger.update(0)
+
+    assert (2, ["machine"]) == (len(engine.requested), engine.addresses)
+    for slot in engine.requested:
+        ledger.begin(slot, "machine")
+    ledger.update(0)
+    assert (3, 3) == (host.slots.count, host.needed_slots)
+    assert 2 == len(engine.requested)
+    host.batches.clear()
+    assert 0 == host.needed_slots
+
+
+def test_two_programs_with_tasks_of_all_cpus_do_not_wait_for_each_other(
+    clock: SimpleNamespace,
+) -> None:
+    """Each has one of two slots. The rest of one's slots begin when the other ends."""
+    books = SharedBooks(2)
+    first, second = Coordinator(books), Coordinator(books)
+    for coordinator in (first, second):
+        coordinator.ledger.update(1)
+    for coordinator, slot in books.begun():
+        coordinator.ledger.begin(slot, "machine")
+        coordinator.begin_task(cpus=2)
+    assert [1, 1] == [first.slot_count, second.slot_count]
+    assert [] == books.begun()
+
+    first.ledger.close()
+
+    ((coordinator, slot),) = books.begun()
+    coordinator.ledger.begin(slot, "machine")
+    assert [0, 2] == [first.slot_count, second.slot_count]
+
+
+def test_requests_for_further_cpus_end_with_their_task(
+    clock: SimpleNamespace, engine: Engine
+) -> None:
+    """The slot would begin for nothing."""
+    hosts = RemoteHosts()
+    ledger = SlotLedger(engine, hosts, Loop(), lambda: ())  # type: ignore[arg-type]
+    ledger.update(1)
+    ledger.begin(engine.requested.pop(), "machine")
+    host = hosts["machine"]
+    host.batches[1] = RemoteBatch(1, host, [])
+    host.batches[1].slot_count = 2
+    ledger.update(0)
+    host.batches.clear()
+
+    ledger.update(0)
+
+    assert engine.requested == engine.released

@@ -3,7 +3,8 @@
 `place` is for machines what `assign` is for the workers of one machine, and it is used
 while a task in the pool has needs. The slots of limits, and rates, are counted for all
 machines together. CPUs, memory and GPUs are counted for each machine. A batch also
-needs a slot of the engine there, whatever CPUs its task takes.
+needs a slot of the engine there. If its task takes several CPUs, the ledger of slots
+requests the others when the task has begun.
 
 `place` goes through the queue in order. The first task whose needs are free gets the
 machine with the least load among those that have what the task needs. A task whose

@@ -324,7 +324,21 @@ class RemoteHost:
         A batch whose task waits for calls occupies none, but the last slot is kept for
         it.
         """
-        return max(self.working_count, min(1, len(self.batches)))
+        return max(self.busy_slots, min(1, len(self.batches)))
+
+    @property
+    def lacking_slots(self) -> int:
+        """The number of slots that tasks of several CPUs lack. They have begun with
+        one.
+        """
+        largest = max(
+            (batch.slot_count for batch in self.batches.values()),
+            default=1,
+        )
+        if largest == 1:
+            # Short tasks are sent before a slot is free, so they lack none.
+            return 0
+        return max(0, self.busy_slots - self.slots.count)
 
     def note_greeting(self, greeting: Greeting) -> None:
         """Note the answer of the machine to the handshake."""
@@ -344,17 +358,18 @@ class RemoteHost:
                 batch.has_begun = True
 
     @property
-    def working_count(self) -> int:
-        """The number of batches. Batches that wait for calls are left out."""
-        working = 0
+    def busy_slots(self) -> int:
+        """The number of slots of the batches, except those that wait for calls."""
+        busy = 0
         for batch in self.batches.values():
-            working += not batch.is_waiting
-        return working
+            if not batch.is_waiting:
+                busy += batch.slot_count
+        return busy
 
     @property
     def load(self) -> float:
-        """The number of working batches for each slot."""
-        return self.working_count / self.size if self.size else inf
+        """The number of slots of the working batches, for each slot that there is."""
+        return self.busy_slots / self.size if self.size else inf
 
     def forgotten_batches(self, batch_ids: Sequence[int]) -> list[RemoteBatch]:
         """Return the batches whose frames were lost, because the machine has made a new
@@ -524,6 +539,16 @@ class RemoteHosts(dict[str, RemoteHost]):
         return gone
 
 
+def _slot_count_of(tasks: Sequence[InFlight], host: RemoteHost) -> int:
+    """Return the number of slots that a batch takes: the CPUs of a single task, but at
+    least one, and no more than the machine has.
+    """
+    needs = tasks[0].needs if tasks else None
+    cpus = (needs or ONE_CPU).amounts.get("cpus", 0.0)
+    most = max(1, host.report.cpus)
+    return max(1, ceil(min(cpus, most)))
+
+
 class RemoteBatch:
     """Tasks on a machine. The batch has the role of the worker that has the tasks."""
 
@@ -539,6 +564,8 @@ class RemoteBatch:
         """The tasks that have not ended, by number."""
         for number, task in self.tasks.items():
             task.execution = Execution(self, number)
+        self.slot_count: int = _slot_count_of(tasks, host)
+        """The number of slots that the batch takes."""
         self.pid = 0
         self.output: WorkerOutput = WorkerOutput(nothing)
         self.last_activity: float = 0.0

@@ -247,8 +247,7 @@ class RemotePool(ClusterEngine, TaskPool):
             orders.append(order_of(host, task))
         if orders:
             codes = {task.code.digest: task.code.data for task in batch.tasks.values()}
-            message = (batch.id, host.slots.count, codes, orders)
-            packed = pickle.dumps(message, 5)
+            packed = pickle.dumps((batch.id, host.slots.count, codes, orders), 5)
             batch.handles = handles
             host.memory.sent.update(handles)
             batch.delivery = self._calls.ask(

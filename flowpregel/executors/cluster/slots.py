@@ -14,6 +14,9 @@ The engine places slots as it places any task, so it counts the machines' work, 
 starts machines if there are too many requests. These rules make it share its machines:
 
 * There is a request for each batch that waits.
+* A task of several CPUs begins with one slot. The others are requested on its machine,
+  and are released with the first. It holds none while it waits to begin, so two
+  programs never wait for each other's slots.
 * A slot that no task has needed for `IDLE_SECONDS` is released.
 * While tasks wait, those of others may wait as well, which only the engine can see. So
   a slot that began `TURN_SECONDS` ago gets no more batches, and is released when the
@@ -81,6 +84,10 @@ class SlotLedger:
         self._ids = count(1)
         self._requests: dict[int, None] = {}
         """The slots that have not begun, oldest request first."""
+        self._extra: dict[int, str] = {}
+        """The requests for the further CPUs of tasks that run, each with the address of
+        the machine.
+        """
         self._turn: Timer | None = None
         """The timer for the end of the oldest turn, or None while no task waits."""
         self._next_request_at = 0.0
@@ -102,6 +109,7 @@ class SlotLedger:
             self._failures.clear()
         for host in self._hosts.values():
             self._settle(host)
+        self._request_extra()
         missing = demand - len(self._requests)
         if missing > 0:
             self._request(missing)
@@ -127,9 +135,10 @@ class SlotLedger:
         # A machine that is used gets a handshake, so the versions on it are checked
         # before the slot may be given back.
         host.is_used = True
-        is_requested = slot in self._requests
+        is_wanted = slot in self._requests or slot in self._extra
         self._requests.pop(slot, None)
-        if not is_requested or host.refusal:
+        self._extra.pop(slot, None)
+        if not is_wanted or host.refusal:
             self._release(host, (slot,))
             return
         self._failures.clear()
@@ -148,6 +157,8 @@ class SlotLedger:
         for host in self._hosts.values():
             host.slots.remove(slot)
         now = time.monotonic()
+        if self._extra.pop(slot, None) is not None:
+            self._next_request_at = now + CHECK_EVERY
         if slot in self._requests:
             del self._requests[slot]
             if now >= self._next_request_at:
@@ -186,6 +197,9 @@ class SlotLedger:
     def close(self) -> None:
         """Release all slots, and withdraw all requests."""
         self._withdraw(len(self._requests))
+        for slot in self._extra:
+            self._give_back(slot, "")
+        self._extra.clear()
         for host in self._hosts.values():
             self.release_all(host)
 
@@ -199,8 +213,36 @@ class SlotLedger:
             return
         slots = list(islice(self._ids, missing))
         self._requests.update(dict.fromkeys(slots))
+        self._submit(slots, self._addresses())
+
+    def _request_extra(self) -> None:
+        """Request the slots that tasks of several CPUs lack on their machines, and
+        withdraw such requests if the tasks have ended.
+        """
+        lacking: dict[str, int] = {}
+        for host in self._hosts.values():
+            lacking[host.address] = host.lacking_slots
+        for slot, address in list(self._extra.items()):
+            number = lacking.get(address, 0)
+            lacking[address] = number - 1
+            if number <= 0:
+                del self._extra[slot]
+                self._give_back(slot, "")
+        if time.monotonic() < self._next_request_at:
+            return
+        for address, number in lacking.items():
+            slots = list(islice(self._ids, max(0, number)))
+            if slots:
+                self._extra.update(dict.fromkeys(slots, address))
+                self._submit(slots, [address])
+
+    def _submit(
+        self,
+        slots: Sequence[int],
+        addresses: Sequence[str],
+    ) -> None:
         try:
-            self._engine.request_slots(slots, self._addresses())
+            self._engine.request_slots(slots, addresses)
         except Exception as error:  # noqa: BLE001 - any error: the engine is not there
             for slot in slots:
                 self.end(
@@ -243,7 +285,7 @@ class SlotLedger:
         slots = host.slots
         # Slots are kept for tasks that wait for calls, because these calls may need the
         # slots that are leaving.
-        free = slots.count - host.working_count
+        free = slots.count - host.busy_slots
         if free > 0 and slots.leaving:
             self._renew()
             self._release(

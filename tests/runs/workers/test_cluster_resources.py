@@ -203,6 +203,7 @@ def test_a_task_of_two_cpus_has_two_slots_and_os_threads(
 
     threads = os.environ.get("OMP_NUM_THREADS", "2")
     assert [(2.0, threads)] * 2 == seen
+    assert 2 == pool.most_held["large"]
     assert {"large"} == places(pool, "use_two")
 
 
