@@ -21,8 +21,12 @@ COMPUTED = object()
 """A placeholder for the value of an attribute that cannot be read from the source."""
 DEFINED = object()
 """A placeholder for a method without decorators."""
-_FOLDED = {"RESUME", "LOAD_CONST", "RETURN_VALUE"}
-"""The instructions of an expression that the compiler has folded to a constant."""
+_FRAME = {"RESUME", "RETURN_VALUE"}
+"""The instructions at the beginning and the end of any expression."""
+_CONSTANT = {"LOAD_CONST", "RETURN_CONST"}
+"""The only other instruction of an expression that the compiler has folded to a
+constant. Python 3.12 and 3.13 have one for the constant and the end together.
+"""
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
 
@@ -105,10 +109,11 @@ def _constant_of(expression: ast.expr | None) -> Any:
         # it to a constant.
         tree = ast.Expression(expression)
         code = compile(tree, "<constant>", "eval")
-        steps = list(dis.get_instructions(code))
-        names = {step.opname for step in steps}
-        if names <= _FOLDED:
-            return steps[-2].argval
+        steps = [
+            step for step in dis.get_instructions(code) if step.opname not in _FRAME
+        ]
+        if len(steps) == 1 and steps[0].opname in _CONSTANT:
+            return steps[0].argval
     return COMPUTED
 
 

@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flowpregel._core.records import Address
 from flowpregel._inspection.call_index import CallIndex
@@ -37,10 +38,16 @@ from flowpregel.checkpoint.layout import NamespaceRecord
 from flowpregel.checkpoint.paused import PausedRuns
 from flowpregel.executors.processes.coordinator.crash_report import cpu_of, memory_of
 from flowpregel.storage.locks import LockHolder
+from flowpregel.storage.stores import shared_snapshot
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
+Item = TypeVar("Item")
+_SNAPSHOT_ITEMS: Final = 100
+"""The number of items for which one snapshot is used, because it keeps what it has
+read.
+"""
 _FEW = 100
 """The number of tasks that are read of each run in a list, once a run before it was not
 read whole.
@@ -140,6 +147,28 @@ class StoreReader:
         """
         return int(self._store.change_counter())
 
+    def in_snapshots(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield *items*, such as threads. What is read of a few of them in a row, on
+        this OS thread, is read from one snapshot, which saves round trips to a database
+        on another machine.
+
+        Args:
+            items: The items, in order.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from flowpregel.checkpoint.lmdb import LMDBSaver
+            >>> with TemporaryDirectory() as folder, LMDBSaver(folder) as saver:
+            ...     reader = StoreReader(saver)
+            ...     print([reader.run(id) for id in reader.in_snapshots(["a", "b"])])
+            ...     reader.close()
+            [None, None]
+        """
+        remaining = iter(items)
+        while chunk := list(islice(remaining, _SNAPSHOT_ITEMS)):
+            with shared_snapshot(self._store):
+                yield from chunk
+
     # ------------------------------------------------------------ runs
 
     def runs(self) -> list[RunRow]:
@@ -148,9 +177,8 @@ class StoreReader:
         self._tracker.forget_others(namespaces)
         rows: list[RunRow] = []
         most = self._most
-        for namespace in namespaces:
-            if namespace.namespace:
-                continue
+        outermost = [namespace for namespace in namespaces if not namespace.namespace]
+        for namespace in self.in_snapshots(outermost):
             row = self._statuses.row(namespace, most)
             if row.is_behind:
                 # After one large run was read only in part, other large runs are read

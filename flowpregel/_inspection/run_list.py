@@ -435,7 +435,7 @@ class RunList:
         """
         numbers: dict[str, int | None] = {}
         left_to_count = _MOST_COUNTED
-        for row in rows:
+        for row in self._reader.in_snapshots(rows):
             number: int | None = row.states.get("failed", 0)
             if row.status == "done":
                 number = None
@@ -453,7 +453,7 @@ class RunList:
         """Return the rows of a page, with their details."""
         summaries: list[RunSummary] = []
         left_to_count = _MOST_COUNTED
-        for row in rows:
+        for row in self._reader.in_snapshots(rows):
             began, run_input = self._beginning(row)
             counting: Counting = "some" if left_to_count else "no"
             details, was_counted = self._details_of(row, counting)
@@ -515,7 +515,7 @@ class RunList:
             now: The present time, in wall-clock nanoseconds.
         """
         strip: list[StripRun] = []
-        for row in rows:
+        for row in self._reader.in_snapshots(rows):
             seconds = self._seconds(row, now)
             run = StripRun(
                 thread_id=row.thread_id,

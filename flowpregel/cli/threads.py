@@ -132,7 +132,7 @@ def ls_command(status: str | None, by_flow: bool, store: str | None) -> None:
             reverse=True,
         )
         selected = [thread for thread in threads if status in (None, thread.status)]
-        for thread, text in _described(selected, reader):
+        for thread, text in _described(reader.in_snapshots(selected), reader):
             records.append(_thread_record(thread, text))
             rows.append(_thread_cells(thread, text, _took(thread, reader, now)))
     table = console.make_table(_THREAD_COLUMNS, rows, flexible=("STATUS", "FLOW"))

@@ -16,6 +16,7 @@ Three engines implement this contract: `flowpregel.storage.lmdb`,
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
@@ -77,6 +78,21 @@ def use_renames_of(store: Store) -> None:
     """Decode the values of *store* with the new class names that the store records."""
     read = partial(store.table(b"meta").get, key=RENAMED)
     store.codec.load_renames_with(lambda: store.read(read))
+
+
+def shared_snapshot(store: Store) -> AbstractContextManager[object]:
+    """Return a context in which the reads of this OS thread share one snapshot, if the
+    engine has a method ``snapshot`` that returns such a context.
+
+    An engine on another machine should have it, because each transaction costs round
+    trips there. With any other engine, each read has a transaction of its own.
+
+    Args:
+        store: The store.
+    """
+    snapshot: Any = getattr(store, "snapshot", nullcontext)
+    context: AbstractContextManager[object] = snapshot()
+    return context
 
 
 class StoreUser:

@@ -99,6 +99,12 @@ _KEEPALIVES = {
 }
 
 
+class _SharedSnapshot(threading.local):
+    """The snapshot of an OS thread that has entered `Database.snapshot`."""
+
+    current: Transaction | None = None
+
+
 class Database:
     """A store in PostgreSQL, which is opened at its first use.
 
@@ -142,6 +148,7 @@ class Database:
         self._slots: list[LandingSlot] = []
         """The slots that no write uses. The outcome of each slot's newest try is known.
         """
+        self._shared = _SharedSnapshot()
         self.unknown_outcomes: int = 0
         """The number of writes that have ended without a known outcome. The server may
         still execute them.
@@ -163,6 +170,41 @@ class Database:
             with Transaction(connection) as snapshot:
                 return work(snapshot)
 
+        return self._shared_or_repeated(work, attempt)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all reads of this OS thread share one transaction while the context is
+        open, so that they see the store at one moment. No records are changed.
+        """
+        if self._shared.current is not None:
+            yield
+            return
+        # Afterwards, there is an idle connection, even if the server was away.
+        self._repeated(lambda connection: None)
+        with self._connection() as connection, Transaction(connection) as snapshot:
+            self._shared.current = snapshot
+            try:
+                yield
+            finally:
+                self._shared.current = None
+
+    def _shared_or_repeated(
+        self,
+        work: Callable[[Transaction], Result],
+        attempt: Callable[[psycopg.Connection[Any]], Result],
+    ) -> Result:
+        """Return ``work(snapshot)`` if this OS thread has a shared snapshot, or else
+        what `_repeated` returns.
+        """
+        snapshot = self._shared.current
+        if snapshot is not None:
+            try:
+                return work(snapshot)
+            except psycopg.Error:
+                # The connection is lost, or the statement changes something. So the
+                # snapshot is of no use any more.
+                self._shared.current = None
         return self._repeated(attempt)
 
     @defer_interrupts()
@@ -291,7 +333,10 @@ class Database:
             cursor = connection.execute(statement, values or None, binary=bool(values))
             return cursor.fetchall() if cursor.description else []
 
-        return self._repeated(attempt)
+        def answer(snapshot: Transaction) -> list[tuple[Any, ...]]:
+            return snapshot.answer(statement, *values)
+
+        return self._shared_or_repeated(answer, attempt)
 
     def sizes(self) -> tuple[int, int]:
         """Return the size of the store's table of records with its index, in bytes, and

@@ -147,12 +147,14 @@ class Transaction:
         """The records that were read so far."""
         self._expected: dict[bytes, list[tuple[bytes, bytes]]] = {}
         """All rows of the ranges that were expected, by the first key of the range."""
+        self._answers: dict[tuple[str, tuple[Any, ...]], list[Any]] = {}
+        """The rows of the statements that `answer` has run."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._begun and not self._connection.broken:
+        if self._begun and not self._connection.closed:
             self._connection.rollback()
 
     def get(self, key: bytes) -> bytes | None:
@@ -214,6 +216,19 @@ class Transaction:
             columns: The columns of the rows.
         """
         return self.ask(_PAGE.format(columns, order, limit or "ALL"), low, high)
+
+    def answer(self, statement: str, *values: Any) -> list[Any]:
+        """Return the rows of a statement that reads. In a snapshot, it has the same
+        rows each time, so it is run once.
+        """
+        question = (statement, values)
+        if question not in self._answers:
+            self._begin()
+            cursor = self._connection.execute(
+                statement, values or None, binary=bool(values)
+            )
+            self._answers[question] = cursor.fetchall() if cursor.description else []
+        return self._answers[question]
 
     def ask(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a statement, inside the transaction."""

@@ -4,18 +4,22 @@ doubled.
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from flowpregel._core.records import Address
+from flowpregel.cli.app import app
 from flowpregel.errors import StoreBusyError
 from flowpregel.func import entrypoint, task
 from flowpregel.testing.saver_hooks import Timeline, writes
@@ -69,6 +73,74 @@ def wired(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with PostgresSaver(postgres_url) as saver:
         assert [] == [*saver.threads()]
         yield saver, counts, cuts
+
+
+def is_idle(connection: Any) -> bool:
+    """Return whether the next statement begins a transaction."""
+    from psycopg.pq import TransactionStatus
+
+    return bool(connection.info.transaction_status == TransactionStatus.IDLE)
+
+
+@pytest.mark.parametrize("words", [["ls"], ["ls", "--by-flow"]])
+def test_a_list_of_runs_takes_few_transactions(
+    wired: Any,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+) -> None:
+    """As many for twenty threads as for one: each costs round trips."""
+    saver, _, _ = wired
+    begun: list[str] = []
+    execute = Wire.execute
+
+    def counted(wire: Wire, statement: str, *args: Any, **options: Any) -> Any:
+        if is_idle(wire.connection):
+            begun.append(statement)
+        return execute(wire, statement, *args, **options)
+
+    @entrypoint(checkpointer=saver, executor="inline")
+    def flow(number: int) -> int:
+        return number
+
+    monkeypatch.setattr(Wire, "execute", counted)
+    counts: list[int] = []
+    listed = set[str]()
+    for first, last in ((0, 1), (1, 20)):
+        for number in range(first, last):
+            flow.run(number, id=f"run-{number}")
+        begun.clear()
+        result = CliRunner().invoke(app, [*words, "--store", postgres_url, "--json"])
+        assert 0 == result.exit_code, result.output
+        counts.append(len(begun))
+        listed = {*re.findall(r"run-\d+", result.stdout)}
+
+    assert [counts[0]] * 2 == counts, begun
+    assert counts[0] <= 15, begun
+    assert 20 == len(listed)
+
+
+def test_a_lost_snapshot_is_read_again(wired: Any) -> None:
+    """The reads that follow have transactions of their own."""
+    from flowpregel._inspection.reader import StoreReader
+
+    saver, _, cuts = wired
+
+    @entrypoint(checkpointer=saver, executor="inline")
+    def flow(number: int) -> int:
+        return number
+
+    for thread in "abc":
+        flow.run(1, id=thread)
+    with closing(StoreReader(saver)) as reader:
+        statuses: dict[str, str] = {}
+        for thread in reader.in_snapshots("abc"):
+            if thread == "b":
+                cuts.append("SELECT")
+            statuses[thread] = reader.run(thread).status
+
+    assert [] == cuts
+    assert {"a": "done", "b": "done", "c": "done"} == statuses
 
 
 def test_a_superstep_is_one_statement(wired: Any) -> None:
