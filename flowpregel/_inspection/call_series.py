@@ -85,6 +85,7 @@ class CallSeries:
         self,
         thread_id: str,
         rows: Sequence[CallRow],
+        activity: Mapping[str, Any] | None = None,
     ) -> dict[str, SeriesByMetric]:
         """Return the series of calls, by the id of the call and the name of the metric.
 
@@ -96,6 +97,8 @@ class CallSeries:
         Args:
             thread_id: The id of the thread.
             rows: Calls of the thread's last run.
+            activity: The activity of the run, as `StoreReader.live` returned it, for
+                the series of running calls so far. Without it they have none.
         """
         prefixes: dict[str, bytes] = {}
         for namespace in self._tasks.tables.used(thread_id):
@@ -107,10 +110,13 @@ class CallSeries:
             media_key = sidecar_key(MEDIA, location)
             keys.append(media_key + digest(row.id))
         payloads = self._tasks.payloads(keys)
+        running_tasks = _published_tasks(activity)
         series: dict[str, SeriesByMetric] = {}
         for row, payload in zip(rows, payloads, strict=True):
             if payload:
                 series[row.id] = series_in(payload, row.began)
+            elif row.id in running_tasks:
+                series[row.id] = _series_so_far(running_tasks[row.id])
         return series
 
     def running(
@@ -141,15 +147,27 @@ class CallSeries:
             ...     reader.close()
             [0.9, 0.4]
         """
-        tasks = () if activity is None else activity["running"]
-        series: dict[str, Mapping[str, Any]] = {}
-        for task in tasks:
-            if task["id"] == task_id:
-                # A process of an earlier version publishes no series.
-                for name, rows in task.get("series", {}).items():
-                    points = [_point(*row) for row in rows]
-                    series[name] = series_columns(points, task["began"])
-        return series
+        task = _published_tasks(activity).get(task_id)
+        return {} if task is None else _series_so_far(task)
+
+
+def _published_tasks(
+    activity: Mapping[str, Any] | None,
+) -> dict[str, Mapping[str, Any]]:
+    """Return the running tasks of a run by id."""
+    if activity is None:
+        return {}
+    return {task["id"]: task for task in activity["running"]}
+
+
+def _series_so_far(task: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the series that a running task has sent, by the name of the metric."""
+    series: dict[str, Mapping[str, Any]] = {}
+    # A process of an earlier version publishes no series.
+    for name, rows in task.get("series", {}).items():
+        points = [_point(*row) for row in rows]
+        series[name] = series_columns(points, task["began"])
+    return series
 
 
 def _point(at: float, value: float | None, step: float | None) -> MetricPoint:

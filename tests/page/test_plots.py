@@ -16,13 +16,10 @@ from flowpregel import LMDBSaver
 from flowpregel._inspection.inert import InertCodec
 from flowpregel.cli.app import app
 from flowpregel.plugins.page.pages import Pages, json_text, run_report
-from flowpregel.watching import StoreReader
 from tests.page.big import THREAD
 from tests.page.browser import NEEDS_CHROMIUM, Tab, keep_picture, open_run
 from tests.page.serving import Served, served
-from tests.page.stores import steady
 from tests.page.sweep_flows import sweep_store
-from tests.runs.watched import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -326,42 +323,6 @@ def test_a_metric_over_time_is_drawn_for_one_call_and_for_all(
     assert "rmse of 3 calls." in tab.run(told)
     tab.hold("a.point")
     tab.until("document.querySelector('.panel h2')")
-
-
-def test_a_metric_of_a_running_call_is_drawn_and_goes_on(
-    tab: Tab, tmp_path: Path
-) -> None:
-    """It was drawn only once the call had ended. The news do not have its points."""
-    with (
-        steady(tmp_path, "training") as store,
-        served(store) as server,
-        LMDBSaver(store, readonly=True, codec=InertCodec()) as saver,
-        closing(StoreReader(saver)) as reader,
-    ):
-        call = until(lambda: _running_train(reader))
-        open_run(tab, server, "training")
-        tab.until("document.querySelector('.pool')")  # it knows the running calls
-        tab.run(f"location.hash += '?call={call}'")
-        label = "document.querySelector('.panel .series svg')?.ariaLabel"
-        tab.until(f"{label}?.startsWith('loss: ')")
-        first = tab.run(label)
-        tab.until(f"{label} !== {first!r}")
-        reads = tab.run("document.querySelector('.panel h3').textContent")
-        (tmp_path / "stop").touch()
-        tab.until("document.querySelector('.panel .badge.done')")
-        tab.until("!document.querySelector('.panel').innerText.includes('so far')")
-        tab.until("document.querySelector('.panel .series')")
-
-    assert "Metrics so far" == reads
-
-
-def _running_train(reader: StoreReader) -> str | None:
-    """Return the id of the call of `train` once its series is published."""
-    activity = reader.live("training")
-    for call in () if activity is None else activity["running"]:
-        if call["name"] == "train" and reader.series.running(activity, call["id"]):
-            return str(call["id"])
-    return None
 
 
 # ------------------------------------------------ comparisons

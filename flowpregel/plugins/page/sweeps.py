@@ -192,12 +192,13 @@ class SweepPages:
             # The index is not complete yet, and the page will ask again, so no calls
             # are plotted.
             index = CallIndex()
-        drawn = series_plot(
-            index,
-            query,
-            lines,
-            partial(self._reader.series.read, thread),
+        activity = self._reader.live(thread)
+        read = partial(
+            self._reader.series.read,
+            thread,
+            activity=activity,
         )
+        drawn = series_plot(index, query, lines, read)
         return {
             "x": drawn.axis,
             "y": drawn.metric,

@@ -1,7 +1,7 @@
 // The calls of a sweep as a plot: two numbers of each call, coloured by a third field. A point is a
 // link to its call, and the same numbers are in a table. The library is loaded with the first plot.
 
-import { fill, h, patch, say } from "./dom.js";
+import { fill, h, patch, say, whenReleased } from "./dom.js";
 import { fieldText } from "./fields.js";
 import { count } from "./format.js";
 import { stateChips } from "./chips.js";
@@ -16,6 +16,7 @@ const MOST_COLOURS = 8;
 const MOST_LISTED = 200;
 const REACH = 24; // pixels from the pointer to the point that it means
 const PLOT_HEIGHT = 380;
+const PADDING = 0.04; // of a scale, beside the values at each end
 const HOW_TO_ZOOM = " Drag over a part to enlarge it, double-click to go back.";
 const PLOT_COLOURS = ["--running", "--failed", "--done", "--waiting", "--unfinished", "--plot-6", "--plot-7", "--quiet"];
 
@@ -65,8 +66,14 @@ export function colourGroups(points) {
 // The part of a scale that is drawn: somewhat more than the values, so that no point is cut.
 function paddedRange(_, least, most) {
   if (least === null) return [0, 1];
-  const rest = (most - least) * 0.04 || Math.abs(most) * 0.1 || 1;
+  const rest = (most - least) * PADDING || Math.abs(most) * 0.1 || 1;
   return [least - rest, most + rest];
+}
+
+// The values that `paddedRange` widens to this part of a scale.
+function unpaddedRange({ min, max }) {
+  const rest = ((max - min) * PADDING) / (1 + 2 * PADDING);
+  return { min: min + rest, max: max - rest };
 }
 
 export function plotView({ run, linkOf, reload }) {
@@ -82,7 +89,7 @@ export function plotView({ run, linkOf, reload }) {
   const paper = h("div", { class: "chart" });
   const link = h("a", { class: "point", draggable: "false", onkeydown: walk, onfocus: () => show(at, true), onblur: () => hide() });
   const tip = h("div", { class: "tip", hidden: true });
-  const figure = h("div", { class: "plot", role: "group", "aria-label": "Plot", onpointermove: follow, onpointerleave: () => hide(), onpointerdown: press, onclick: open }, paper, link, tip);
+  const figure = h("div", { class: "plot", role: "group", "aria-label": "Plot", onpointermove: follow, onpointerleave: () => hide(), onpointerdown: press, onclick: open, ondblclick: () => { isZoomed = false; } }, paper, link, tip);
   const legend = h("ul", { class: "legend", "aria-label": "Colours" });
   const numbers = h("details", { class: "card", ontoggle: () => drawTable() }, h("summary", null, "The numbers as a table"), h("div", null));
   const element = h("div", null,
@@ -98,6 +105,7 @@ export function plotView({ run, linkOf, reload }) {
   let isClosed = false;
   let timer = 0;
   let pressed = null;
+  let isZoomed = false; // whether a person has enlarged a part
   const scheme = window.matchMedia("(prefers-color-scheme: dark)");
   const sizes = new ResizeObserver(() => chart?.setSize({ width: paper.clientWidth, height: PLOT_HEIGHT }));
   scheme.addEventListener("change", drawChart);
@@ -106,13 +114,16 @@ export function plotView({ run, linkOf, reload }) {
   const queryNow = () => Object.fromEntries([["q", search.value.trim()], ["state", [...chosenStates()].join()],
     ...["x", "y", "colour", "kind"].map((name) => [name, asked().get(name) ?? ""])].filter(([, value]) => value));
 
+  // Running calls send the values of a metric without a change of the calls.
+  const wantedOf = (query) => JSON.stringify([query, run.version, query.kind === "series" && run.live?.at]);
+
   async function update() {
     if (!run.row || isClosed) return;
     patch(filters, stateChips(ORDER, (state) => callCounts(run)[state], () => update()));
     const query = queryNow();
-    const wanted = JSON.stringify([run.version, query]);
+    const wanted = wantedOf(query);
     if (isBusy || wanted === known) return;
-    const isSameQuery = known && JSON.stringify(JSON.parse(known)[1]) === JSON.stringify(query);
+    const isSameQuery = known !== "" && JSON.stringify(JSON.parse(known)[0]) === JSON.stringify(query);
     const rest = isSameQuery ? begun + PLOT_PERIOD - Date.now() : 0;
     if (rest > 0) {
       timer ||= setTimeout(() => { timer = 0; update(); }, rest);
@@ -120,13 +131,14 @@ export function plotView({ run, linkOf, reload }) {
     }
     isBusy = true;
     begun = Date.now();
+    isZoomed &&= isSameQuery;
     try {
       const [drawn] = await Promise.all([load("plot", { thread: run.thread, ...query }), loadLibrary()]);
       known = drawn.is_behind ? "" : wanted;
       if (drawn.is_behind) patch(told, "Reading the calls …");
       else {
         answer = drawn;
-        if (!isClosed) await draw();
+        if (!isClosed) await new Promise((done) => whenReleased(() => done(draw())));
       }
     } catch (error) {
       known = wanted;
@@ -134,7 +146,7 @@ export function plotView({ run, linkOf, reload }) {
     } finally {
       isBusy = false;
     }
-    if (JSON.stringify([run.version, queryNow()]) !== known) update();
+    if (wantedOf(queryNow()) !== known) update();
   }
 
   async function draw() {
@@ -191,14 +203,19 @@ export function plotView({ run, linkOf, reload }) {
     });
     const data = [points.map((point) => point[0]),
       ...lines.map(({ key }) => points.map((point, each) => (keys[each] === key ? point[1] : null)))];
+    const scales = isZoomed && chart ? ["x", "y"].map((name) => [name, unpaddedRange(chart.scales[name])]) : [];
     chart?.destroy();
     chart = new Chart({
       width: Math.max(200, paper.clientWidth), height: PLOT_HEIGHT, legend: { show: false }, series: [{}, ...series],
       cursor: { x: false, y: false, points: { show: false }, drag: { x: true, y: true, uni: 20 } },
       scales: { x: { time: false, range: paddedRange }, y: { range: paddedRange } },
       axes: [axis(xTitleOf(answer.x)), { ...axis(titleOf(answer.y)), size: 70 }],
-      hooks: { draw: [() => { figure.dataset.drawn = points.length; figure.dataset.lines = lines.length; place(); }] },
+      hooks: {
+        draw: [() => { figure.dataset.drawn = points.length; figure.dataset.lines = lines.length; place(); }],
+        setSelect: [({ select }) => { isZoomed ||= select.width > 0 || select.height > 0; }],
+      },
     }, data, paper);
+    for (const [name, range] of scales) chart.setScale(name, range);
     legend.hidden = !asked().get("colour") && !answer.axes;
     patch(legend, groups.labels.map((label, number) => h("li", { key: label },
       h("span", { class: "swatch", "aria-hidden": "true", style: { background: colourOf(PLOT_COLOURS[number % PLOT_COLOURS.length]) } }), label)));
