@@ -160,6 +160,21 @@ def task(
     return InFlight(number, job, nobody, code, needs=needs)
 
 
+def test_nothing_is_sent_ahead_while_a_caller_that_goes_on_exceeds_the_cpus() -> None:
+    """A caller lends its CPUs while it waits, and takes them back at once."""
+    waiting = TaskQueue()
+    for number in range(9):
+        waiting.add(task(number, seconds=TINY))
+    short = WorkerLoad(WorkerState.BUSY, TINY, held={"cpus": 1})
+    caller = WorkerLoad(WorkerState.BUSY, UNKNOWN, held={"cpus": 4}, needs=Needs({}))
+
+    exceeded = assign(waiting, [short, caller], PoolLimits(2, amounts={"cpus": 4}))
+    enough = assign(waiting, [short, caller], PoolLimits(2, amounts={"cpus": 5}))
+
+    assert [] == exceeded.sends
+    assert [(0, 4)] == [(index, len(tasks)) for index, tasks in enough.sends]
+
+
 def test_called_tasks_go_before_their_callers_siblings() -> None:
     """And first come, first served among equals."""
     queue = TaskQueue()

@@ -625,6 +625,10 @@ class RemainingResources:
         if self.slots < 0:
             # The pool was made smaller, and a worker stops only when it is idle.
             return 0
+        if self.amounts["cpus"] < -ROUNDING:
+            # A task that had lent its CPUs goes on. Others give up theirs when they
+            # end, which would be later with further tasks behind them.
+            return 0
         needs = worker.needs or ONE_CPU
         if not needs.is_below and not self.reserved.isdisjoint(needs.amounts):
             # An earlier task waits for resources that these tasks would take, so the
