@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 
 from flowpregel._core.ids import CallKey, Span
 from flowpregel._core.records import (
-    RETURN,
     Address,
     Arguments,
     Batch,
@@ -34,6 +33,16 @@ class Load:
     """The id of a later checkpoint: only checkpoints with smaller ids are read. If it
     is None, the newest checkpoint is read.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAttempts:
+    """The effect that reads the records of the nodes that led to a checkpoint. The
+    reply is a list of pairs: the id of the checkpoint from which a node started, or
+    None, and its `AttemptRecord`.
+    """
+
+    address: Address
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +167,16 @@ class Emit:
 
 
 Effect: TypeAlias = (
-    Load | Submit | Cancel | Resolve | Wait | Commit | CacheLookup | CacheStore | Emit
+    Load
+    | LoadAttempts
+    | Submit
+    | Cancel
+    | Resolve
+    | Wait
+    | Commit
+    | CacheLookup
+    | CacheStore
+    | Emit
 )
 
 Steps: TypeAlias = Generator[Effect, Any, Any]
@@ -280,29 +298,6 @@ class HandlerCall:
     method: str
     args: Sequence[Any]
     kwargs: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class EndedTask:
-    """A node's task that has ended, for the stream of mode ``messages``."""
-
-    input: Any
-    """The input of the task."""
-    writes: Sequence[tuple[str | None, Any]]
-    """The channel and the value of each write. The value that the function returned has
-    the channel None.
-    """
-    metadata: Mapping[str, Any]
-    """The step, the node and the triggers, as ``langgraph_step`` and so on."""
-
-
-def ended_task(task: Task, step: int) -> EndedTask:
-    """Return the public record of a *task* of superstep *step*, which has ended."""
-    writes = [
-        (None if channel == RETURN else channel, value)
-        for channel, value in task.attempt.writes
-    ]
-    return EndedTask(task.input, writes, labels_of(task, step))
 
 
 def labels_of(task: Task, step: int) -> dict[str, Any]:

@@ -12,15 +12,37 @@ from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import (
     Emit,
     Emitted,
-    EndedTask,
     ModelMessage,
     Report,
     ToolEvent,
-    ended_task,
+    labels_of,
 )
 from flowpregel._core.metric_series import MetricSeries, MetricValues
 from flowpregel._core.program import Keys, names
-from flowpregel._core.records import Address, Arguments, Node, Task, Write
+from flowpregel._core.records import RETURN, Address, Arguments, Node, Task, Write
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTask:
+    """A node's task that has ended, for the stream of mode ``messages``."""
+
+    input: Any
+    """The input of the task."""
+    writes: Sequence[tuple[str | None, Any]]
+    """The channel and the value of each write. The value that the function returned has
+    the channel None.
+    """
+    metadata: Mapping[str, Any]
+    """The step, the node and the triggers, as ``langgraph_step`` and so on."""
+
+
+def ended_task(task: Task, step: int) -> EndedTask:
+    """Return the public record of a *task* of superstep *step*, which has ended."""
+    writes = [
+        (None if channel == RETURN else channel, value)
+        for channel, value in task.attempt.writes
+    ]
+    return EndedTask(task.input, writes, labels_of(task, step))
 
 
 class StreamEvents:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowpregel import _fault
-from flowpregel._core.effects import Load
-from flowpregel._core.records import Batch, Durability, Saved
+from flowpregel._core.effects import Load, LoadAttempts
+from flowpregel._core.records import Batch, Durability
 from flowpregel._engine.background_writer import BackgroundWriter, finished
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
@@ -73,12 +73,14 @@ class Committer:
         if self._in_background:
             self.writer = BackgroundWriter(self.saver)
 
-    def load(self, load: Load) -> Saved | None:
-        """Return the checkpoint that *load* names, including this run's own commits."""
+    def load(self, load: Load | LoadAttempts) -> Any:
+        """Return the reply to *load*, including this run's own commits."""
         if self.saver.needs_loop:
             self._check_loop()
         if self.writer is not None:
             self.writer.flush()
+        if isinstance(load, LoadAttempts):
+            return list(self.saver.node_results(load.address))
         _fault.fault("committer.load.before")
         saved = self.saver.load(load.address, before=load.before, lazy_results=True)
         _fault.fault("committer.load.after")

@@ -382,7 +382,7 @@ class Engine:
         may call this.
         """
         match request.effect:
-            case effects.Load() as load:
+            case effects.Load() | effects.LoadAttempts() as load:
                 committer = request.run.run_context.committer
                 return committer and committer.load(load)
             case effects.CacheLookup(keys):

@@ -16,7 +16,8 @@ group                    name                            value
 =======================  ==============================  =============================
 """
 
-from flowpregel._core.effects import EndedTask, ModelMessage, ToolEvent
+from flowpregel._core.effects import ModelMessage, ToolEvent
+from flowpregel._core.stream_events import EndedTask
 from flowpregel._stores import StoreCheck, StorePlugin, store_plugin_at
 from flowpregel.executors.base import ExecutorCheck
 

@@ -131,12 +131,7 @@ def _steps_of_nested(
     steps = run_program(program, options, run_input)
     if committer is None or not _uses_finished_nodes(definition, options):
         return steps
-    return after_notices_of_nodes(
-        program,
-        committer.saver,
-        options,
-        steps,
-    )
+    return after_notices_of_nodes(program, options, steps)
 
 
 def _uses_finished_nodes(definition: GraphDefinition, options: Options) -> bool:

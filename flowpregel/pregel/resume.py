@@ -301,7 +301,8 @@ def _compared(
             opened,
             options,
         )
-    stored = compare_stored_results(start.program, saver, saved)
+    results = saver.node_results(saved.address)
+    stored = compare_stored_results(start.program, saved, results)
     result_name = f"the results of thread {address.thread_id!r}"
     is_rerun = stored.is_rerun(options, result_name)
     # The run is not repeated if its input is a `Command`, because a `Command` answers a
@@ -340,7 +341,8 @@ def _finished(
     """
     program = start.program
     saved = opened.saved
-    stored = compare_stored_results(program, saver, saved)
+    results = saver.node_results(saved.address)
+    stored = compare_stored_results(program, saved, results)
     result_name = f"the result of run {saved.address.thread_id!r}"
     options = replace(options, adopts_input=start.adopts_input)
     is_rerun = stored.is_rerun(options, result_name)

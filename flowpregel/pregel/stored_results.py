@@ -18,11 +18,11 @@ the new content too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from flowpregel._core.effects import Emit, Steps
+from flowpregel._core.effects import Emit, Load, LoadAttempts, Steps
 from flowpregel._core.files import USED_FILE, FileContent
 from flowpregel._core.ids import AttemptRecord
 from flowpregel._core.program import Options, Program
@@ -145,14 +145,20 @@ class StoredResults:
 
 def compare_stored_results(
     program: Program,
-    saver: BaseCheckpointSaver,
     saved: Saved,
+    results: Iterable[tuple[str | None, AttemptRecord]],
 ) -> StoredResults:
-    """Compare the results of nodes that led to a checkpoint with the present code."""
+    """Compare the results of nodes that led to a checkpoint with the present code.
+
+    Args:
+        program: The program with the present code.
+        saved: The checkpoint.
+        results: The records that `BaseCheckpointSaver.node_results` yields for it.
+    """
     comparison = CodeComparison(program)
     first_checkpoint: str | None = None
     changed_files: dict[str, None] = {}
-    for checkpoint_id, ran in saver.node_results(saved.address):
+    for checkpoint_id, ran in results:
         has_changed = comparison.add(ran)
         texts = _changes_of_files(ran)
         changed_files.update(dict.fromkeys(texts))
@@ -169,7 +175,6 @@ def compare_stored_results(
 
 def after_notices_of_nodes(
     program: Program,
-    saver: BaseCheckpointSaver,
     options: Options,
     steps: Steps,
 ) -> Steps:
@@ -178,7 +183,6 @@ def after_notices_of_nodes(
 
     Args:
         program: The program of the nested graph.
-        saver: The saver of the nested run.
         options: The options of the nested run.
         steps: The steps of the nested run.
     """
@@ -186,9 +190,11 @@ def after_notices_of_nodes(
     has_body = any(node.role == "body" for node in program.nodes.values())
     saved: Saved | None = None
     if options.address is not None and not has_body:
-        saved = saver.load(options.address)
+        saved = yield Load(options.address)
     if saved is not None:
-        for notice in compare_stored_results(program, saver, saved).node_notices():
+        results = yield LoadAttempts(saved.address)
+        stored = compare_stored_results(program, saved, results)
+        for notice in stored.node_notices():
             yield Emit("notices", notice)
     return (yield from steps)
 

@@ -102,6 +102,21 @@ def test_a_run_on_an_async_saver_ends_and_goes_on(
     run(story())
 
 
+def test_a_nested_graph_on_an_async_saver_resumes(opened: Open) -> None:
+    """The records of its finished nodes are not read on the loop of the saver."""
+
+    async def story() -> None:
+        async with opened() as saver:
+            builder = StateGraph(Items).add_node("inner", graph(None))
+            app = builder.add_edge(START, "inner").compile(saver, executor="threads")
+            asked = await app.ainvoke({"items": []}, CONFIG)
+            answered = await app.ainvoke(Command(resume="yes"), CONFIG)
+        assert ["really?"] == [each.value for each in asked["__interrupt__"]]
+        assert [0, "yes"] == answered["items"]
+
+    run(story())
+
+
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_a_run_on_an_async_saver_can_be_cancelled(
     opened: Open, durability: Any
