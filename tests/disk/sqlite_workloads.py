@@ -52,9 +52,7 @@ def weakened(saver: SQLiteSaver) -> sqlite3.Connection:
     """Return the connection of a saver that writes."""
     store = saver._store  # noqa: SLF001 - no user can weaken it
     assert isinstance(store, SQLiteDatabase)
-    connection = store._writer  # noqa: SLF001 - as above
-    assert connection is not None
-    return connection
+    return store._writing()  # noqa: SLF001 - as above
 
 
 def create_and_mark(path: str) -> None:

@@ -26,8 +26,10 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -66,6 +68,41 @@ _PAUSE = 0.02
 """Seconds before the next attempt to open a store that must be sealed again first."""
 
 
+@dataclass(slots=True, eq=False)
+class StoreHandles:
+    """The connections and the lock of an open store."""
+
+    pid: int
+    """The process that opened the store."""
+    idle: list[sqlite3.Connection] = field(default_factory=list)
+    """The connections for reading that are not in use."""
+    writer: sqlite3.Connection | None = None
+    """The connection that writes, or None if the store is only read."""
+    lock: FileLock | None = None
+    """The lock that excludes writers of other processes, or None if the store is only
+    read.
+    """
+
+    def close_connections(self) -> None:
+        """Close the connections, except those that are in use for reading."""
+        while self.idle:
+            self.idle.pop().close()
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+
+    def close(self) -> None:
+        """Close the connections and the lock, except in a forked process, which shares
+        them with the process that opened the store.
+        """
+        if self.pid != os.getpid():
+            return
+        self.close_connections()
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
+
 class SQLiteDatabase:
     """A store in a SQLite database, for any OS thread and several processes.
 
@@ -101,9 +138,11 @@ class SQLiteDatabase:
         self._is_open = True
         self._lock = threading.Lock()
         """The lock that guards the pool of connections."""
-        self._idle: list[sqlite3.Connection] = []
-        self._writer: sqlite3.Connection | None = None
-        self._file_lock: FileLock | None = None
+        self._handles = StoreHandles(self._pid)
+        # If the program does not close the store, the garbage collector does. Otherwise
+        # the lock's file would stay open, and Python 3.13 would warn about each
+        # connection.
+        weakref.finalize(self, self._handles.close)
         self._commits = CommitQueue(self.path, self._attempt, self._locked)
         try:
             with defer_interrupts():
@@ -171,11 +210,8 @@ class SQLiteDatabase:
             # A forked process must not close the connections, because they belong to
             # the parent process.
             return
-        with self._commits.writer:
-            self._close_connections()
-            if self._file_lock is not None:
-                self._file_lock.close()
-                self._file_lock = None
+        with self._commits.writer, self._lock:
+            self._handles.close()
 
     # ------------------------------------------------------------ maintenance
 
@@ -258,13 +294,14 @@ class SQLiteDatabase:
         if not (self._options.trust or self._options.trusts_all):
             files.refuse_others_files(self.path)
         if not self.readonly:
-            self._file_lock = files.write_lock(self.path)
+            self._handles.lock = files.write_lock(self.path)
             make_ballast(files.locks_of(self.path))
         deadline = time.monotonic() + self._timeout
         while not self._accepts_header():
             # All connections to the store must be closed first, including those of this
             # process.
-            self._close_connections()
+            with self._lock:
+                self._handles.close_connections()
             try:
                 keys.seal_as_ours(self.path, self._options)
             except StoreBusyError:
@@ -329,9 +366,9 @@ class SQLiteDatabase:
         """
         connection = self._new_connection()
         if self.readonly:
-            self._idle.append(connection)
+            self._handles.idle.append(connection)
         else:
-            self._writer = connection
+            self._handles.writer = connection
         connections.check_application(connection, self.path)
         if not self.readonly:
             # The mode is set each time, because a restored backup may have another
@@ -358,7 +395,7 @@ class SQLiteDatabase:
     def _locked(self, timeout: float) -> Iterator[None]:
         """Hold the lock that excludes writers of other processes."""
         self._writing()
-        lock = self._file_lock
+        lock = self._handles.lock
         # The lock is never None here, because it is opened before the connection that
         # writes.
         assert lock is not None
@@ -421,34 +458,28 @@ class SQLiteDatabase:
     def _writing(self) -> sqlite3.Connection:
         """Return the connection that writes."""
         self._check_usable()
-        if self._writer is None:
+        writer = self._handles.writer
+        if writer is None:
             raise StoreReadOnlyError(f"{self.path} was opened read-only")
-        return self._writer
+        return writer
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         """Take a connection for reading from the pool, until the context ends."""
+        idle = self._handles.idle
         with self._lock:
             self._check_usable()
-            connection = self._idle.pop() if self._idle else None
+            connection = idle.pop() if idle else None
         connection = connection or self._new_connection()
         try:
             yield connection
         finally:
             with self._lock:
-                is_kept = self._is_open and len(self._idle) < _MOST_IDLE
+                is_kept = self._is_open and len(idle) < _MOST_IDLE
                 if is_kept:
-                    self._idle.append(connection)
+                    idle.append(connection)
             if not is_kept:
                 connection.close()
-
-    def _close_connections(self) -> None:
-        with self._lock:
-            while self._idle:
-                self._idle.pop().close()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
 
     def _new_connection(self) -> sqlite3.Connection:
         """Return a new connection, which can only read if the store is only read."""
