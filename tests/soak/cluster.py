@@ -170,10 +170,12 @@ class Soak:
 
     def _restart(self, name: str) -> None:
         """Start the engine's process on a machine again, if it has ended."""
-        old = self.cluster.workers[name]
         with suppress(subprocess.TimeoutExpired):
-            old.wait(3)
-        if old.poll() is not None:
+            self.cluster.workers[name].wait(3)
+        self._start_if_ended(name)
+
+    def _start_if_ended(self, name: str) -> None:
+        if self.cluster.workers[name].poll() is not None:
             self.cluster.workers[name] = self.cluster.start_worker(name)
 
     # ------------------------------------------------ the end
@@ -203,6 +205,9 @@ class Soak:
         """
 
         def is_as_before() -> bool:
+            # A machine may notice late that its engine has given it up, and end then.
+            for name in network.NAMES:
+                self._start_if_ended(name)
             return self.cluster.state() == before and not tasks_left()
 
         try:
