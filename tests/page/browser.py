@@ -234,12 +234,27 @@ class Tab:
         The page itself goes there, which keeps the process that draws it: a browser
         that is sent there starts another one, and the next page a third one.
         """
+        self._go("location.replace('about:blank')", "about:blank")
+
+    def reload(self) -> None:
+        """Load the page again, and wait until it is loaded."""
+        self._go("location.reload()", self.run("location.href.split('#')[0]"))
+        self.until("document.readyState === 'complete'")
+
+    def _go(self, call: str, address: str) -> None:
+        """Call a method of the page that loads another document, and wait until that
+        document is there: before, what is asked is answered by the old one.
+
+        Args:
+            call: The call, in JavaScript.
+            address: The address of the document, without its fragment.
+        """
         self._address = ""
-        self.run("setTimeout(() => location.replace('about:blank'))")
-        while self._address != "about:blank":
+        self.run(f"setTimeout(() => {call})")
+        while self._address != address:
             if self._is_crashed:
                 raise BrowserLostError("the page has crashed")
-            self._note(self._link.receive("location.replace"))
+            self._note(self._link.receive(call))
 
     def run(self, expression: str) -> Any:
         """Return what an expression of JavaScript, or its promise, comes to."""

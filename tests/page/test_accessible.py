@@ -262,7 +262,7 @@ def test_a_zoom_is_in_the_address(tab: Tab, server: Served) -> None:
     tab.until(is_drawn)
     tab.hold("[aria-label='Zoom in']")
     tab.until("location.hash.includes('zoom=')")
-    tab.run("location.reload()")
+    tab.reload()
     tab.until(is_drawn)
 
     assert "zoom=" in tab.run("location.hash")

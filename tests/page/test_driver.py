@@ -130,3 +130,17 @@ def test_a_press_that_a_page_loses_is_not_repeated(chromium: Browser) -> None:
 
         assert 1 == tab.run("window.presses")
         assert 0 == tab.run("window.clicks")
+
+
+def test_a_page_that_is_loaded_again_is_another_one(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<p>hello")
+    with chromium.profile() as tab:
+        tab.open(f"{page.as_uri()}#part")
+        tab.run("window.isOld = true")
+        tab.reload()
+
+        assert tab.run("window.isOld === undefined")
+        assert "hello" == tab.run("document.body.innerText")
