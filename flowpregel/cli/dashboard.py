@@ -13,6 +13,7 @@ it, with the command for the next step.
 from __future__ import annotations
 
 import os
+import re
 import select
 import subprocess
 import sys
@@ -49,6 +50,8 @@ _PERIOD: Final = 0.2
 """Seconds between two pictures, unless a key is pressed."""
 _OUTPUT_PERIOD: Final = 1.0
 """Seconds between two reads of the output of calls."""
+_ESCAPE_SEQUENCE: Final = re.compile(rb"\x1b(?:[\[O][0-9;]*[A-Za-z~])?")
+"""The bytes of an arrow or a function key, which has no meaning here."""
 _VIEWS: Final[dict[str, ViewName]] = {"c": "calls", "e": "errors", "l": "logs"}
 """The view that each key selects."""
 
@@ -277,8 +280,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
             # The terminal was closed. `select` then returns at once, so the wait is
             # done here.
             time.sleep(timeout)
-        # An arrow or a function key is an escape sequence, which is no key here.
-        return "" if data.startswith(b"\x1b") else data.decode(errors="ignore")
+        return _ESCAPE_SEQUENCE.sub(b"", data).decode(errors="ignore")
 
     try:
         tty.setcbreak(descriptor)

@@ -139,6 +139,7 @@ def test_an_address_of_no_run_says_so(tab: Tab, server: Served) -> None:
     tab.open(f"{server.address}#/run/none/calls")
     tab.until("document.querySelector('.problem:not([hidden])')?.textContent")
     shown = tab.run("document.querySelector('main').innerText")
+    tab.leave()
     tab.messages.clear()  # The browser writes that the answer was 404.
 
     assert "the store has no thread 'none'" in shown
