@@ -65,10 +65,9 @@ class MachineCalls:
         """Send the pending commands to a machine that gets no tasks. They release
         slots. The machine may be unable to understand them, so the answer is ignored.
         """
-        commands = host.commands
+        commands = host.take_commands()
         if not commands:
             return
-        host.commands = []
         arguments = (0, 0, False, 0)
         host.poll = self.ask(
             nothing,
