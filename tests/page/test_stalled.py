@@ -94,6 +94,20 @@ def test_an_error_of_a_read_is_raised() -> None:
         asyncio.run(StoreThread("runs.lmdb").run(divide))
 
 
+def test_an_error_at_the_close_of_a_store_is_printed_and_keeps_no_other_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def close() -> None:
+        raise OSError("the disk is gone")
+
+    printed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+
+    StoreThread("postgresql://db/runs", 60).close(close)
+
+    assert ["the disk is gone"] == [str(args.exc_value) for args in printed]
+
+
 def test_a_store_is_closed_after_the_last_read_or_not_at_all(
     answers: threading.Event,
 ) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Thread
 from typing import Any, Final, TypeVar
 
@@ -93,8 +92,9 @@ class StoreThread:
             self._thread.join(self._limit)
             if self._thread.is_alive():
                 return
-        with suppress(TimeoutError):
-            call_on_thread(work).future.result(self._limit)
+        thread = Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(self._limit)
 
     async def _end_current(self) -> None:
         """Wait until the read that was started last has ended."""
