@@ -9,7 +9,11 @@ import stat
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -29,10 +33,21 @@ def store(tmp_path: Path) -> str:
     return str(tmp_path / "store")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_the_page_is_served_until_a_signal(store: str, end: signal.Signals) -> None:
-    """Also while a page is open: its stream of news ends with the server."""
+class Command(NamedTuple):
+    """A command `flowpregel ui` that runs."""
+
+    process: subprocess.Popen[str]
+    address: str
+    cookie: str
+
+    @property
+    def origin(self) -> str:
+        return self.address.partition("/?")[0]
+
+
+@contextmanager
+def command(store: str) -> Iterator[Command]:
+    """Start the command, and visit its page."""
     with subprocess.Popen(
         [sys.executable, "-m", "flowpregel.cli", "ui", store],
         text=True,
@@ -46,6 +61,17 @@ def test_the_page_is_served_until_a_signal(store: str, end: signal.Signals) -> N
         with urllib.request.urlopen(address) as answer:
             cookie = answer.headers["set-cookie"].partition(";")[0]
             assert b"<title>flowpregel</title>" in answer.read()
+        try:
+            yield Command(process, address, cookie)
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_the_page_is_served_until_a_signal(store: str, end: signal.Signals) -> None:
+    """Also while a page is open: its stream of news ends with the server."""
+    with command(store) as (process, address, cookie):
         news = f"{address.partition('/?')[0]}/api/news"
         request = urllib.request.Request(news, headers={"cookie": cookie})
         with urllib.request.urlopen(request) as stream:
@@ -58,6 +84,26 @@ def test_the_page_is_served_until_a_signal(store: str, end: signal.Signals) -> N
     assert "ERROR" not in told
     assert address.partition("token=")[2] not in told
     assert process.returncode == (130 if end == signal.SIGINT else -end)
+
+
+@pytest.mark.slow
+def test_a_client_that_reads_no_answer_does_not_keep_the_server(store: str) -> None:
+    with command(store) as served, socket.socket() as client:
+        # The answers are larger than what the system keeps for such a client.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        client.connect(("127.0.0.1", urlsplit(served.origin).port))
+        request = (
+            f"GET /static/page.js HTTP/1.1\r\nhost: {urlsplit(served.origin).netloc}"
+            f"\r\ncookie: {served.cookie}\r\n\r\n"
+        )
+        client.sendall(request.encode() * 100)
+        assert b"200 OK" in client.recv(200)
+        served.process.send_signal(signal.SIGINT)
+        told = served.process.communicate(timeout=120)[1]
+
+    assert "Traceback" not in told
+    assert "ERROR" not in told
+    assert 130 == served.process.returncode
 
 
 def test_a_port_that_is_taken_is_an_error_in_words(store: str) -> None:

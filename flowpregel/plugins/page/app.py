@@ -31,6 +31,7 @@ from flowpregel.plugins.page.actions import Actions
 from flowpregel.plugins.page.forms import RunForms
 from flowpregel.plugins.page.pages import Json, Pages, json_text
 from flowpregel.plugins.page.scripts import STATIC, page_script
+from flowpregel.plugins.page.server import PageServer
 from flowpregel.plugins.page.static_files import static_endpoint
 from flowpregel.plugins.page.store_thread import StoreStalledError, StoreThread
 from flowpregel.plugins.page.stores import ServedStore, served_stores
@@ -81,7 +82,7 @@ def server_of(
     guard: RequestGuard,
     restart: str = "flowpregel ui",
     others: Sequence[ServedStore] = (),
-) -> uvicorn.Server:
+) -> PageServer:
     """Return the server of the page. Its method `run` takes the sockets that the server
     listens on, and returns after Ctrl-C.
 
@@ -118,7 +119,7 @@ def server_of(
         lifespan="off",
         ws="none",
     )
-    server = uvicorn.Server(config)
+    server = PageServer(config)
     app.state.server = server
     return server
 
