@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -71,6 +72,18 @@ _MOST_QUESTIONS = 6
 
 class BrowserLostError(Exception):
     """The browser or the page has ended, or does not answer."""
+
+
+def attempts(purpose: str) -> Iterator[None]:
+    """Yield until it has lasted too long.
+
+    Raises:
+        AssertionError: It has; the message says what was waited for.
+    """
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        yield
+    raise AssertionError(f"waited for {purpose} in vain")
 
 
 class Link:
@@ -251,7 +264,9 @@ class Tab:
         """
         self._address = ""
         self.run(f"setTimeout(() => {call})")
-        while self._address != address:
+        for _ in attempts(f"{call} to lead to {address}"):
+            if self._address == address:
+                break
             if self._is_crashed:
                 raise BrowserLostError("the page has crashed")
             self._note(self._link.receive(call))
@@ -308,10 +323,17 @@ class Tab:
         Tab(self._link, "").send("Target.closeTarget", targetId=self._target)
 
     def close_profile(self) -> None:
-        """Close all pages of the profile, unless the browser is lost."""
+        """Close all pages of the profile, unless the browser is lost.
+
+        Chromium sometimes gives no answer, so none is waited for.
+        """
         with suppress(BrowserLostError):
-            Tab(self._link, "").send(
-                "Target.disposeBrowserContext", browserContextId=self._context
+            self._link.send(
+                {
+                    "id": next(self._numbers),
+                    "method": "Target.disposeBrowserContext",
+                    "params": {"browserContextId": self._context},
+                }
             )
 
     def hold(self, selector: str, seconds: float = 0.12) -> None:
@@ -326,13 +348,13 @@ class Tab:
         News can move the element between the look at it and the press. A person who
         sees that lets go elsewhere, and tries again.
         """
-        place = self._aim(selector)
-        self._mouse("mousePressed", place)
-        while self.run("!window.wasPressed && window.hasMoved()"):
-            self._mouse("mouseMoved", (0, 0))
-            self._mouse("mouseReleased", (0, 0))
+        for _ in attempts(f"{selector} to stay where it is"):
             place = self._aim(selector)
             self._mouse("mousePressed", place)
+            if not self.run("!window.wasPressed && window.hasMoved()"):
+                break
+            self._mouse("mouseMoved", (0, 0))
+            self._mouse("mouseReleased", (0, 0))
         yield
         self._mouse("mouseReleased", place)
 

@@ -14,7 +14,7 @@ from flowpregel import LMDBSaver
 from flowpregel.errors import FlowPregelError
 from flowpregel.plugins.page.stores import open_stores
 from flowpregel.plugins.sqlite import SQLiteSaver
-from tests.page.browser import NEEDS_CHROMIUM, Tab
+from tests.page.browser import NEEDS_CHROMIUM, Tab, attempts
 from tests.page.serving import Served, served_together
 from tests.page.stores import plain_store, sums
 
@@ -59,10 +59,10 @@ def arrive(tab: Tab, path: str) -> None:
     An expression that is evaluated while the browser leaves a page fails.
     """
     is_there = f"location.pathname === {path!r} && document.readyState === 'complete'"
-    has_arrived = False
-    while not has_arrived:
+    for _ in attempts(f"a press to lead to {path}"):
         with suppress(AssertionError):
-            has_arrived = tab.run(is_there)
+            if tab.run(is_there):
+                break
 
 
 def test_each_store_has_a_path(server: Served) -> None:
