@@ -6,7 +6,7 @@ reply that the effect's docstring names. Events reach the run in the reply to `W
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -43,6 +43,20 @@ class LoadAttempts:
     """
 
     address: Address
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepare:
+    """The effect that plans a nested run which has a thread of its own. The reply is
+    the plan, whose ``run_context`` is the context of the run from then on.
+    """
+
+    plan: Callable[[], Any]
+    """A function that returns the plan. It reads the saver of the nested run, which may
+    take time.
+    """
+    needs_loop: bool
+    """True if the saver needs the event loop, which then must not wait for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -177,6 +191,7 @@ Effect: TypeAlias = (
     | CacheLookup
     | CacheStore
     | Emit
+    | Prepare
 )
 
 Steps: TypeAlias = Generator[Effect, Any, Any]

@@ -47,7 +47,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -67,6 +67,7 @@ from flowpregel._core.effects import (
 )
 from flowpregel._core.records import Kind
 from flowpregel._core.run import Result
+from flowpregel._engine.contexts import LeaveContexts, take_contexts
 from flowpregel._engine.inbox import LATE_READING_LIMIT, LoopInbox, RunInbox, now
 from flowpregel._engine.nested import (
     ActiveRun,
@@ -84,6 +85,9 @@ from flowpregel.checkpoint.base import Lease
 from flowpregel.errors import ParentCommand
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.local import InlineExecutor, check_stack
+
+_AWAITED = (LeaveContexts, effects.Prepare)
+"""The effects that an event loop must await, whatever the saver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,16 +111,6 @@ class RunPlan:
     """
     stop_grace: float = 0.0
     """Seconds that running tasks have to end after the run was asked to stop."""
-
-
-@dataclass(slots=True)
-class LeaveContexts:
-    """A request to exit the `Context` channels of a run that has ended, in every
-    process that entered them.
-    """
-
-    contexts: Sequence[Context[Any]]
-    end: Result | BaseException | None
 
 
 @dataclass(slots=True)
@@ -168,6 +162,7 @@ class Engine:
             effects.Cancel: self._tasks.cancel,
             effects.Emit: self._emit,
             effects.Commit: self._commit,
+            effects.Prepare: self._prepare,
         }
         """The functions that perform effects at once, by the type of the effect. A
         function returns None, or a request if the effect may take time. Effects of all
@@ -272,7 +267,7 @@ class Engine:
                 assert run.run_context.committer is not None
                 run.run_context.committer.commit(effect.batch)
             else:
-                run.reply = self._reply_to(request)
+                run.receive(effect, self._reply_to(request))
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
         self._ready.appendleft(run)
@@ -298,7 +293,7 @@ class Engine:
             else:
                 # If this coroutine is cancelled, the OS thread still runs. So the
                 # thread must not change the engine: it only returns the reply.
-                run.reply = await asyncio.to_thread(self._reply_to, request)
+                run.receive(effect, await asyncio.to_thread(self._reply_to, request))
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
         self._ready.appendleft(run)
@@ -350,7 +345,7 @@ class Engine:
             nested.steps.close()
         try:
             if contexts := self._contexts_of(self._root):
-                self._leave(contexts, failure)
+                LeaveContexts(contexts, failure).perform(self._executors)
         except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
             run_log.exception("a Context channel could not be left")
         try:
@@ -370,7 +365,7 @@ class Engine:
         """Return whether *request* must be awaited, because it cannot be performed on
         the event loop's OS thread.
         """
-        if isinstance(request, Wait) or isinstance(request.effect, LeaveContexts):
+        if isinstance(request, Wait) or isinstance(request.effect, _AWAITED):
             return True
         committer = request.run.run_context.committer
         return committer is not None and committer.saver.needs_loop
@@ -389,8 +384,10 @@ class Engine:
                 return self._shared_results.look(keys)
             case effects.CacheStore(entries):
                 self._shared_results.share(entries)
-            case LeaveContexts(contexts, end):
-                self._leave(contexts, end)
+            case LeaveContexts() as leave:
+                leave.perform(self._executors)
+            case effects.Prepare(plan):
+                return plan()
         return None
 
     @cached_property
@@ -517,6 +514,16 @@ class Engine:
             run.failure = error
         return None
 
+    def _prepare(self, run: ActiveRun, effect: effects.Prepare) -> IORequest | None:
+        """Plan a nested run, or return a request to plan it beside the event loop."""
+        if self._is_async and effect.needs_loop:
+            return IORequest(run, effect)
+        try:
+            run.receive(effect, effect.plan())
+        except Exception as error:  # noqa: BLE001 - it is raised inside the run
+            run.failure = error
+        return None
+
     def _emit(self, run: ActiveRun, effect: effects.Emit) -> None:
         """Put an item into the outbox."""
         namespace = effect.namespace
@@ -569,18 +576,4 @@ class Engine:
         If an outermost run fails, all runs nested in it end.
         """
         ending = [run, *self._nested.active.values()] if run is self._root else [run]
-        channels: list[Any] = []
-        for active in ending:
-            channels += active.channels.values()
-            active.channels = {}
-        return [channel for channel in channels if isinstance(channel, Context)]
-
-    def _leave(
-        self, contexts: Sequence[Context[Any]], end: Result | BaseException | None
-    ) -> None:
-        error = end if isinstance(end, BaseException) else None
-        tokens = [channel.held.token for channel in contexts]
-        self._executors.leave_contexts(tokens, error)
-        with ExitStack() as closing:
-            for channel in contexts:
-                closing.callback(channel.close, error)
+        return take_contexts(ending)

@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowpregel._core import records
+from flowpregel._core import effects, records
 from flowpregel._core.calls import DEEPEST, too_deep
 from flowpregel._core.effects import Ended, Event, StepContext, Steps, Stopped
 from flowpregel._core.ids import Span, without_ids
@@ -113,6 +113,12 @@ class ActiveRun:
     """
     end: Result | BaseException | None = None
     """The result or the error of the run, once it has ended."""
+
+    def receive(self, effect: object, reply: Any) -> None:
+        """Take the reply to *effect*, with which the run continues."""
+        self.reply = reply
+        if isinstance(effect, effects.Prepare):
+            self.run_context = reply.run_context
 
     def post(self, task: Task, outcome: Outcome, span: Span | None = None) -> None:
         """Add the event that a task of the run ended, or never began."""

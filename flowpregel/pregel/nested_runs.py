@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flowpregel._core.effects import StepContext, Steps
+from flowpregel._core.effects import Prepare, StepContext, Steps
 from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import (
     Address,
@@ -19,6 +19,7 @@ from flowpregel._core.records import (
 from flowpregel._core.run import Result
 from flowpregel._core.run_loop import run_program
 from flowpregel._engine.commits import Committer
+from flowpregel._engine.engine import RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
 from flowpregel.context import current_scope
@@ -237,6 +238,9 @@ def _own_thread_run(
     The called run is planned like an outermost run, but uses the engine of the outer
     run. An interrupt ends the called run, and the caller gets the output up to then.
     """
+    definition = graph.definition
+    saver = definition.saver
+    assert saver is not None
     labels = {key: outer.config.get(key) for key in ("tags", "metadata")}
     durability = "sync"
     if outer.options.durability is Durability.EXIT:
@@ -247,23 +251,32 @@ def _own_thread_run(
         merged(labels, task.input.kwargs),
         {"durability": durability, "control": outer.control},
     )
-    plan = plan_of(run)
-    callbacks = nested_callbacks(outer, task, step, graph.definition, run.config)
+    callbacks = nested_callbacks(outer, task, step, definition, run.config)
+
+    def inheriting_plan() -> RunPlan:
+        """Return the plan of the run, with what the run inherits."""
+        plan = plan_of(run)
+        run_context = _inherited(definition, task, outer, plan.run_context)
+        run_context = replace(run_context, context=outer.context, callbacks=callbacks)
+        return replace(plan, run_context=run_context)
 
     def run_steps() -> Steps:
         """Yield the steps of the run, and release its thread at the end."""
+        plan: RunPlan = yield Prepare(inheriting_plan, saver.needs_loop)
         with plan.resources:
             result = yield from plan.steps
             return Result(run.output(result))
 
     steps = with_graph_callbacks(run_steps(), run.input, callbacks)
-    run_context = _inherited(
-        graph.definition,
-        task,
-        outer,
-        plan.run_context,
+    # The run has no committer before it is planned.
+    run_context = replace(
+        _inherited(definition, task, outer, outer),
+        callbacks=callbacks,
+        committer=None,
+        thread_id=run.config.thread_id,
+        namespace="",
     )
-    return steps, replace(run_context, context=outer.context, callbacks=callbacks)
+    return steps, run_context
 
 
 def _inherited(

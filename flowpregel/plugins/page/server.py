@@ -13,15 +13,15 @@ CLIENT_LIMIT: Final = 2.0
 ends.
 """
 _PERIOD: Final = 0.1
-"""Seconds between two looks at the connections that are left."""
+"""Seconds between two searches for open connections."""
 
 
 class PageServer(uvicorn.Server):
     """A server that does not wait for its clients without a limit when it ends.
 
-    uvicorn waits until each client has received its answer and has closed its
-    connection. A client that reads nothing would keep the server from ending, and so
-    would a connection that a browser opens in advance while the server ends.
+    uvicorn waits until each connection is closed, which a client that reads nothing can
+    prevent. So can an open page: if its connection is accepted while the server ends,
+    the page asks for news over this connection, again and again.
     """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -37,7 +37,7 @@ class PageServer(uvicorn.Server):
             closing.cancel()
 
     async def _close_connections(self) -> None:
-        """Close the connections that are left after the time limit, and later ones."""
+        """Close the connections that are open after the time limit, and later ones."""
         await asyncio.sleep(CLIENT_LIMIT)
         while True:
             for connection in list(self.server_state.connections):

@@ -6,18 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 
 from flowpregel.graph import START, StateGraph
 from flowpregel.types import Command, interrupt
 
 DURABILITIES = ["sync", "async", "exit"]
 CONFIG = {"configurable": {"thread_id": "1"}}
+OTHER = {"configurable": {"thread_id": "other"}}
 Open = Callable[[], AbstractAsyncContextManager[Any]]
 
 
@@ -113,6 +116,71 @@ def test_a_nested_graph_on_an_async_saver_resumes(opened: Open) -> None:
             answered = await app.ainvoke(Command(resume="yes"), CONFIG)
         assert ["really?"] == [each.value for each in asked["__interrupt__"]]
         assert [0, "yes"] == answered["items"]
+
+    run(story())
+
+
+def test_a_graph_on_another_thread_with_an_async_saver_resumes(opened: Open) -> None:
+    """Its start is not read on the loop of the saver."""
+
+    async def story() -> None:
+        async with opened() as saver:
+            inner = graph(saver)
+
+            async def answer(_: Items) -> Items:
+                asked = await inner.ainvoke({"items": []}, OTHER)
+                answered = await inner.ainvoke(Command(resume="yes"), OTHER)
+                finished = await inner.ainvoke(None, OTHER)
+                questions = [each.value for each in asked["__interrupt__"]]
+                return {"items": [questions, answered["items"], finished["items"]]}
+
+            builder = StateGraph(Items).add_node(answer).add_edge(START, "answer")
+            app = builder.compile(saver)
+            result = await app.ainvoke({"items": []}, CONFIG)
+            state = await inner.aget_state(OTHER)
+        assert [["really?"], [0, "yes"], [0, "yes"]] == result["items"]
+        assert [0, "yes"] == state.values["items"]
+
+    run(story())
+
+
+class SlowSaver(InMemorySaver):
+    """LangGraph's, which waits before it reads the thread ``other``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.release = threading.Event(), threading.Event()
+
+    def get_tuple(self, config: Any) -> Any:
+        if config["configurable"]["thread_id"] == "other":
+            self.entered.set()
+            assert self.release.wait(60)
+        return super().get_tuple(config)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_run_that_is_cancelled_before_its_start_is_known_can_begin_again(
+    is_nested: bool,
+) -> None:
+    async def story() -> None:
+        saver = SlowSaver()
+        app = inner = graph(saver)
+        config = OTHER
+        if is_nested:
+
+            async def call(_: Items) -> Any:
+                return await inner.ainvoke({"items": []}, OTHER)
+
+            builder = StateGraph(Items).add_node(call).add_edge(START, "call")
+            app, config = builder.compile(saver), CONFIG
+        running = asyncio.create_task(app.ainvoke({"items": []}, config))
+        await asyncio.to_thread(saver.entered.wait)
+        running.cancel()
+        saver.release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        asked = await inner.ainvoke({"items": []}, OTHER)
+        assert ["really?"] == [each.value for each in asked["__interrupt__"]]
 
     run(story())
 
