@@ -4,6 +4,7 @@ signals.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import signal
@@ -45,6 +46,10 @@ langgraph_postgres = postgres.langgraph_postgres
 # package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# The timer that ends a test that hangs has an OS thread, which a fork has not: a worker
+# that is a fork would wait for it when it cancels the timers of a task.
+os.register_at_fork(before=faulthandler.cancel_dump_traceback_later)
 
 MEMORY = "/dev/shm"
 ROOM = 4 << 30
