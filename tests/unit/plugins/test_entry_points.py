@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +20,14 @@ from flowpregel.executors.by_name import check_executor, executor_named
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of installed packages, whose metadata are read anew."""
     monkeypatch.syspath_prepend(tmp_path)
-    _entry_points._entry_points.cache_clear()  # noqa: SLF001 - as in a new program
+    forget_metadata()
     yield tmp_path
+    forget_metadata()
+
+
+def forget_metadata() -> None:
+    """Have the metadata of all packages read again, as in a new program."""
+    importlib.invalidate_caches()
     _entry_points._entry_points.cache_clear()  # noqa: SLF001 - as in a new program
 
 
@@ -31,6 +38,8 @@ def install(packages: Path, name: str, group: str, line: str, extra: str = "") -
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{extra}"
     (info / "METADATA").write_text(metadata)
     (info / "entry_points.txt").write_text(f"[{group}]\n{line}\n")
+    # An OS thread of an earlier test may have read the folder before.
+    forget_metadata()
 
 
 def test_a_plugin_is_the_value_of_its_entry_point(packages: Path) -> None:
