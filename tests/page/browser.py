@@ -175,13 +175,18 @@ class Tab:
         too.
         """
 
-    def send(self, method: str, **params: Any) -> Any:
-        """Send a command of the protocol, and return its result."""
+    def begin(self, method: str, **params: Any) -> int:
+        """Send a command of the protocol, and return the number of its answer."""
         number = next(self._numbers)
         command = {"id": number, "method": method, "params": params}
         if self._session:
             command["sessionId"] = self._session
         self._link.send(command)
+        return number
+
+    def send(self, method: str, **params: Any) -> Any:
+        """Send a command of the protocol, and return its result."""
+        number = self.begin(method, **params)
         while not self._is_crashed:
             try:
                 told = self._link.receive(method)
@@ -223,14 +228,8 @@ class Tab:
             case "Page.javascriptDialogOpening":
                 self.messages.append(f"a dialog: {params['message']}")
                 # The page would answer nothing until the dialog is closed.
-                self._link.send(
-                    {
-                        "id": next(self._numbers),
-                        "method": "Page.handleJavaScriptDialog",
-                        "params": {"accept": True},
-                        "sessionId": told["sessionId"],
-                    }
-                )
+                other = Tab(self._link, told["sessionId"])
+                other.begin("Page.handleJavaScriptDialog", accept=True)
 
     def open(self, address: str) -> None:
         """Go to an address, and wait until its page is loaded."""
@@ -328,12 +327,8 @@ class Tab:
         Chromium sometimes gives no answer, so none is waited for.
         """
         with suppress(BrowserLostError):
-            self._link.send(
-                {
-                    "id": next(self._numbers),
-                    "method": "Target.disposeBrowserContext",
-                    "params": {"browserContextId": self._context},
-                }
+            Tab(self._link, "").begin(
+                "Target.disposeBrowserContext", browserContextId=self._context
             )
 
     def hold(self, selector: str, seconds: float = 0.12) -> None:

@@ -71,19 +71,19 @@ def command(store: str) -> Iterator[Command]:
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_the_page_is_served_until_a_signal(store: str, end: signal.Signals) -> None:
     """Also while a page is open: its stream of news ends with the server."""
-    with command(store) as (process, address, cookie):
-        news = f"{address.partition('/?')[0]}/api/news"
-        request = urllib.request.Request(news, headers={"cookie": cookie})
+    with command(store) as served:
+        news = f"{served.origin}/api/news"
+        request = urllib.request.Request(news, headers={"cookie": served.cookie})
         with urllib.request.urlopen(request) as stream:
             assert stream.readline().startswith(b'data: {"mark":')
-            process.send_signal(end)
+            served.process.send_signal(end)
             stream.read()
-        told = process.communicate(timeout=120)[1]
+        told = served.process.communicate(timeout=120)[1]
 
     assert "Traceback" not in told
     assert "ERROR" not in told
-    assert address.partition("token=")[2] not in told
-    assert process.returncode == (130 if end == signal.SIGINT else -end)
+    assert served.address.partition("token=")[2] not in told
+    assert served.process.returncode == (130 if end == signal.SIGINT else -end)
 
 
 @pytest.mark.slow
@@ -91,9 +91,10 @@ def test_a_client_that_reads_no_answer_does_not_keep_the_server(store: str) -> N
     with command(store) as served, socket.socket() as client:
         # The answers are larger than what the system keeps for such a client.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        client.connect(("127.0.0.1", urlsplit(served.origin).port))
+        host = urlsplit(served.origin)
+        client.connect((host.hostname, host.port))
         request = (
-            f"GET /static/page.js HTTP/1.1\r\nhost: {urlsplit(served.origin).netloc}"
+            f"GET /static/page.js HTTP/1.1\r\nhost: {host.netloc}"
             f"\r\ncookie: {served.cookie}\r\n\r\n"
         )
         client.sendall(request.encode() * 100)
