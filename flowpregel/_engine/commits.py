@@ -47,7 +47,7 @@ class Committer:
             _fault.fault("committer.handed over")
             return
         if self.saver.needs_loop:
-            self._check_loop()
+            refuse_blocked_loop(self.saver)
         self.saver.commit((batch,))
         if _fault.points:
             _fault.fault("committer.commit.after", (batch,), finished)
@@ -76,7 +76,7 @@ class Committer:
     def load(self, load: Load | LoadAttempts) -> Any:
         """Return the reply to *load*, including this run's own commits."""
         if self.saver.needs_loop:
-            self._check_loop()
+            refuse_blocked_loop(self.saver)
         if self.writer is not None:
             self.writer.flush()
         if isinstance(load, LoadAttempts):
@@ -86,14 +86,19 @@ class Committer:
         _fault.fault("committer.load.after")
         return saved
 
-    def _check_loop(self) -> None:
-        if self.saver.is_on_its_loop:
-            raise RuntimeError(
-                "a sync node that runs inline on the event loop of its saver cannot "
-                "call a graph "
-                "or wait for a task: the saver needs that loop. Give the node "
-                'executor="threads" or "processes", or make it async'
-            )
+
+def refuse_blocked_loop(saver: BaseCheckpointSaver) -> None:
+    """Check that a method of *saver* may be called on this OS thread.
+
+    Raises:
+        RuntimeError: The OS thread runs the event loop for which the saver would wait.
+    """
+    if saver.is_on_its_loop:
+        raise RuntimeError(
+            "a sync node that runs inline on the event loop of its saver cannot call a "
+            "graph or wait for a task: the saver needs that loop. Give the node "
+            'executor="threads" or "processes", or make it async'
+        )
 
 
 @dataclass(slots=True, eq=False)

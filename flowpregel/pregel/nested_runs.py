@@ -18,7 +18,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run import Result
 from flowpregel._core.run_loop import run_program
-from flowpregel._engine.commits import Committer
+from flowpregel._engine.commits import Committer, refuse_blocked_loop
 from flowpregel._engine.engine import RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
@@ -255,19 +255,15 @@ def _own_thread_run(
 
     def inheriting_plan() -> RunPlan:
         """Return the plan of the run, with what the run inherits."""
+        if saver.needs_loop:
+            refuse_blocked_loop(saver)
         plan = plan_of(run)
         run_context = _inherited(definition, task, outer, plan.run_context)
         run_context = replace(run_context, context=outer.context, callbacks=callbacks)
         return replace(plan, run_context=run_context)
 
-    def run_steps() -> Steps:
-        """Yield the steps of the run, and release its thread at the end."""
-        plan: RunPlan = yield Prepare(inheriting_plan, saver.needs_loop)
-        with plan.resources:
-            result = yield from plan.steps
-            return Result(run.output(result))
-
-    steps = with_graph_callbacks(run_steps(), run.input, callbacks)
+    steps = _planned_steps(run, Prepare(inheriting_plan, saver.needs_loop))
+    steps = with_graph_callbacks(steps, run.input, callbacks)
     # The run has no committer before it is planned.
     run_context = replace(
         _inherited(definition, task, outer, outer),
@@ -277,6 +273,16 @@ def _own_thread_run(
         namespace="",
     )
     return steps, run_context
+
+
+def _planned_steps(run: GraphRun, prepare: Prepare) -> Steps:
+    """Yield the steps of a run, whose plan is the reply to *prepare*, and release its
+    thread at the end.
+    """
+    plan: RunPlan = yield prepare
+    with plan.resources:
+        result = yield from plan.steps
+        return Result(run.output(result))
 
 
 def _inherited(

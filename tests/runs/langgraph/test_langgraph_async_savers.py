@@ -244,3 +244,25 @@ def test_a_node_that_would_block_the_loop_of_its_saver_is_an_error(
                 await app.ainvoke({"items": []}, CONFIG, durability=durability)
 
     run(story())
+
+
+@pytest.mark.parametrize("run_input", [{"items": []}, None, Command(resume="yes")])
+def test_a_node_that_would_block_the_loop_by_a_run_on_another_thread_is_an_error(
+    opened: Open, run_input: Any
+) -> None:
+    async def story() -> None:
+        async with opened() as saver:
+            inner = graph(saver)
+
+            def call(_: Items) -> Any:
+                return inner.invoke(run_input, OTHER)
+
+            builder = StateGraph(Items).add_node(call).add_edge(START, "call")
+            app = builder.compile(saver, executor="inline")
+            await inner.ainvoke({"items": []}, OTHER)
+            with pytest.raises(
+                RuntimeError, match=r"inline on the event loop.*executor=\"threads\""
+            ):
+                await app.ainvoke({"items": []}, CONFIG)
+
+    run(story())
