@@ -16,7 +16,7 @@ from distributed.protocol import to_serialize
 from distributed.security import Security
 from distributed.threadpoolexecutor import thread_state
 
-from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.errors import ConfigurationError, ExecutorUnavailableError
 from flowpregel.executors.cluster import (
     ClusterExecutor,
     RemotePool,
@@ -56,8 +56,8 @@ class DaskExecutor(ClusterExecutor):
             because the workers lack them.
 
     Raises:
-        ConfigurationError: An argument makes no sense, or *ship* names a module
-            that does not exist.
+        ConfigurationError: *client* is no client, an argument makes no sense, or *ship*
+            names a module that does not exist.
 
     Example:
         >>> DaskExecutor(Client("tcp://scheduler:8786"))  # doctest: +SKIP
@@ -72,6 +72,11 @@ class DaskExecutor(ClusterExecutor):
         limits_scope: Literal["pool", "store"] = "pool",
         ship: Sequence[str | ModuleType] = (),
     ) -> None:
+        if not isinstance(client, Client):
+            raise ConfigurationError(
+                f"DaskExecutor needs a dask.distributed.Client, not {client!r:.80}; "
+                "for the address of a scheduler, use DaskExecutor.connect(address)"
+            )
         self._dask_pool = DaskPool(
             client,
             timeout,

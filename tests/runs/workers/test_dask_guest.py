@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel.cli.app import app
-from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.errors import ConfigurationError, ExecutorUnavailableError
 from flowpregel.func import entrypoint, task
 from tests.busy_flow import keep_busy
 from tests.dask_cluster import imported_dask, local_cluster, until
@@ -325,6 +325,14 @@ def test_a_scheduler_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ExecutorUnavailableError, match=r"no scheduler file .*/s\.json"):
         executor_named(f"dask+file://{tmp_path}/s.json")
+
+
+def test_an_address_in_place_of_a_client_is_refused() -> None:
+    """The error names the function that takes an address."""
+    imported_dask()
+
+    with pytest.raises(ConfigurationError, match=r"'tcp://scheduler:8786'.*connect\("):
+        executor_on("tcp://scheduler:8786")
 
 
 PROGRAM = """
