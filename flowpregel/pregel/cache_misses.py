@@ -1,4 +1,4 @@
-"""The reasons for missing results: a cache has only the results of other code.
+"""The reasons why a cache lacks a result: it has only results that other code computed.
 
 ::
 
@@ -21,15 +21,18 @@ from flowpregel.cache.base import BaseCache, Entries, FullKey, Namespace
 
 OTHER_CODE: Final = "the results in the cache were computed by other code"
 _MOST_LOOKUPS: Final = 100
-"""The greatest number of a task's missing keys that are looked up with earlier code."""
+"""The greatest number of missing keys of a task for which earlier code is searched."""
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 _TASK: Final = "task"
-"""The first label of the namespaces of tasks. The module, the qualified name, and the
-digest of the code or the version follow it.
+"""The first label of the namespaces in which a cache keeps the results of tasks. The
+other labels are the module, the qualified name, and the digest or the version of the
+code.
 """
 _TASK_LABELS: Final = 4
 _UNNAMED: Final = "<"
-"""A character in the names of lambdas and of functions inside of other functions."""
+"""A character that only the names of lambdas and of functions inside other functions
+contain.
+"""
 _MOST_NAMESPACES: Final = 10_000
 _OF_PROCESS: Final[dict[Namespace, None]] = {}
 """The namespaces that this process has used. A result in one of them was not computed
@@ -48,10 +51,11 @@ def miss_notices(changes: Mapping[str, str]) -> Iterator[str]:
 
 
 class ExplainedCache(BaseCache):
-    """A cache that finds out why a key is missing: which code has changed since.
+    """A cache that finds out why it lacks a key: which code has changed since the
+    result was stored.
 
-    Functions that another function creates, and lambdas, are left out: they may have
-    other code each time on purpose.
+    Lambdas, and functions that another function creates, are left out, because their
+    code may differ each time on purpose.
 
     Args:
         cache: The cache of the results.
@@ -66,9 +70,9 @@ class ExplainedCache(BaseCache):
         self._cache = cache
         self._changes = changes
         self._lookups: dict[Namespace, int] = {}
-        """The number of missing keys that were looked up, by namespace."""
+        """The number of keys for which earlier code was searched, by namespace."""
         self._noted: set[Namespace] = set()
-        """The namespaces whose code was noted."""
+        """The namespaces whose code this object has noted in the cache."""
 
     def get(
         self,
@@ -110,7 +114,9 @@ class ExplainedCache(BaseCache):
         return self._cache.claim(key)
 
     def _explain(self, key: FullKey) -> None:
-        """Note the changes in the code if an earlier code has a result for *key*."""
+        """Store the changes in the code if earlier code has a result for the arguments
+        of *key*.
+        """
         namespace, _ = key
         name = _name_of(namespace)
         lookups = self._lookups.get(namespace, 0)
@@ -139,7 +145,7 @@ def earlier_change(
         excluded: The namespaces of results that are left out.
 
     Returns:
-        The changes as text, or an empty text if the cache has no such result.
+        The changes as text, or an empty string if the cache has no such result.
     """
     namespace, arguments = key
     task, code = _parted(namespace)
@@ -173,7 +179,7 @@ def noted_namespaces(cache: BaseCache, namespace: Namespace) -> list[Namespace]:
 
 
 def _note_namespace(namespace: Namespace) -> None:
-    """Note that this process uses a namespace."""
+    """Record that this process uses a namespace."""
     _OF_PROCESS[namespace] = None
     if len(_OF_PROCESS) > _MOST_NAMESPACES:
         oldest = next(iter(_OF_PROCESS))
@@ -181,8 +187,8 @@ def _note_namespace(namespace: Namespace) -> None:
 
 
 def _parted(namespace: Namespace) -> tuple[Namespace, str]:
-    """Return the labels of a namespace without the code, and the digest or the version
-    of the code.
+    """Return a namespace without the label for the code, and that label: a digest or a
+    version.
     """
     is_task = namespace[0] == _TASK and len(namespace) == _TASK_LABELS
     if is_task and not _DIGEST.fullmatch(namespace[-1]):

@@ -9,11 +9,11 @@ from flowpregel._pickling.file_digests import file_digest
 
 
 def changes_since(recorded: Iterable[FileContent]) -> list[str]:
-    """Return a text for each of the recorded files whose content has changed.
+    """Return a line of text for each of the recorded files whose content has changed.
 
     A file that cannot be read is left out, because it has no content to compare, and no
     new result could be computed from it. If a path was recorded with several contents,
-    because the run itself wrote to the file, each of these contents counts as
+    because the run itself wrote to the file, a file with any of these contents is
     unchanged.
     """
     contents: dict[str, list[FileContent]] = {}

@@ -39,8 +39,8 @@ _POSITION_KEYS: Final = frozenset(
         "langgraph_checkpoint_ns",
     }
 )
-"""The keys of metadata that describe a task's position, which its stream item has
-anyway.
+"""The metadata keys that describe a task's position, which the task's stream item
+contains anyway.
 """
 
 
@@ -82,9 +82,9 @@ class ParsedConfig:
     run_id: str | None = None
     run_name: str | None = None
     callbacks: Sequence[Any] = ()
-    """The handlers that are called when the run and its nodes start and end."""
+    """The callback handlers, called when the run and its nodes start and end."""
     chain_run: ChainRun | None = None
-    """The run that handlers get as the parent of this run, or None."""
+    """The run that callback handlers get as the parent of this run, or None."""
     run_config: Mapping[str, Any] = field(default_factory=dict)
     """The config that is passed to the user's code in the run."""
 
@@ -121,8 +121,8 @@ def merged(
 ) -> dict[str, Any]:
     """Return one config merged from several.
 
-    Later configs override earlier configs, but the tags and callbacks of all configs
-    are used.
+    Later configs override earlier ones, except that the tags and callbacks of all
+    configs are used.
 
     Args:
         configs: Config dicts in LangGraph's form.
@@ -169,7 +169,8 @@ def _with_addition(
     if key in ("configurable", "metadata"):
         return {**config.get(key, {}), **_setting_of({key: value}, key)}
     if key == "tags":
-        # A tag counts once, because code may pass on the config that it got.
+        # Each tag is used once: code may pass on the config that it got, with the same
+        # tags.
         tags = (*config.get(key, ()), *_setting_of({key: value}, key))
         return [*dict.fromkeys(tags)]
     if key == "callbacks":
@@ -251,7 +252,7 @@ def configs_of(
     there is a limit.
 
     Raises:
-        ValueError: The numbers of inputs and configs differ.
+        ValueError: There are more or fewer configs than inputs.
     """
     configs: list[Any]
     if config is None or isinstance(config, Mapping):

@@ -179,8 +179,8 @@ class GraphDefinition:
             )
 
     def _named_channels(self) -> Iterator[tuple[str, str]]:
-        """Yield each channel name that the definition refers to, and a text that says
-        which part refers to the channel.
+        """Yield each channel name that the definition refers to, and a description of
+        the part that refers to the channel.
         """
         for name, node in self.nodes.items():
             for key in names(node.channels):
@@ -238,10 +238,12 @@ class GraphDefinition:
         return replace(program, migrate=self.migrate)
 
     def program_now(self) -> Program:
-        """Return the program, with cache namespaces that match the nodes' present code.
+        """Return the program, whose cache namespaces match the present code of the
+        nodes.
 
         Raises:
-            ConfigurationError: A cached node refers to code that cannot be digested.
+            ConfigurationError: A node with a cache policy refers to code of which no
+                digest can be computed.
         """
         program = self.program
         changed: dict[str, Node] = {}
@@ -260,7 +262,7 @@ class GraphDefinition:
 
     @cached_property
     def _spaces(self) -> dict[str, SharedSpace]:
-        """The cache namespaces of the nodes, by their names."""
+        """The cache namespace of each node, by the node's name."""
         return {}
 
     @property

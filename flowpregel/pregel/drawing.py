@@ -99,7 +99,9 @@ class Part(NamedTuple):
 
 
 def _fields_for_json(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a graph, a node or an edge; of a node without its data."""
+    """Return the fields of a graph, a node or an edge. The `data` of a node is left
+    out.
+    """
     fields = dict(items)
     if "subgraph" in fields:
         del fields["data"]

@@ -1,4 +1,6 @@
-"""Dry replays of a run, or of all runs of a store; see `_inspection.dry_replay`."""
+"""Dry replays of one run, or of all runs of a store. A dry replay executes the body of
+a run with the recorded results, and runs no task; see `_inspection.dry_replay`.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def _planned_time(
 
     Args:
         run: The run.
-        counts: The numbers of the calls by name.
+        counts: The number of calls of each task, by name.
     """
     # The imports are done here, because workers import this module but no store.
     from flowpregel._inspection.earlier_durations import planned_time  # noqa: PLC0415
@@ -172,7 +174,8 @@ def check_runs(
     *,
     finished: bool = False,
 ) -> Iterator[tuple[str, DryRun]]:
-    """Yield the id and the report of each run that no process is executing.
+    """Yield the id of each run that no process is executing, with the report of a dry
+    replay.
 
     The flow of a run is imported before the run's records are read, because the import
     may define the classes of the records. If a flow cannot be imported or a record

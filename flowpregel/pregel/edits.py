@@ -1,6 +1,6 @@
 """Edits of a thread outside of a run. An edit is a superstep in which no task runs.
 
-The writes of an edit are made in the name of a node, or as new input.
+The edit writes to channels in the name of a node, or as new input.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from flowpregel.pregel.definition import END
 COPY = "__copy__"
 """The special node name that requests a copy of the checkpoint."""
 _SOURCES: Mapping[str, records.Source] = {COPY: "fork", INPUT: "input"}
-"""The sources of checkpoints that updates with a special node name create."""
+"""The ``source`` of the checkpoint that an update creates, by the special node name."""
 
 
 class StateUpdate(NamedTuple):
@@ -65,7 +65,7 @@ def edited(
     saved: Saved | None,
     updates: Sequence[StateUpdate],
 ) -> records.Batch:
-    """Return the records that one superstep of updates adds to a thread.
+    """Return the checkpoint records that one superstep of updates adds to a thread.
 
     Args:
         program: The program of the thread.
@@ -170,7 +170,7 @@ def _run_at(
     run.cursor.checkpoint_id = saved.checkpoint.id
     run.cursor.stored_id = saved.checkpoint.id
     run.cursor.step = saved.checkpoint.step
-    # No checkpoint contains the writes of the Command yet: they were only pending. The
+    # No checkpoint contains the writes of a Command yet: they were only pending. The
     # next checkpoint must store them, so they are marked as unsaved.
     if opened.applied is not None:
         earlier = run.state.unsaved

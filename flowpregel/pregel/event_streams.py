@@ -57,7 +57,7 @@ class EventMethods(RunnableMethods):
             input, config: As `invoke` takes them.
             version: The version of the events, ``"v3"``.
             transformers: Transformers in addition to those of the graph: classes, or
-                functions of a namespace.
+                functions that take a namespace.
             keywords: As `stream` takes them, without ``stream_mode`` and ``subgraphs``,
                 which follow from the transformers.
 
@@ -131,13 +131,13 @@ class EventStream:
     """A stream of events that is not begun yet.
 
     Args:
-        transformers: Functions of a namespace that return a transformer.
+        transformers: Functions that take a namespace and return a transformer.
         is_async: Whether the reader is async.
 
     Raises:
         ConfigurationError: LangGraph is not installed.
-        TypeError: A transformer is an instance, of which nested graphs cannot have
-            their own.
+        TypeError: A transformer is an instance, and not a class or a function that
+            would make one for each nested graph.
     """
 
     def __init__(
@@ -166,7 +166,9 @@ class EventStream:
         )
 
     def _with_modes(self, factory: Callable[..., Any]) -> Callable[..., Any]:
-        """Return *factory*, which then adds the modes that its transformers read."""
+        """Return a function that calls *factory*, and records the stream modes that the
+        transformer reads.
+        """
 
         def make(namespace: tuple[str, ...]) -> Any:
             transformer = factory(namespace)

@@ -17,9 +17,9 @@ from flowpregel.pregel.drawing import Graph, NodeShape
 from flowpregel.pregel.graph_picture import Edge
 
 _LARGEST_STORED = 1 << 16
-"""The limit on the characters of a drawing that is stored with runs."""
+"""The greatest number of characters of a drawing that is stored with runs."""
 STORED_DRAWINGS: WeakKeyDictionary[GraphDefinition, str] = WeakKeyDictionary()
-"""The digests of the drawings that are stored with runs, by the graph."""
+"""The digest of the drawing that is stored with a graph's runs, by graph."""
 _MOST_NAMES = 5
 """The number of nodes that the `repr` of a graph names."""
 
@@ -60,7 +60,7 @@ class GraphDrawing:
         return f"{definition.name!r} of {text}{self.store_text()}"
 
     def store_text(self) -> str:
-        """Return a clause about the store of the graph's runs, or an empty text."""
+        """Return a clause about the store of the graph's runs, or an empty string."""
         path = getattr(self.definition.checkpointer, "path", None)
         if isinstance(path, str):
             return f", stored in {path!r}"

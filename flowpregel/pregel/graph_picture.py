@@ -1,14 +1,15 @@
 """The picture of a graph as SVG, with the nodes in layers from top to bottom.
 
-The layer of a node is the length of the longest path to it, without the edges that lead
-back. An edge that passes other layers has a slot of its own in each of them, so it does
-not cross a node. An edge that leads back is drawn on the right::
+The layer of a node is the length of the longest path that leads to it. Edges that lead
+back to an earlier layer are not counted. An edge that passes other layers has a slot of
+its own in each of them, so it does not cross a node. An edge that leads back is drawn
+on the right::
 
-        a             layer 0
-       / \\
-      b   |   <-.     layer 1: the node b, and a slot for the edge from a to c
-       \\ /     |
-        c   ----'     layer 2
+        a   <-.       layer 0
+       / \\    |
+      b   |   |       layer 1: the node b, and a slot for the edge from a to c
+       \\ /    |
+        c  ---'       layer 2
 
 The picture takes the colour of the text around it, so it can be read on a light and on
 a dark page.
@@ -146,7 +147,7 @@ def _depths(
     ranks = {id_: rank for rank, id_ in enumerate(order)}
     depths = dict.fromkeys(ids, 0)
     for edge in sorted(edges, key=lambda edge: ranks[edge.source]):
-        # An edge that closes a cycle moves no node.
+        # An edge that leads back, and so closes a cycle, does not move its target.
         if ranks[edge.source] < ranks[edge.target]:
             depth = depths[edge.source] + 1
             depths[edge.target] = max(depths[edge.target], depth)
@@ -157,9 +158,10 @@ def _order(
     ids: Sequence[str],
     edges: Sequence[Edge],
 ) -> list[str]:
-    """Return the ids in an order in which most edges lead forward.
+    """Return the ids of the nodes in an order in which most edges lead forward.
 
-    Each node follows all nodes that lead to it, unless it is the first of a cycle.
+    Each node comes after all nodes from which an edge leads to it, unless it is the
+    first node of a cycle.
     """
     sources: dict[str, set[str]] = {id_: set() for id_ in ids}
     for edge in edges:
@@ -213,7 +215,9 @@ def _mean_place(
     sources: Sequence[_Slot],
     places: Mapping[_Slot, float],
 ) -> float:
-    """Return the mean place of the slots above that lead to a slot, from 0 to 1."""
+    """Return the mean position, from 0 to 1, of the slots in the layer above that lead
+    to a slot.
+    """
     above = [places[source] for source in sources if source in places]
     return sum(above) / len(above) if above else 0.5
 

@@ -40,7 +40,7 @@ def add_hint(
 
 
 def _unnamed_note(run: Any) -> str:
-    """Return a note with the generated id of a run, or an empty text if no calls are
+    """Return a note with the generated id of a run, or an empty string if no calls are
     stored.
     """
     calls = _finished_calls(run)

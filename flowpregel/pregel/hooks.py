@@ -132,7 +132,7 @@ def _identity_of(
     config: ParsedConfig,
     plan: RunPlan,
 ) -> dict[str, Any]:
-    """Return the arguments by which a handler recognizes an outermost run."""
+    """Return the arguments that identify an outermost run for a handler."""
     tags = list(config.run_config["tags"])
     parent_id = None
     if config.chain_run is not None:
@@ -213,7 +213,8 @@ def nested_callbacks(
     definition: GraphDefinition,
     config: ParsedConfig,
 ) -> GraphCallbacks | None:
-    """Return the calls of handlers for a nested run, or None if there is no handler.
+    """Return the object that calls the handlers of a nested run, or None if it has no
+    handlers.
 
     Args:
         outer: The context of the outer run.

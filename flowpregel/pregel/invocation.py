@@ -24,7 +24,7 @@ STOP_GRACE: Final = 20.0
 before they kill a process.
 """
 MUTATIONS_VARIABLE: Final = "FLOWPREGEL_CHECK_MUTATIONS"
-"""The environment variable that turns ``check_mutations`` on by default: 1."""
+"""The environment variable whose value 1 turns ``check_mutations`` on by default."""
 
 
 class RunKeywords(ConfigKeywords, total=False):

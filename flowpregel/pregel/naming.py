@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
     """Return the saver for the value that a user passed as ``checkpointer=``.
 
-    For a path or URL, the store at that location is opened. A checkpointer of another
-    library is adapted by that library's plug-in.
+    The store at a path or URL is opened. A checkpointer of another library is adapted
+    by the plug-in for that library.
 
     Args:
         value: The value.
@@ -61,15 +61,15 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
 
 
 def location_text(value: str | os.PathLike[str]) -> str:
-    """Return a path or URL as text. A path object is never taken for a URL."""
+    """Return a path or URL as a string. A path object is never taken for a URL."""
     return value if isinstance(value, str) else os.path.abspath(value)
 
 
 def as_cache(value: Any) -> BaseCache | None:
     """Return the cache for the value that a user passed as ``cache=``.
 
-    For a path or URL, the cache at that location is opened. A cache of another library
-    is adapted by that library's plug-in.
+    The cache at a path or URL is opened. A cache of another library is adapted by the
+    plug-in for that library.
 
     Raises:
         ConfigurationError: The value cannot be a cache.
@@ -126,7 +126,7 @@ class RunIdentity:
     flow: str
     """The module and the name of the workflow."""
     folder: str = ""
-    """The folder from which the workflow's module is imported, or an empty text if it
+    """The folder from which the workflow's module is imported, or an empty string if it
     is unknown.
     """
     adopts: tuple[str, ...] = ()
@@ -167,8 +167,8 @@ def flow_labels(flow: str, folder: str) -> dict[str, str]:
 
 
 def folder_of(module: str, file: str | None) -> str:
-    """Return the folder that *module* is imported from, or an empty text if the module
-    has no *file*.
+    """Return the folder that *module* is imported from, or an empty string if the
+    module has no *file*.
 
     Example:
         >>> folder_of("pkg.study", "/jobs/pkg/study.py")

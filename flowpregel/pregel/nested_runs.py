@@ -193,7 +193,7 @@ def _nested_options(
 def _task_labels(
     config: ParsedConfig, task: Task, outer_options: Options
 ) -> dict[str, Any]:
-    """Return the metadata of the tasks of a nested run, in streams."""
+    """Return the metadata that the tasks of a nested run have in streams."""
     labels = config.task_labels
     if task.kind is Kind.CALL:
         return labels
@@ -210,7 +210,8 @@ def _is_on_another_thread(
     call_config: Mapping[str, Any],
     outer: RunContext,
 ) -> bool:
-    """Return whether a called graph runs on another thread than its caller.
+    """Return whether a called graph runs on a thread (of checkpoints) of its own: with
+    another thread id than its caller, or with the same id in another saver.
 
     A graph without its own saver stores its state on the caller's thread.
     """
@@ -232,8 +233,8 @@ def _own_thread_run(
     step: StepContext,
     outer: RunContext,
 ) -> tuple[Steps, RunContext]:
-    """Return the steps and the context of a called graph that runs on another thread
-    than its caller.
+    """Return the steps and the context of a called graph that runs on a thread of its
+    own.
 
     The called run is planned like an outermost run, but uses the engine of the outer
     run. An interrupt ends the called run, and the caller gets the output up to then.
@@ -254,7 +255,9 @@ def _own_thread_run(
     callbacks = nested_callbacks(outer, task, step, definition, run.config)
 
     def inheriting_plan() -> RunPlan:
-        """Return the plan of the run, with what the run inherits."""
+        """Return the plan of the called run, with the context that it inherits from the
+        outer run.
+        """
         if saver.needs_loop:
             refuse_blocked_loop(saver)
         plan = plan_of(run)
@@ -264,7 +267,7 @@ def _own_thread_run(
 
     steps = _planned_steps(run, Prepare(inheriting_plan, saver.needs_loop))
     steps = with_graph_callbacks(steps, run.input, callbacks)
-    # The run has no committer before it is planned.
+    # The committer of the run exists only when the run has been planned.
     run_context = replace(
         _inherited(definition, task, outer, outer),
         callbacks=callbacks,
@@ -291,7 +294,8 @@ def _inherited(
     outer: RunContext,
     run_context: RunContext,
 ) -> RunContext:
-    """Return the context of a nested run, with what it inherits from the outer run.
+    """Return the context of a nested run, with the parts that it inherits from the
+    outer run.
 
     Args:
         definition: The parts of the nested graph.

@@ -1,7 +1,7 @@
 """The outer runs around the running code.
 
 They are tracked to prevent a deadlock: a run that starts another run on its own thread
-would wait for a lease that it holds itself, so it would wait for its own end.
+would wait for a lease that it holds itself, and would never end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
 """True in the code of a dry replay, which starts no other run."""
 imported_module: ContextVar[str] = ContextVar("flowpregel_imported_module", default="")
 """The module that a command imports for its flow, while its top level runs, or an empty
-text.
+string.
 """
 _OUTER_RUNS: ContextVar[frozenset[RunKey]] = ContextVar(
     "flowpregel_outer_runs",
@@ -32,8 +32,8 @@ _OUTER_RUNS: ContextVar[frozenset[RunKey]] = ContextVar(
 def refuse_while_imported() -> None:
     """Refuse a run that a module starts while a command imports it.
 
-    The command would run another workflow than the one that it was asked for, and the
-    worker processes, which import the module too, would run it again.
+    The command would run a different workflow from the one that it was asked for, and
+    the worker processes, which import the module too, would run it again.
 
     Raises:
         ConfigurationError: The module is being imported.
@@ -88,8 +88,8 @@ def _outer_runs() -> frozenset[RunKey]:
     scope = current.get()
     if scope is None:
         return _OUTER_RUNS.get()
-    # The context variable of the coordinator is not set in a worker process, so the job
-    # brings the outer runs.
+    # The context variable of the coordinator is not set in a worker process. There, the
+    # job (the message with the task) contains the outer runs.
     return _OUTER_RUNS.get().union(scope.job.run.outer_runs)
 
 

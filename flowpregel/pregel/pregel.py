@@ -855,8 +855,8 @@ class Pregel(EventMethods):
     ) -> Iterator[tuple[str, Any]]:
         """Yield (namespace, graph) for each graph that is a node or that a node calls.
 
-        A node counts as calling a graph if the code of the function names the graph. If
-        the code names several graphs, the first is yielded. Graphs with
+        A graph is regarded as called by a node if the code of the node's function names
+        it. If the code names several graphs, the first is yielded. Graphs with
         ``checkpointer=False`` are left out.
 
         Args:

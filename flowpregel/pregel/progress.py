@@ -89,7 +89,7 @@ class ProgressView:
         calls under an empty name.
         """
         self._last_ends: dict[str, float] = {}
-        """The time of the last end, or of the first start, under the same names."""
+        """The time at which a call last ended, or first started, by the same names."""
         self._reports: dict[str, dict[str, Any]] = {}
         """The last report of each running task, by task id."""
         self._show: Callable[[list[str]], object]
@@ -142,7 +142,7 @@ class ProgressView:
             self._note_interval("", has_ended=state != "started")
 
     def _note_interval(self, name: str, *, has_ended: bool) -> None:
-        """Note the time since the last call has ended."""
+        """Record the time between the ends of the last two calls."""
         now = self._clock()
         last_end = self._last_ends.setdefault(name, now)
         if has_ended:
@@ -152,8 +152,8 @@ class ProgressView:
     def _time_left(self, name: str, count: int) -> TimeLeft | None:
         """Return the estimated time until *count* calls of a task have ended, or None.
 
-        The view does not know which calls run. So the calls count as if they ran one
-        after another, each for the time between two ends.
+        The view does not know which calls run. So the estimate treats them as if they
+        ran one after another, each for the mean time between the ends of two calls.
         """
         return time_left(self._intervals, (), {name: count}, workers=1)
 
@@ -177,8 +177,9 @@ class ProgressView:
             if name == self._name:
                 continue
             texts = _count_texts(count, seconds)
-            # The time left is not shown for the calls of a run that reports its own
-            # progress, because it may make more calls.
+            # If the run reports its own progress, it may make more calls than have
+            # started, so the time left would be too short. Its report has the remaining
+            # time instead.
             if run_report is None:
                 texts.append(self._left_text_of(name, count))
             lines.append(f"  {name}: {', '.join(filter(None, texts))}")
@@ -191,7 +192,9 @@ class ProgressView:
         return _left_text(self._time_left(name, remaining)) if remaining > 0 else ""
 
     def shares(self) -> list[tuple[str, int, int]]:
-        """Return the names of tasks, each with the numbers of ended and known calls."""
+        """Return the names of tasks, each with the number of ended calls and of known
+        calls.
+        """
         shares: list[tuple[str, int, int]] = []
         # The counts are copied, because another OS thread may call this method.
         for name, count in list(self._counts.items()):
@@ -208,8 +211,8 @@ class ProgressView:
     ) -> str:
         """Return the progress that the run itself reports, and its remaining time."""
         counts = sum(self._counts.values(), Counter[str]())
-        # Only the share of this run counts, because results of an earlier run took no
-        # time in this run.
+        # Only the items that this run has computed are used for the rate, because
+        # results of an earlier run took no time in this run.
         share = counts["done"] / max(counts["done"] + counts["before"], 1)
         done = report["done"] * share
         if not (done and report["total"]):
@@ -221,7 +224,7 @@ class ProgressView:
 
 
 def _count_texts(count: Counter[str], seconds: float) -> list[str]:
-    """Return the counts of the tasks of one name as texts.
+    """Return the counts of the tasks of one name as strings.
 
     Args:
         count: The number of tasks in each state.
@@ -253,7 +256,7 @@ def _report_lines(name: str, reports: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _left_text(estimate: TimeLeft | None) -> str:
-    """Return an estimate as text, or an empty text if there is none."""
+    """Return an estimate as text, or an empty string if there is none."""
     return "" if estimate is None else f"{estimate} left"
 
 
@@ -285,8 +288,8 @@ def _amount(number: float) -> str:
 
 
 def workers_text() -> str:
-    """Return the number of workers and their memory as text, or an empty text if there
-    are no workers.
+    """Return the number of workers and their memory as text, or an empty string if
+    there are no workers.
     """
     usage = sys.modules.get("flowpregel.executors.processes.coordinator.executor")
     if usage is None:
@@ -311,7 +314,8 @@ class NotebookProgress:
 
     Args:
         lines: The lines of the view.
-        shares: The names of tasks, each with the numbers of ended and known calls.
+        shares: The names of tasks, each with the number of ended calls and of known
+            calls.
     """
 
     def __init__(
@@ -350,8 +354,8 @@ def _display(
     Args:
         out: The stream to write to.
         overwrites: Whether a terminal may be overwritten.
-        shares: A function that returns the names of tasks, each with the numbers of
-            ended and known calls.
+        shares: A function that returns the names of tasks, each with the number of
+            ended calls and of known calls.
     """
     if is_notebook():
         display: Any = import_module("IPython.display")

@@ -81,8 +81,8 @@ def matches_earlier_class(
     run_input: Any,
     recorded: str | None,
 ) -> bool:
-    """Return whether an input equals the recorded input except for new fields that have
-    their default values.
+    """Return whether an input equals the recorded input, apart from fields that its
+    class has gained since and that have their default values.
 
     Args:
         run_input: The input.
@@ -136,7 +136,7 @@ def input_difference(
     opened: OpenCheckpoint,
     labels: Mapping[str, Any],
 ) -> str:
-    """Return a text that describes how an input differs from the recorded input.
+    """Return a description of how an input differs from the recorded input.
 
     Args:
         recorded: The digest of the recorded input, or None if unknown.

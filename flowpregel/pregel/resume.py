@@ -26,9 +26,9 @@ flow                 names that flow
 ===================  ======================================  ==========================
 
 The input None matches any stored input: the run that is stored under the id resumes. A
-stored input that lacks only new parameters with defaults counts as the same too. With
-``again`` a new run always starts, and the stored run stays in the history. The module
-`stored_results` describes the treatment of results that different code computed.
+stored input that lacks only new parameters with defaults is treated as the same input.
+With ``again`` a new run always starts, and the stored run stays in the history. The
+module `stored_results` describes the treatment of results that different code computed.
 """
 
 from __future__ import annotations
@@ -281,7 +281,8 @@ def _compared(
     address: Address,
     options: Options,
 ) -> Start:
-    """Return *start* with its stored results compared with the present code.
+    """Return *start* with a comparison: the code that computed the stored results, and
+    the present code.
 
     If code has changed and the options demand it, the returned start runs the affected
     nodes again.
@@ -291,8 +292,8 @@ def _compared(
         return start
     opened = open_checkpoint(start.program, saved)
     if _has_body(task.node for task in opened.tasks):
-        # The calls of a body cannot be compared here, but only when the body makes
-        # them.
+        # The calls of a body are compared with the recorded calls only when the body
+        # makes them.
         return start
     if start.finished is not None and _has_body(start.program.nodes.values()):
         return _finished(
@@ -333,8 +334,8 @@ def _finished(
     opened: OpenCheckpoint,
     options: Options,
 ) -> Start:
-    """Return the start of a run that has finished. The run returns its stored result,
-    or starts again from its input.
+    """Return the start of a finished run, which returns its stored result or starts
+    again from its input.
 
     The run restarts from its input if code or files have changed and the policy demands
     it.
@@ -350,9 +351,9 @@ def _finished(
     if unreadable is not None:
         check_policy(options.on_unreadable, unreadable)
         is_rerun = True
-    # If the body's code does not name a task, the present code of the task is unknown
-    # until the body calls it. So the body runs again, and the digests are compared at
-    # the call.
+    # If the source of the body does not name a called task, the present code of the
+    # task is unknown until the body calls it. So the body runs again, and each call
+    # compares the digest of the present code with the recorded one.
     if options.on_code_change != "keep" and stored.unknown:
         is_rerun = True
     if saved.is_latest and is_rerun:

@@ -1,5 +1,6 @@
-"""The plan of an outermost run: the thread is leased, the start is determined, and the
-steps are created.
+"""The preparation of an outermost run, which is not nested in another run: its thread
+is leased, its start (a checkpoint or a new input) is determined, and the generator that
+runs the supersteps is created.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from flowpregel.pregel.used_outputs import notice_of_gone_outputs
 from flowpregel.runtime import RunControl
 
 _NESTED_MODES = frozenset({"custom", "progress"})
-"""The modes that nested graphs stream even if the stream does not show them."""
+"""The stream modes whose events nested graphs emit even if the stream does not show
+nested graphs.
+"""
 
 
 class PlannedRun(Protocol):

@@ -60,8 +60,8 @@ def parts_of_chain(step: Any) -> list[Any]:
 class RunnableMethods:
     """A mixin with methods of LangChain's `Runnable`.
 
-    Instances count as Runnables: ``isinstance(graph, Runnable)`` is true. They can be
-    joined to chains by ``|`` with other Runnables, functions and dicts.
+    For Python, instances are Runnables: ``isinstance(graph, Runnable)`` is true. The
+    operator ``|`` joins them with other Runnables, functions and dicts to a chain.
 
     Example:
         >>> from flowpregel import entrypoint

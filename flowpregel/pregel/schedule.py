@@ -1,7 +1,8 @@
 """Schedules: the times at which `flowpregel work` begins runs of a workflow.
 
-A schedule decides, and acts on nothing: it has no clock. The id of a run contains the
-time at which the run is due, so two processes that see the same time begin one run.
+A schedule only computes times: it starts no run, and reads no clock. The id of a run
+contains the time at which the run is due, so two processes that see the same time begin
+one run.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Schedule:
     cron: str | None = None
     """The times as a cron expression of five fields, or six with seconds first."""
     every: float | timedelta | str | None = None
-    """The period: seconds, a timedelta, or a text such as ``1h30m``. The periods are
+    """The period: seconds, a timedelta, or a string such as ``1h30m``. The periods are
     counted from 1970-01-01 00:00 UTC, so that all processes agree.
     """
     timezone: str = "UTC"
@@ -88,10 +89,10 @@ class Schedule:
 
     @staticmethod
     def _check_cron(cron: str) -> None:
-        """Raise an error if *cron* is no cron expression.
+        """Refuse a *cron* that is not a cron expression.
 
         Raises:
-            ConfigurationError: It is none.
+            ConfigurationError: It is not a cron expression.
         """
         cronsim = _imported_cronsim()
         try:
@@ -207,7 +208,8 @@ def _seconds_of_period(name: str, period: Any, *, least: float) -> float:
     """Return a period in seconds.
 
     Raises:
-        ConfigurationError: It is no period, or is shorter than *least* seconds.
+        ConfigurationError: The value is not a period, or is shorter than *least*
+            seconds.
     """
     seconds: Any = period
     if isinstance(period, timedelta):

@@ -67,7 +67,7 @@ class StateSnapshot(NamedTuple):
     metadata: dict[str, Any] | None
     """The metadata of the checkpoint, or None if there is no checkpoint."""
     created_at: str | None
-    """The time of the checkpoint, as an ISO 8601 text in UTC."""
+    """The time of the checkpoint, as an ISO 8601 string in UTC."""
     parent_config: dict[str, Any] | None
     """The config that addresses the previous checkpoint, or None."""
     tasks: tuple[PregelTask, ...]
@@ -97,7 +97,7 @@ class GraphOutput:
         return value[key] if isinstance(value, Mapping) else getattr(value, key)
 
     def __contains__(self, key: object) -> bool:
-        """Return whether an output dict would have *key*."""
+        """Return whether the output as a dict would have *key*."""
         if key == records.INTERRUPT:
             return bool(self.interrupts)
         value = self.value
@@ -274,7 +274,9 @@ def empty_snapshot(config: dict[str, Any]) -> StateSnapshot:
 # ---------------------------------------------------------------- history
 
 _STEP: Final = 64
-"""The number of supersteps between two values from which states are folded."""
+"""The number of supersteps between two seeds: folded values from which states are
+computed.
+"""
 _FEWEST: Final = 4 * _STEP
 """The minimum number of deltas for which a value is computed and copied. To fold fewer
 deltas again is cheaper.
@@ -324,7 +326,8 @@ def _nearer(
     history: DeltaHistory,
     seeds: dict[str, _DeltaSeed],
 ) -> DeltaHistory:
-    """Return *history*, or an equivalent history that starts from a nearer seed.
+    """Return *history*, or an equivalent history that starts from a seed with fewer
+    later deltas.
 
     Args:
         declared: The channel, as its program declares it.

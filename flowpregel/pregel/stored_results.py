@@ -1,5 +1,5 @@
-"""The comparison of stored results, which a run uses without running their tasks, with
-the present code.
+"""The comparison of the code that computed stored results with the present code. A run
+uses stored results without running their tasks.
 
 ==================  ======================================  ============================
 ``on_code_change``  a finished run is requested again       an unfinished run resumes
@@ -43,7 +43,7 @@ _MOST_DIFFERENCES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResults:
-    """The results of nodes that led to a checkpoint."""
+    """The results of nodes that led to a checkpoint, compared with the present code."""
 
     saved: Saved
     """The checkpoint."""
@@ -56,7 +56,9 @@ class StoredResults:
     first_checkpoint: str | None
     """The id of the checkpoint from which the first changed node started."""
     changed_files: Sequence[str] = ()
-    """A text for each changed file among the files that the nodes' calls have used."""
+    """A line of text for each changed file among the files that the nodes' calls have
+    used.
+    """
 
     def is_rerun(
         self,
@@ -186,7 +188,8 @@ def after_notices_of_nodes(
         options: The options of the nested run.
         steps: The steps of the nested run.
     """
-    # The calls of a body are compared when the body makes them.
+    # A body is left out: its calls are compared with the recorded calls when it makes
+    # them.
     has_body = any(node.role == "body" for node in program.nodes.values())
     saved: Saved | None = None
     if options.address is not None and not has_body:
@@ -200,7 +203,7 @@ def after_notices_of_nodes(
 
 
 def _changes_of_files(ran: AttemptRecord) -> list[str]:
-    """Return a text for each changed file that an attempt used."""
+    """Return a line of text for each changed file that an attempt used."""
     files: list[FileContent] = []
     for name, digest, size in ran.used:
         if name.startswith(USED_FILE):

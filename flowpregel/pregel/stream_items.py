@@ -71,8 +71,8 @@ class StreamItems:
         self._version = invocation.version
         self._saver = saver
         self.started_at: CodeLine | None = None
-        """The user's line that has started the run, if the run has an OS thread of its
-        own.
+        """The line of the user's program that started the run, if the run has its own
+        OS thread.
         """
         self._with_namespace = invocation.subgraphs
         self._with_mode = not isinstance(mode, str | None)
@@ -121,7 +121,7 @@ class StreamItems:
         yield (*parts, payload) if parts else payload
 
     def _notice(self, notice: Any) -> Any:
-        """Return the text of a notice, with the code that differs."""
+        """Return the text of a notice, with the lines of code that differ."""
         if not isinstance(notice, OtherCodeNotice | CodeNotice):
             return notice
         difference = ""

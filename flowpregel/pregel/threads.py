@@ -223,7 +223,7 @@ def _options_of_edit(
     saved: Saved | None,
     fence: int | None,
 ) -> Options:
-    """Return the options with which an edit is saved.
+    """Return the options with which an edit of a thread is saved.
 
     Args:
         thread: The edited thread.

@@ -20,11 +20,11 @@ def notice_of_gone_outputs(
     saver: BaseCheckpointSaver,
     address: Address,
 ) -> str:
-    """Return a notice on the output files of a run that are gone, or an empty text if
+    """Return a notice on the output files of a run that are gone, or an empty string if
     none is.
 
-    The digests of the files are noted, so that the run need not read files that another
-    process has written.
+    The recorded digests of the files are noted in this process, so that the run need
+    not read files that another process has written.
 
     Args:
         saver: The store of the run.
@@ -61,7 +61,8 @@ def _notice(
     Args:
         names: The files, each with the call that wrote it.
         thread_id: The id of the run.
-        has_calls: Whether calls wrote some of the files, which can be taken back.
+        has_calls: Whether calls wrote some of the files. Unlike a node, a call can be
+            taken back.
     """
     files = ", ".join(names[:_MOST_NAMED])
     text = f"output {files}"
