@@ -28,7 +28,9 @@ _DIRECTIVE: Final = re.compile(
     r"^::: ([\w.]+)\n {4}options:\n {6}members:(?: \[\])?\n((?: {8}- \w+\n)*)",
     re.MULTILINE,
 )
-"""The part of a page that the documentation site replaces."""
+"""A pattern for the directives of a page: the lines that the documentation site
+replaces by entries.
+"""
 _SECTION: Final = re.compile(r"(Args|Raises|Returns|Yields|Examples?|Attributes):")
 _TITLES: Final = {"Args": "Arguments", "Raises": "Errors"}
 _ITEM: Final = re.compile(r"(\S[*\w., ]*): +(.*)")
@@ -43,7 +45,7 @@ _PROPERTIES: Final = (property, functools.cached_property)
 
 
 class _Literal(str):
-    """A text that a signature shows without quotation marks."""
+    """A string that a signature shows without quotation marks."""
 
     __slots__ = ()
 
@@ -334,7 +336,7 @@ def markdown_of(docstring: str | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text with code between single backquotes, as in Markdown."""
+    """Return a docstring's text with code between single backquotes, as in Markdown."""
     return text.replace("``", "`")
 
 

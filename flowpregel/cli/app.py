@@ -163,8 +163,8 @@ def _with_hint(error: click.UsageError) -> click.UsageError:
 
 @click.command(
     cls=CommandGroup,
-    # This mapping has only the built-in commands. The group finds the commands of
-    # plug-ins by entry point, and does not add them to the mapping.
+    # This mapping has only the built-in commands. `CommandGroup` finds the commands of
+    # plug-ins by entry point.
     commands=cast("dict[str, click.Command]", BuiltinCommands()),
     context_settings={
         "help_option_names": ["-h", "--help"],

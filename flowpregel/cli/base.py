@@ -1,4 +1,4 @@
-"""Functions that commands have in common, for a command in another package.
+"""Functions that all commands share, for a command in another package.
 
 Importing this module requires the extra ``cli``.
 """

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
 
 _PLAIN_TEXT: Final = re.compile(r"<int of |<redacted>|\b(?:nan|inf)\b")
-"""The texts of plain values that are no literals."""
+"""A pattern for the texts of plain values that are not literals of Python."""
 _MOST_RUNS: Final = 20
-"""The number of earlier runs in which the same call is searched."""
+"""The number of earlier runs in which the same call is searched for."""
 _UNKNOWN_ARGUMENTS: Final = (
     "the result cannot be found in the cache, because the arguments are not recorded "
     "in full"
@@ -54,9 +54,9 @@ _UNKNOWN_ARGUMENTS: Final = (
 
 
 def cache_text(work: Work, flow: Pregel, saver: DurableSaver) -> str:
-    """Return a text about the shared result of a call.
+    """Return a sentence about the shared result of a call.
 
-    The text is empty if the task of the call shares no results.
+    The sentence is empty if the task of the call shares no results.
 
     Args:
         work: The call.
@@ -97,8 +97,8 @@ def _key_in(cache: BaseCache, namespace: Namespace, arguments: str) -> FullKey:
         arguments: The digest of the arguments.
     """
     task, _, *labels = namespace
-    # If the runs were made by a script, the functions had the module `__main__` there,
-    # so their namespace is tried too.
+    # If a script made the runs, its functions were in the module `__main__`, so the
+    # cache namespace with this module is tried too.
     script = (task, "__main__", *labels)
     for candidate in (namespace, script):
         if cache.get([(candidate, arguments)]):
@@ -113,7 +113,7 @@ def _text_of_key(
     work: Work,
     saver: DurableSaver,
 ) -> str:
-    """Return a text about the key of a call in a cache."""
+    """Return a sentence about the key of a call in a cache."""
     assert work.call_key is not None
     file_changes = changes_since(work.call_key.files)
     if file_changes:
@@ -147,17 +147,20 @@ def _digest_in_cache(task: Any, work: Work) -> str | None:
     """Return the digest that the keys of a cache have for a call's arguments, or None
     if it is unknown.
 
-    If all arguments are plain values, such as numbers, the record of the call has
-    another digest than the cache. In that case, the arguments are read from the text of
-    the call. The recorded digest shows whether that text was cut.
+    If all arguments are plain values, such as numbers, the digest in the record of the
+    call differs from the one in the cache. In that case, the arguments are read from
+    the text of the call, and the digest in the cache is computed from them. The
+    recorded digest shows whether that text was cut.
     """
     assert work.call_key is not None
     recorded = work.call_key.arguments
     try:
         args, kwargs = _literal_arguments(work.call_key.text)
     except (SyntaxError, ValueError):
-        # The arguments cannot be read from the text. If one of them is not a plain
-        # value, the recorded digest is also that of the cache.
+        # The arguments cannot be read from the text of the call. If the reason may be a
+        # plain value whose text is not a literal, such as nan, the digest in the cache
+        # is unknown. Otherwise an argument is not a plain value, so the record and the
+        # cache have the same digest.
         is_plain = _PLAIN_TEXT.search(work.call_key.text) is not None
         return None if is_plain else recorded
     spelled, named = spelling_of(task.func).of(args, kwargs)
@@ -171,7 +174,7 @@ def _literal_arguments(text: str) -> Spelled:
     """Return the arguments in the text of a call.
 
     Raises:
-        SyntaxError: The text is no expression.
+        SyntaxError: The text is not an expression of Python.
         ValueError: An argument is not a literal.
     """
     expression = ast.parse(text, mode="eval").body
@@ -187,7 +190,8 @@ def _literal_arguments(text: str) -> Spelled:
 def _argument_change(work: Work, saver: DurableSaver) -> str:
     """Return the change of the arguments since the same call of an earlier run.
 
-    The text is empty if no earlier run called the task, or if one had equal arguments.
+    The string is empty if no earlier run called the task, or if one called it with
+    equal arguments.
     """
     assert work.call_key is not None
     earlier = [call for calls in _calls_of_earlier_runs(work, saver) for call in calls]
@@ -202,7 +206,7 @@ def _argument_change(work: Work, saver: DurableSaver) -> str:
 
 
 def _changes_between(earlier: Work, work: Work) -> Iterator[str]:
-    """Yield a text for each file and each field of the arguments that differs."""
+    """Yield a description of each file and each field of the arguments that differs."""
     assert earlier.call_key is not None
     assert work.call_key is not None
     for _, text in changed_files(earlier.call_key.files, work.call_key.files):

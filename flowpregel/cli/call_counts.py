@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from flowpregel._inspection.tasks import CallChanges, CallRow
 
 ENDED = ("done", "failed", "asking")
-"""The categories of calls that have run and are not running now."""
+"""The categories of calls that have run, and do not run now."""
 
 
 class CallCounts:
-    """The numbers of a run's calls by name and category, and the calls that failed.
+    """The number of a run's calls by name and category, and the calls that failed.
 
     The categories are ``done``, ``failed``, ``asking``, and ``before`` for a call that
     was done before the process of the run began or resumed it.
@@ -34,16 +34,20 @@ class CallCounts:
         if it is unknown.
         """
         self.mark: int = 0
-        """The mark after the last change; 0 to read all calls again."""
+        """The mark (a position among all changes of calls) after the last change that
+        was read; 0 to read all calls again.
+        """
         self.bodies: set[str] = set()
-        """The names of the tasks that made calls, which are not calls themselves."""
+        """The names of the tasks that made calls, and are not calls themselves."""
         self._callers: set[str] = set()
         """The paths of the tasks that made calls."""
         self._names: dict[str, str] = {}
         """The names of the tasks that are not calls, by path."""
         self._failed = FailedCalls()
         self._late: list[CallRow] = []
-        """The calls that ended after the last published activity."""
+        """The calls whose records changed, without those that had ended when the
+        activity of the run was last published.
+        """
 
     def restart(self, started: int) -> None:
         """Count all calls again, for a run that has begun or resumed."""
@@ -73,7 +77,9 @@ class CallCounts:
         self.mark = changes.mark
 
     def _find_bodies(self, rows: Iterable[CallRow]) -> None:
-        """Find the tasks that made calls among new rows and earlier ones."""
+        """Find the tasks that made calls, among these rows and those of earlier
+        changes.
+        """
         for row in rows:
             if row.caller:
                 self._callers.add(row.caller)
@@ -100,10 +106,12 @@ class CallCounts:
         return call.state
 
     def without_ended(self, activity: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a run's activity without the calls that have ended since.
+        """Return the activity that a run has published, without the calls that have
+        ended since.
 
-        A process publishes its activity some time before its calls are read, so a call
-        that ended in between would be counted twice.
+        The activity was published some time before the calls were read from the store.
+        So a call that ended in between would be counted twice: as running, and as
+        ended.
         """
         published: int = activity.get("at", 0)
         self._late = [row for row in self._late if _ended_at(row) > published]

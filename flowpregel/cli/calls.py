@@ -286,8 +286,8 @@ def why_command(
 
     recorded = _recorded_tasks(thread, store)
     calls = [work for work in recorded if work.is_call]
-    # If there are calls, only calls can be chosen, and not the body that made them,
-    # which counts as a node. In a graph without calls, the nodes can be chosen.
+    # If the run made calls, CALL names one of them. The body that made them, which is
+    # recorded as a node, cannot be named. In a graph without calls, CALL names a node.
     work = _select_call(calls or recorded, call, "call")
     loaded_flow = targets.flow_of_thread(thread, flow, store)
     with targets.open_to_read(store) as saver:
@@ -306,7 +306,7 @@ def why_command(
 
 
 def _attempts_text(work: Work) -> str:
-    """Return a text about the attempts that led to a call's result."""
+    """Return a sentence about the attempts that led to a call's result."""
     ran = work.ran
     if ran is None:
         return "started; the time and the process were not recorded"
@@ -378,7 +378,7 @@ def _failed_calls(
         error: The beginning of the calls' error.
 
     Raises:
-        ConfigurationError: No call failed so.
+        ConfigurationError: No call failed with this error.
     """
     from flowpregel._inspection.error_kinds import error_pattern  # noqa: PLC0415
     from flowpregel._inspection.tasks import error_line  # noqa: PLC0415

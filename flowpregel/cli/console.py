@@ -1,4 +1,4 @@
-"""The options, the output and the exit codes that commands have in common.
+"""The options, the output and the exit codes that all commands share.
 
 Results go to stdout, everything else to stderr.
 """
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
-"""The number of columns of an output that is not a terminal. Its lines never wrap."""
+"""The number of columns of output that does not go to a terminal, whose lines never
+wrap.
+"""
 _USAGE_ERRORS = (
     errors.ConfigurationError,
     errors.EmptyInputError,
@@ -89,8 +91,8 @@ STATUSES = {
 def code_of_status(status: str) -> Code:
     """Return the exit code of ``watch`` for the status of a run in another process.
 
-    A stopped run must be run again, by whatever it was stopped. A run that is enqueued
-    must be run, too.
+    A stopped run must be run again, whatever stopped it. A run that is enqueued must
+    still be run.
     """
     if status == "enqueued":
         return Code.AGAIN
@@ -271,7 +273,7 @@ def print_result(value: Any, *parts: str | StyledText | Table) -> None:
 
     Args:
         value: The result for programs, which is printed if ``--json`` was passed.
-        parts: The texts and tables that are printed otherwise.
+        parts: The strings and tables that are printed otherwise.
 
     Example:
         >>> print_result({"threads": 2}, "2 threads")
@@ -290,9 +292,7 @@ def print_result(value: Any, *parts: str | StyledText | Table) -> None:
 
 
 def _print_with_rich(renderable: Table | Text) -> None:
-    """Print a table or a text without the spaces that rich adds at the ends of
-    lines.
-    """
+    """Print a table or a string without the spaces that rich adds at ends of lines."""
     terminal = rich_console()
     with terminal.capture() as captured:
         terminal.print(renderable)
@@ -341,7 +341,7 @@ def _cell(value: Any, *, is_cut: bool) -> Text:
 
     Args:
         value: The value of the cell.
-        is_cut: True if a text that is too long is cut, and not wrapped.
+        is_cut: True to cut a text that is too long instead of wrapping it.
     """
     from rich.text import Text  # noqa: PLC0415 - keeps --help fast
 
@@ -394,6 +394,6 @@ def rich_console(*, stderr: bool = False) -> Console:
 
 
 def utc_text(nanoseconds: int) -> str:
-    """Return a moment as ISO 8601 text in UTC, to the second."""
+    """Return a moment as an ISO 8601 string in UTC, to the second."""
     moment = datetime.fromtimestamp(nanoseconds / 1e9, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,6 @@
-"""The wait for a process of ``work``, and the words for such processes."""
+"""The wait for a process of ``work`` (a consumer) that takes a run, and descriptions of
+such processes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver, QueueConsumer
 
 _PERIOD: Final = 0.5
-"""Seconds between two reads of a run that no process executes."""
+"""Seconds between two reads of a run for which the command waits."""
 _RESUMED_BY_WORK: Final = ("sleeping", "awaiting signal", "killed", "stopped")
 """The situations in which `work` resumes a run sooner or later."""
 
@@ -32,7 +34,7 @@ def consumers_of(saver: DurableSaver, flow: object) -> list[QueueConsumer]:
 
 
 def consumer_text(consumers: Iterable[QueueConsumer]) -> str:
-    """Return processes of `work` with their hosts, in one line.
+    """Return a line that names processes of `work` and their hosts.
 
     Example:
         >>> from flowpregel.checkpoint.durable import ConsumerEntry, QueueConsumer
@@ -98,7 +100,7 @@ class QueueWait:
         self._thread_id = thread_id
         self._until_end = until_end
         self._notes: set[str] = set()
-        """The lines that were printed, each of which is printed once."""
+        """The lines that were printed. Each line is printed only once."""
         self._is_refused = False
         self._was_enqueued = False
 

@@ -190,7 +190,9 @@ class Dashboard:
         self._state = replace(self._state, retries=not self._state.retries)
 
     def _ask_to_retry(self) -> None:
-        """Ask the person when the failed calls must be tried again."""
+        """Ask the person whether to try the failed calls again now or when the run
+        ends.
+        """
         question = (
             f"try the failed calls again ({self._failed:,})? y now, which stops the "
             "run and resumes it, e when it ends, n to go back"
@@ -206,7 +208,7 @@ class Dashboard:
         self._state = replace(self._state, message=message)
 
     def _ask_to_cancel(self) -> None:
-        """Ask the person whether the run must be cancelled."""
+        """Ask the person whether to cancel the run."""
         question = "cancel the run? finished calls are kept: y to cancel, n to go back"
         self._answers = {"y": self._cancel}
         self._state = replace(self._state, message=question)
@@ -250,8 +252,8 @@ class Dashboard:
         return Code(subprocess.call(self._command(*snapshot.text.command)))
 
     def _command(self, *words: str) -> list[str]:
-        """Return the words of a command line that runs a command on the store, in a
-        separate process.
+        """Return the words of the command line for a command on the store in a separate
+        process.
         """
         location = [] if self._store is None else ["--store", self._store]
         return [sys.executable, "-m", "flowpregel", *words, *location]
@@ -277,8 +279,8 @@ def _keys() -> Iterator[Callable[[float], str]]:
             return ""
         data = os.read(descriptor, 64)
         if not data:
-            # The terminal was closed. `select` then returns at once, so the wait is
-            # done here.
+            # The terminal was closed. Because `select` then returns at once, the wait
+            # for the timeout is made here.
             time.sleep(timeout)
         return _ESCAPE_SEQUENCE.sub(b"", data).decode(errors="ignore")
 

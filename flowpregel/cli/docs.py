@@ -74,7 +74,9 @@ def _page_record(page: Page) -> dict[str, str]:
 
 
 def _print_page_or_matches(pages: Sequence[Page], query: str) -> None:
-    """Print what *query* names, or else the sections with its words."""
+    """Print the page or the name that *query* names, or else list the sections that
+    contain its words.
+    """
     name, anchor = split_anchor(query)
     page = find_page(pages, name)
     if page is not None:

@@ -100,7 +100,9 @@ def _checks_of_executor(
     flow: str | None,
     timeout: float,
 ) -> Iterator[dict[str, Any]]:
-    """Check an executor, with the module of a flow if one is named."""
+    """Check an executor, and whether its machines can import the module of a flow if
+    one is named.
+    """
     from flowpregel.cli.executor_checks import (  # noqa: PLC0415 - keeps --help fast
         checks_of_executor,
     )
@@ -129,7 +131,7 @@ def _checks_of_machine(*, needs_lmdb: bool) -> Iterator[dict[str, Any]]:
     """Check Python, the packages, the cores and the shared memory.
 
     Args:
-        needs_lmdb: False if the store that is checked too is not kept in a folder.
+        needs_lmdb: False if the store that is checked as well is not in a folder.
     """
     implementation = platform.python_implementation()
     version = platform.python_version()

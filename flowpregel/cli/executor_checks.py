@@ -61,7 +61,7 @@ def _checks_of_trips(
     executor: Executor | str,
     timeout: float,
 ) -> Iterator[ExecutorCheck]:
-    """Yield the checks that send a value to a task and back."""
+    """Yield the checks that send a value to a task, which returns it."""
     yield _check_trip("first task", b"", executor, timeout)
     yield _check_trip("next task", b"", executor, timeout)
     yield _check_trip("10 MB", bytes(_LARGE), executor, timeout)

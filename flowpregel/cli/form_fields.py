@@ -37,7 +37,7 @@ FieldKind: TypeAlias = Literal[
 MISSING: Final = inspect.Parameter.empty
 """The default of a field that must have a value."""
 NOT_JSON: Final = object()
-"""The form of a value that JSON cannot express."""
+"""The placeholder for a value that JSON cannot express."""
 _DEEPEST: Final = 4
 """The greatest depth of groups of fields."""
 _WRAPPERS: Final = (Annotated, typing.Required, typing.NotRequired, typing.Final)
@@ -63,7 +63,7 @@ class FormField:
     kind: FieldKind
     """The kind of the control."""
     type: str
-    """The annotation as text."""
+    """The annotation as a string."""
     is_required: bool
     """True if there is no default."""
     is_optional: bool = False
@@ -108,14 +108,14 @@ def parameters_of_flow(flow: Pregel) -> list[RecordField]:
 
 
 def _resolved_hints(signature: inspect.Signature, module: str) -> dict[str, Any]:
-    """Return the annotations of parameters. Annotations that are texts are resolved."""
+    """Return the annotations of parameters, with strings resolved to their objects."""
     annotations = {
         name: parameter.annotation
         for name, parameter in signature.parameters.items()
         if parameter.annotation is not parameter.empty
     }
-    # `hints_of` takes a class, and looks up names in annotations that are texts in the
-    # module of the class. So a class with this module is made.
+    # `hints_of` takes a class, and resolves annotations that are strings in the module
+    # of that class. So a class is made that has the module of the parameters.
     holder = type(
         "Parameters", (), {"__annotations__": annotations, "__module__": module}
     )
@@ -160,7 +160,7 @@ def form_field(parameter: RecordField, depth: int = 0) -> FormField:
 
 
 def type_text(annotation: Any) -> str:
-    """Return an annotation as text."""
+    """Return an annotation as a string."""
     if annotation is Any or annotation is MISSING:
         return ""
     return inspect.formatannotation(annotation)

@@ -20,14 +20,14 @@ JOB_ID: Final = "SLURM_JOB_ID"
 _SQUEUE_PATIENCE: Final = 10.0
 """Seconds to wait for an answer of SLURM."""
 _RESERVE: Final = 30.0
-"""Seconds between the grace period and the end of the job, in which workers end and
-results are stored.
+"""Seconds from the end of the grace period to the end of the job, in which workers end
+and results are stored.
 """
 
 
 def seconds_of_job(options: Mapping[str, Any]) -> float | None:
-    """Return the seconds after which a run must stop, because the SLURM job ends soon
-    after, or None outside a job.
+    """Return the seconds after which a run must stop, because its SLURM job ends soon
+    after that. Return None outside a job.
 
     Args:
         options: The options of the run, of which ``stop_grace`` is the grace period.
@@ -66,7 +66,8 @@ def _queried_end(job: str) -> float | None:
     Args:
         job: The id of the job.
     """
-    # With the id of an array, `squeue` prints a line for each of the array's jobs.
+    # If the id is that of a job array, `squeue` prints a line for each job of the
+    # array.
     command = ["squeue", "--noheader", f"--jobs={job}", "--format=%A %e"]
     try:
         result = subprocess.run(
@@ -78,7 +79,7 @@ def _queried_end(job: str) -> float | None:
             timeout=_SQUEUE_PATIENCE,
         )
     except (OSError, subprocess.SubprocessError):
-        return None  # A container need not have SLURM's commands.
+        return None  # A container may lack SLURM's commands.
     for line in result.stdout.splitlines():
         line_job, _, end = line.strip().partition(" ")
         if line_job == job:
@@ -90,7 +91,7 @@ def _queried_end(job: str) -> float | None:
 
 
 def print_limit(seconds: float) -> None:
-    """Print that the time limit of the job stops the command.
+    """Print a note that the time limit of the job will stop the command.
 
     Args:
         seconds: The seconds until then.

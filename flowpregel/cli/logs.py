@@ -78,7 +78,7 @@ class _OutputPrinter:
 
     Args:
         name: The beginning of the ids or texts of calls, or None for all calls.
-        level: The least level of the lines to print, or an empty text for all lines.
+        level: The lowest level of the lines to print, or an empty string for all lines.
     """
 
     def __init__(self, name: str | None, level: str) -> None:

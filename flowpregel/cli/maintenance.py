@@ -225,8 +225,8 @@ def verify_command(store: str | None) -> console.Code:
     Nothing is decoded. In a folder that can be written, the pages of the file are
     checked too, and writers have to wait.
     """
-    # No other process may write while the pages are checked. This can only be ensured
-    # by a process that has the store open for writing.
+    # No other process may write while the pages are checked. Only a process that has
+    # the store open for writing can ensure this.
     path = targets.existing_store(store)
     if store_plugin_at(path).is_lockable(path):
         opened_store = targets.open_to_write(store, InertCodec())

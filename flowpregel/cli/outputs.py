@@ -70,7 +70,7 @@ def output_file_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _first(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the first lines, and the number of further lines."""
+    """Yield the first lines, and a line with the number of the others."""
     yield from lines[:MOST_LISTED]
     hidden = len(lines) - MOST_LISTED
     if hidden > 0:
@@ -89,7 +89,7 @@ class RunOutputs:
     unchanged: int = 0
     """The number of files with the recorded content."""
     unrecorded: int = 0
-    """The number of output files that are not recorded."""
+    """The number of output files that were too many to be recorded."""
     problems: list[tuple[CallFiles, CheckedOutput]] = field(default_factory=list)
     """The files that are gone or were changed."""
 
@@ -159,7 +159,7 @@ def check_outputs(
 ) -> list[RunOutputs]:
     """Return the output files of runs, compared with the record.
 
-    A file is read if it has the recorded size and another time.
+    A file is read only if it has the recorded size, but its modification time differs.
 
     Args:
         saver: The store.

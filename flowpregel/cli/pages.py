@@ -102,7 +102,7 @@ class Match:
 
 
 def sections_of(text: str) -> Iterator[Section]:
-    """Yield the sections of a text in Markdown.
+    """Yield the sections of a Markdown text.
 
     Lines before the first heading are left out, as are headings in blocks of code.
     """
@@ -197,7 +197,7 @@ def find_page(pages: Sequence[Page], name: str) -> Page | None:
 
 
 def find_section(page: Page, anchor: str) -> str:
-    """Return a section with its subsections in Markdown, or an empty text if there is
+    """Return a section with its subsections in Markdown, or an empty string if there is
     no such section.
     """
     lines: list[str] = []
@@ -215,8 +215,8 @@ def find_section(page: Page, anchor: str) -> str:
 def search_pages(pages: Sequence[Page], text: str, limit: int = 8) -> list[Match]:
     """Return the sections that fit the words of *text*, at most one of each page.
 
-    The best one is the first. A word counts more if few pages have it, and if it is in
-    the title of a page or in a heading.
+    The best one is the first. A word has more weight if few pages contain it, and if it
+    is in the title of a page or in a heading.
     """
     weights: dict[str, float] = {}
     for word in _WORD.findall(text.lower()):
@@ -229,7 +229,7 @@ def search_pages(pages: Sequence[Page], text: str, limit: int = 8) -> list[Match
 
 
 def _stem(word: str) -> str:
-    """Return the beginning that the forms of an English word have in common."""
+    """Return the beginning that the forms of an English word share."""
     if len(word) < _LEAST_STEM:
         return word
     stem = re.sub(r"(ies|es|s|ed|ing|e|y)$", "", word)

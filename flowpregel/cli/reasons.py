@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def next_run_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
-    """Return a text about how the next run treats a call or a node.
+    """Return a sentence about how the next run handles a call or a node.
 
     Args:
         work: The call or the node.
@@ -46,7 +46,7 @@ def next_run_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
 
 
 def _node_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
-    """Return the text for a node of a graph that has ended."""
+    """Return the sentence for a node of a graph that has ended."""
     node = flow.definition.program_now().nodes.get(str(work.name))
     recorded = "" if work.ran is None else work.ran.code
     now = "" if node is None else code_of_node(node)
@@ -58,7 +58,7 @@ def _node_text(work: Work, flow: Pregel, saver: BaseCheckpointSaver) -> str:
 
 
 def _unchanged_text(saver: BaseCheckpointSaver, code: str) -> str:
-    """Return the text for a result whose code has not changed."""
+    """Return the sentence for a result whose code has not changed."""
     text = "the recorded result is used; the code is unchanged"
     versions = version_changes(saver, code)
     if not versions:
@@ -69,7 +69,7 @@ def _unchanged_text(saver: BaseCheckpointSaver, code: str) -> str:
 def _changed_text(
     saver: BaseCheckpointSaver, recorded: str, now: str, policy: str | None
 ) -> str:
-    """Return the text for a result whose code has changed, with the changes."""
+    """Return the sentence for a result whose code has changed, with the changes."""
     difference = difference_in(saver, recorded, now)
     changes = f": {difference}" if difference else ""
     if policy == "rerun":
@@ -83,7 +83,7 @@ def _changed_text(
 
 
 def tasks_beside(flow: Pregel) -> Iterator[Any]:
-    """Yield the tasks among the globals of a flow's functions."""
+    """Yield the tasks that are global variables of a flow's functions."""
     for node in flow.nodes.values():
         for step in node.steps:
             for value in getattr(step, "__globals__", {}).values():

@@ -14,11 +14,9 @@ from flowpregel.cli.run_choices import AbandonedRuns
 from flowpregel.cli.working import RunWorker
 
 _PERIOD: Final = 1.0
-"""Seconds between two reads of the store, if the command continues until no run is
-left.
-"""
+"""Seconds between two reads of the store, if the command runs until no run remains."""
 _COMMAND_OPTIONS: Final = ("store", "quiet", "on_conflict")
-"""The options that are not options of the runs."""
+"""The options of the command that are not options of the runs."""
 
 
 @console.store_command("recover", *RUN_OPTIONS)

@@ -117,8 +117,8 @@ def task_cells(
 
 
 def _task_text(task: Mapping[str, Any]) -> str | None:
-    """Return the name of a task. A call whose text describes arguments by their class
-    only is shown with the fields of the arguments.
+    """Return the name of a task. If a call's text has only the classes of the
+    arguments, the call is shown with the fields of the arguments.
     """
     text: str | None = task["name"]
     preview = CallPreview(**task["preview"])

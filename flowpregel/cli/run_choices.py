@@ -1,7 +1,8 @@
 """The runs that a process takes from a store: those that are due, or those that died.
 
-`RunWorker` asks a choice for its runs again and again, and asks once more about a run
-before it begins it, because other processes take runs from the same store.
+`RunWorker` asks a choice (`RunChoice`) for runs again and again. Before it begins a
+run, it asks about this run once more, because other processes take runs from the same
+store.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class RunChoice(Protocol):
-    """A choice of runs of a store."""
+    """A rule that selects the runs that a process takes from a store."""
 
     def threads(self) -> list[ThreadInfo]:
         """Return the threads whose runs must begin or be resumed now, in order."""
@@ -61,7 +62,8 @@ class DueRuns:
     Args:
         reader: The store, open for reading.
         flows: The names of the flows whose runs are chosen; empty for all.
-        registration: The entry of this process among those that take runs, or None.
+        registration: The record by which the store lists this process among those that
+            take runs, or None.
     """
 
     reader: DurableSaver
@@ -196,8 +198,8 @@ def _can_resume(saver: DurableSaver, saved: Saved) -> bool:
 
 
 def pauses_of(saved: Saved) -> Iterator[tuple[str, Any]]:
-    """Yield the waits of a run for a time or a signal, each after the id of the call
-    that waits.
+    """Yield the id of each call of a run that waits for a time or a signal, with the
+    interrupt that describes the wait.
     """
     for work in work_of(saved):
         for interrupt in work.interrupts:

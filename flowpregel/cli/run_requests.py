@@ -39,7 +39,7 @@ _RESULT = PreviewLimits(
     size=2_000,
     total=2_000,
 )
-"""The limits of a result that is printed as text."""
+"""The limits on the size of a result that is printed as text."""
 _COMMAND_OPTIONS = ("store", "quiet", "traceback")
 """The options of the command that are not options of the run."""
 
@@ -108,11 +108,11 @@ def run_flow(
     Args:
         request: The flow and the options.
         flow_input: The input of the flow.
-        resume: The treatment of a stored run with this id, as in `GraphRun.resume`.
+        resume: The handling of a stored run with this id, as in `GraphRun.resume`.
 
     Raises:
-        click.exceptions.Exit: The whole command was stopped, so that it must not start
-            another run.
+        click.exceptions.Exit: This command was stopped, and not only the run, so it
+            must not start another run.
     """
     from flowpregel.cli.watching import run_to_end  # noqa: PLC0415 - keeps --help fast
 
@@ -167,7 +167,7 @@ def _print_stopped(request: RunRequest, error: BaseException) -> Code:
     """Print that a run was stopped, and return the exit code.
 
     Raises:
-        click.exceptions.Exit: The whole command was stopped, and not only this run.
+        click.exceptions.Exit: This command was stopped, and not only the run.
     """
     code = Code.STOPPED
     if isinstance(error, errors.RunStopped):
@@ -179,8 +179,8 @@ def _print_stopped(request: RunRequest, error: BaseException) -> Code:
         text = f"{reason}\n{text}"
     print_note(text)
     if type(error) is errors.TaskCancelled:
-        # `flowpregel cancel` has stopped only this run, so the whole command does not
-        # exit here.
+        # Another process has stopped only this run, by `flowpregel cancel`. So this
+        # command does not exit here: it may have more runs to resume.
         return code
     raise click.exceptions.Exit(code) from error
 

@@ -2,8 +2,8 @@
 
 The store has the workflows whose schedules are followed, each with the last due time
 that was handled. A process of ``work`` enqueues a run for each due time after that, and
-then moves the mark. Another process may do the same at the same time: the id of the run
-contains the due time, so both enqueue the same run.
+then records the last of these due times. Another process may do the same at the same
+time: the id of the run contains the due time, so both enqueue the same run.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class ScheduleFollower:
     seconds since the epoch.
     """
     _loaded: dict[str, Any] = field(default_factory=dict)
-    """The imported workflows, by name. None if a workflow cannot be used."""
+    """The imported workflows by name, with None for a workflow that cannot be used."""
 
     def enqueue_due(
         self,
@@ -195,8 +195,8 @@ class ScheduleFollower:
         paused = self.saver.paused()
         for name, scheduled in self.saver.schedules().items():
             is_ours = not self.flows or name in self.flows
-            # A paused schedule is skipped. The missed times are made up for when the
-            # pause has ended.
+            # The schedule of a paused flow is skipped. The missed times are made up for
+            # when the pause has ended.
             if is_ours and not paused.reason("", {FLOW: name}):
                 count += self._enqueue_runs(name, scheduled, now)
         return count
@@ -247,7 +247,8 @@ class ScheduleFollower:
             console.print_note(f"error: {run_id}: {type(error).__name__}: {error}")
             return True
         self.delayed_until = max(self.delayed_until, begin.timestamp())
-        # Another process may have been killed while it enqueued this run.
+        # Another process may have been killed while it enqueued this run, before the
+        # run was stored.
         return self.saver.glance(run_id) is not None
 
     def _move_mark(
@@ -256,8 +257,8 @@ class ScheduleFollower:
         before: ScheduledFlow,
         handled: float,
     ) -> None:
-        """Record the last due time that was handled, unless another process has moved
-        the mark since it was read.
+        """Record the last due time that was handled, unless another process has
+        recorded a later one since it was read.
         """
 
         def change(

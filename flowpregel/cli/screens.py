@@ -40,7 +40,7 @@ _CATEGORIES: Final = (
     ("unfinished", "interrupted", "magenta"),
     ("waiting", "to do", ""),
 )
-"""The categories of calls, each with its words and its style."""
+"""The categories of calls, each with its description and its style."""
 _TO_DO: Final = ("running", "unfinished", "waiting")
 """The categories of calls that have not ended."""
 _BAR: Final = 30
@@ -218,8 +218,8 @@ def _report_text(task: Mapping[str, Any]) -> Text:
 
 
 def _between(left_text: Text, right_text: str, width: int) -> Text:
-    """Return a line with a text at each end. The first text is cut if there is not
-    enough room.
+    """Return a line with one string at its beginning and one at its end. The first
+    string is cut if there is not enough room.
     """
     room = width - len(right_text) - 2
     if left_text.cell_len > room:

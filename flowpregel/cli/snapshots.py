@@ -211,8 +211,9 @@ class RunWatcher:
             count["running"] += 1
             record = self._calls.open_calls.get(task["id"])
             if record is not None:
-                # The record is that of an earlier attempt, which failed or saved its
-                # state. The call is no longer counted under the state of that attempt.
+                # The call runs again, but its record is that of an earlier attempt,
+                # which failed or saved its state. The call is no longer counted under
+                # the state of that attempt.
                 category = "asking" if record.state == "waiting" else record.state
                 count[category] -= 1
         return {name: count for name, count in counts.items() if count.total() > 0}

@@ -80,7 +80,7 @@ def _row_of(field: FormField, values: dict[str, Any]) -> list[str]:
 
 
 def _signature_record(flow: Pregel, name: str, folder: str) -> dict[str, Any]:
-    """Return the signature of a flow, with the fields not yet as JSON.
+    """Return the signature of a flow, with fields that are not converted to JSON yet.
 
     Args:
         flow: The imported flow.
@@ -152,7 +152,7 @@ def _by_name(flow: Any, run_input: Any) -> dict[str, Any]:
 
 
 def unused_id(saver: DurableSaver, thread_id: str) -> str:
-    """Return an id like that of a run, with a number for which there is no run.
+    """Return the id of a run with a number at its end, for which there is no run yet.
 
     Args:
         saver: The open store.

@@ -30,7 +30,7 @@ from flowpregel.cli import console, targets
 from flowpregel.cli.wording import duration_text, number_text
 
 _MOST_PRINTED = 100
-"""The limit on the calls that are printed of a comparison. ``--json`` has all."""
+"""The greatest number of a comparison's calls that are printed; ``--json`` has all."""
 _CHANGES = {
     "different": "other result",
     "only a": "only in A",
@@ -79,7 +79,7 @@ def table_command(
 
 
 def _number_or_text(value: Any) -> str:
-    """Return a value as the text of a cell."""
+    """Return a value as the string for a cell."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -141,7 +141,7 @@ def _run_parts(comparison: RunComparison) -> Iterable[Any]:
 
 
 def _sums_of_run(run: RunTotals) -> dict[str, str]:
-    """Return the sums of a run's calls as texts by name."""
+    """Return the sums of a run's calls as strings, by name."""
     errors = [f"{count:,} x {error}" for error, count in run.errors.items()]
     return {
         "run": run.run,

@@ -65,7 +65,7 @@ def load_flow(name: str, folder: str = "") -> Pregel:
     }
     full_name = f"{module.__name__}:{attribute}"
     if hasattr(type(value), "as_flow"):
-        # A task stands for the workflow that makes one call of the task.
+        # The name of a task means the workflow that makes one call of the task.
         value = value.as_flow(store=None)
     if isinstance(value, Pregel):
         flow: Pregel | None = value
@@ -128,7 +128,8 @@ def _import(name: str, folder: str = "") -> ModuleType:
         module_name = file.removesuffix(".py")
     else:
         module_name = name
-        # The run may come from another machine, on which the module has another folder.
+        # The run may have been recorded on another machine, where the module has
+        # another folder.
         if not folder or PathFinder.find_spec(name.partition(".")[0], [folder]) is None:
             folder = os.getcwd()
     from flowpregel.pregel.outer_runs import (  # noqa: PLC0415 - keeps --help fast
@@ -247,7 +248,7 @@ def open_to_read(
     Args:
         path: The store's folder, or the URL of a database.
         flow: True to decode values with their classes, for the user's flow. False to
-            decode them without importing or running any of the user's code.
+            decode them inertly: without importing or running any of the user's code.
 
     Raises:
         ConfigurationError: *path* is None or empty.

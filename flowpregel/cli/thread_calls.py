@@ -1,4 +1,4 @@
-"""Calls on OS threads of their own, whose end the program need not wait for."""
+"""Calls on OS threads of their own, for whose ends the program need not wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ Result = TypeVar("Result")
 
 
 class ThreadCall(NamedTuple, Generic[Result]):
-    """A call on an OS thread of its own. The thread ends with the program."""
+    """A call on an OS thread of its own. The OS thread ends with the program at the
+    latest.
+    """
 
     future: Future[Result]
     """The future for the result or the error of the call."""

@@ -1,4 +1,4 @@
-"""The commands that show how runs stand: ls, show, watch.
+"""The commands that show the states of runs: ls, show, watch.
 
 The status of a thread is read from its newest checkpoint, without importing a flow.
 """
@@ -54,9 +54,9 @@ _MOST_COUNTED = 20
 runs takes little time. The failed calls are counted for the runs that changed last.
 """
 _MOST_STEPS = 100
-"""The limit on the supersteps among which `ls` searches the beginning of a run."""
+"""The greatest number of supersteps that `ls` reads to find the beginning of a run."""
 _SHORTEST_ID = 12
-"""The number of characters that are left of an id on a very narrow terminal."""
+"""The number of characters to which an id is cut on a very narrow terminal."""
 _THREAD_COLUMNS = (
     "THREAD",
     "STATUS",
@@ -80,9 +80,9 @@ _SIGNS: Mapping[Status, str] = {
     "enqueued": "…",
     "done": "✓",
 }
-"""The sign of each status in the last runs of a flow."""
+"""The sign for each status, in the list of the last runs of a flow."""
 _SOME_FAILED = "!"
-"""The sign of a run that is done, and has failed calls."""
+"""The sign for a run that is done, although calls of it failed."""
 _RESULT_COLUMN = "RESULT, ERROR OR QUESTION"
 _TASK_COLUMNS = (
     "STEP",
@@ -168,7 +168,7 @@ def _print_flows(reader: StoreReader, status: str | None, now: int) -> None:
 
 
 def _sign_of(run: StripRun) -> str:
-    """Return the sign of a run in the last runs of a flow."""
+    """Return the sign for a run in the list of the last runs of a flow."""
     if run.status == "done" and run.failed:
         return _SOME_FAILED
     return _SIGNS[run.status]
@@ -186,7 +186,7 @@ def _described(
             counted += 1
             counting = "some"
         text = reader.status(thread.thread_id, counting=counting)
-        # A thread that was deleted since the list was read has no text.
+        # A thread that was deleted since the list was read has no status.
         if text is not None:
             yield thread, text
 
@@ -230,7 +230,7 @@ def _thread_cells(
 
 
 def _took(thread: ThreadInfo, reader: StoreReader, now: int) -> tuple[str, str]:
-    """Return the beginning and the duration of a thread's last run, as texts.
+    """Return the beginning and the duration of a thread's last run, as strings.
 
     The duration is empty if the run has neither finished nor is running, because its
     end is not recorded.
@@ -426,7 +426,7 @@ def _fact_parts(facts: Mapping[str, Any], saved: Saved) -> list[Any]:
 
 
 def _queue_facts(saver: DurableSaver, thread: str, saved: Saved) -> dict[str, Any]:
-    """Return the place of an enqueued run among all enqueued runs."""
+    """Return the position of an enqueued run among all enqueued runs."""
     order = places(saver.threads(), time.time())
     position = QueuePosition.of(saved.checkpoint.metadata) or QueuePosition()
     moment = None
@@ -441,7 +441,7 @@ def _queue_facts(saver: DurableSaver, thread: str, saved: Saved) -> dict[str, An
 
 
 def _queue_text(queue: Mapping[str, Any]) -> str:
-    """Return the place of an enqueued run in one line."""
+    """Return a line about the position of an enqueued run in the queue."""
     text = f"place {queue['place'] or '?'} of {queue['length']:,}"
     text += f", priority {queue['priority']}"
     return text + (f", not before {queue['not_before']}" if queue["not_before"] else "")

@@ -116,7 +116,7 @@ class _Converter:
         Args:
             fields: The fields.
             values: The values, as JSON.
-            prefix: The name of the record with a dot, or an empty text.
+            prefix: The name of the record with a dot, or an empty string.
         """
         known = [field.name for field in fields]
         for name in values.keys() - set(known):
@@ -175,7 +175,7 @@ class _Converter:
         fields: list[RecordField],
         path: str,
     ) -> Any:
-        """Return an instance of a class with fields."""
+        """Return an instance of a class that has fields, such as a dataclass."""
         if not isinstance(value, dict):
             self.problems[path] = (
                 f"must be an object with fields, not {_wrong_value(value)}"
@@ -246,7 +246,7 @@ def _item_types(origin: Any, arguments: tuple[Any, ...], count: int) -> list[Any
 
 
 def _wrong_value(value: Any) -> str:
-    """Return a wrong value as a short text."""
+    """Return a short description of a wrong value."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
@@ -298,7 +298,9 @@ _CONVERSIONS: Mapping[type, tuple[Callable[[Any], Any], str]] = {
     ),
     Decimal: (lambda value: Decimal(str(value)), "a number"),
 }
-"""The conversion of JSON to each class, and the words for a value that it takes."""
+"""The function that converts JSON to each class, and a description of the values that
+it accepts.
+"""
 _CONTAINERS: Mapping[type, tuple[Any, str]] = {
     dict: (dict, "an object"),
     list: (list, "a list"),
@@ -306,4 +308,6 @@ _CONTAINERS: Mapping[type, tuple[Any, str]] = {
     set: (list, "a list"),
     frozenset: (list, "a list"),
 }
-"""The class in JSON for each class of containers, and the words for it."""
+"""The class of the JSON value for each class of containers, and a description of such a
+value.
+"""

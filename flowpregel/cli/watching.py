@@ -67,7 +67,7 @@ def run_to_end(
         flow: The flow, with its store.
         flow_input: The input of the flow.
         options: The options of the run.
-        resume: The treatment of a stored run, as in `GraphRun.resume`.
+        resume: The handling of a stored run, as in `GraphRun.resume`.
         is_quiet: True to show no progress.
     """
     on_conflict = options["on_conflict"]
@@ -157,8 +157,8 @@ def watch_run(
 
 
 def follow_run(saver: DurableSaver, thread: str, store: str | None) -> Code:
-    """Print lines about a run until it has ended or waits for a person, whatever
-    processes of `work` take it, and return the exit code for its status.
+    """Print lines about a run until it has ended or waits for a person, and return the
+    exit code for its status. Processes of `work` may take the run in between.
 
     Args:
         saver: The open store.
@@ -300,9 +300,8 @@ class WatchView(ProgressView):
         self._live = live or _NO_ACTIVITY
         started = self._live.get("started", self.started)
         if started != self.started:
-            # Tasks that were done before the run began or resumed are counted apart
-            # from later tasks. The run has begun or resumed again, so all tasks are
-            # read and counted again.
+            # The run has begun or resumed again. Tasks that were done before that are
+            # counted separately, so all tasks are read and counted again.
             self._calls.restart(started)
             self._began = started / 1e9
         for changes in self._reader.changes(self._name, self._calls.mark):
@@ -372,7 +371,9 @@ class WatchView(ProgressView):
         return reports
 
     def _count_started(self, tasks: Iterable[Mapping[str, Any]]) -> None:
-        """Update the numbers of started calls, which include calls that wait to run."""
+        """Update the number of started calls by name. Calls that wait for a worker are
+        included.
+        """
         to_do = Counter(task["name"] for task in tasks)
         to_do += Counter(self._live["waiting"])
         names = self._counts.keys() | to_do.keys()
@@ -407,7 +408,7 @@ def _fitted_to_terminal(lines: list[str]) -> list[str]:
 
 
 def task_line(task: Mapping[str, Any], now: float) -> str:
-    """Return a text about a running task, which is an item of `StoreReader.live`."""
+    """Return a line about a running task, which is an item of `StoreReader.live`."""
     name = task["text"] or task["name"]
     began = task["began"] / 1e9
     duration = max(0.0, now - began)

@@ -29,7 +29,7 @@ SITUATION_STYLES: Final[Mapping[Situation, str]] = {
     "done": "green",
     "reading": "",
 }
-"""The style of rich in which a situation is shown."""
+"""The rich style in which each situation is shown."""
 STATE_STYLES: Final[Mapping[str, str]] = {
     "running": "cyan",
     "waiting": "yellow",
@@ -37,11 +37,11 @@ STATE_STYLES: Final[Mapping[str, str]] = {
     "unfinished": "magenta",
     "done": "green",
 }
-"""The style of rich in which the state of a call is shown."""
+"""The rich style in which each state of a call is shown."""
 
 
 class StyledText(NamedTuple):
-    """A text with the style of rich in which a terminal shows it."""
+    """A string with the rich style in which a terminal shows it."""
 
     text: str
     style: str
@@ -86,7 +86,7 @@ def duration_text(seconds: float) -> str:
 
 
 def number_text(number: CallNumber, value: float) -> str:
-    """Return the value of a number of a call in its unit.
+    """Return a measured number of a call as text, in the number's unit.
 
     Example:
         >>> from flowpregel._inspection.call_numbers import CALL_NUMBERS

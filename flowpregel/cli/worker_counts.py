@@ -29,7 +29,7 @@ def pools_text(pools: Sequence[Mapping[str, Any]]) -> str:
 def worker_count_text(
     workers: Sequence[Mapping[str, Any]], pools: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return the number of workers and their memory as text, or an empty text.
+    """Return the number of workers and their memory as text, or an empty string.
 
     Args:
         workers: The workers, as the activity of a run lists them.

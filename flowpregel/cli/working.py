@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
 _PERIOD: Final = 1.0
 _STOP_GRACE: Final = 20.0
-"""The seconds that paused runs have to end after SIGTERM, as others have by default."""
+"""The seconds that paused runs have to end after SIGTERM: as many as other runs have by
+default.
+"""
 _PASSING: Final = (
     errors.StoreError,
     errors.StoreBusyError,
@@ -54,8 +56,8 @@ _PASSING: Final = (
 subclasses of `StoreError` name problems that a person must solve.
 """
 _LOOKS_IN: Final = 10.0
-"""The least interval between two readings of the queue, as a multiple of the duration
-of a reading. A reading takes a second for ten thousand threads.
+"""The shortest interval between the ends of two reads of the queue, as a multiple of
+the time that a read takes. A read takes a second for ten thousand threads.
 """
 _IMPORTING: Final = threading.Lock()
 """A lock that is held while a flow is imported, since importing changes `sys.path`."""
@@ -138,7 +140,7 @@ class _Ended(NamedTuple):
 
     thread_id: str
     status: str
-    """The status at the end, or an empty text if another process has the run."""
+    """The status at the end, or an empty string if another process has the run."""
     error: BaseException | None = None
     output: Any = None
 
@@ -184,17 +186,17 @@ class RunWorker:
     """
     _ended: SimpleQueue[_Ended] = field(default_factory=SimpleQueue)
     _reason: str = ""
-    """The reason why this process ends, or an empty text."""
+    """The reason why this process ends, or an empty string."""
     _kill_at: float = inf
     """The monotonic time at which the remaining runs are stopped at once, after this
     process was asked to end.
     """
     _due: list[ThreadInfo] = field(default_factory=list)
-    """The threads whose runs were due at the last look, in the order in which they
-    begin, without those that this process has taken.
+    """The threads whose runs were due when the queue was last read, in the order in
+    which they begin, without those that this process has taken.
     """
     _next_look: float = 0.0
-    """The monotonic time of the next reading of the queue."""
+    """The monotonic time of the next read of the queue."""
     _is_cut_off: bool = False
     """True while the store's server does not answer."""
 
@@ -250,7 +252,7 @@ class RunWorker:
 
     @staticmethod
     def _cancel(runs: Iterable[_ActiveRun]) -> None:
-        """Stop those of *runs* that have begun, at once."""
+        """Stop the *runs* that have begun, at once."""
         for active in [*runs]:
             if active.run is not None:
                 active.run.cancel()
@@ -269,7 +271,9 @@ class RunWorker:
 
     @property
     def _delayed_until(self) -> float:
-        """The end of the jitter of scheduled runs, in seconds since the epoch."""
+        """The time at which the jitter of all scheduled runs is over, in seconds since
+        the epoch.
+        """
         return 0.0 if self.schedules is None else self.schedules.delayed_until
 
     def _read_store(self, now: float, every: float, *, is_patient: bool) -> None:
@@ -278,7 +282,7 @@ class RunWorker:
 
         Args:
             now: The time in seconds since the epoch.
-            every: The seconds between two looks.
+            every: The seconds between two reads of the queue.
             is_patient: True to wait until the store's server answers again.
         """
         try:
@@ -309,7 +313,7 @@ class RunWorker:
         """Read the due runs, if it is time, or if this process has nothing to do.
 
         Args:
-            every: The seconds between two looks.
+            every: The seconds between two reads of the queue.
         """
         now = time.monotonic()
         is_idle = not self._due and not self._active
@@ -402,15 +406,16 @@ class RunWorker:
 
     def _report(self, every: float) -> Code:
         """Wait for the end of a run, print it, and return the exit code for it. If no
-        run ends before the next look, return then.
+        run ends before the next read of the queue, return then.
 
         Args:
             every: The greatest number of seconds to wait.
         """
         seconds = every
         if not self._reason:
-            # The queue may be read less often than every *every* seconds, but pauses
-            # are checked at least that often.
+            # The queue may be read at longer intervals than *every* seconds. But the
+            # caller, which checks whether runs were paused, must not wait for longer
+            # than that.
             seconds = min(every, max(0.0, self._next_look - time.monotonic()))
         try:
             with _clock.waiting(self._delay()):
@@ -429,7 +434,7 @@ class RunWorker:
         return Code.FAILED if ended.status == "failed" else Code.OK
 
     def _delay(self) -> _clock.TimedWait:
-        """Return the wait for the end of the jitter of scheduled runs."""
+        """Return a wait that ends when the jitter of all scheduled runs is over."""
         wait = _clock.TimedWait(partial(self._ended.put, _Ended("", "")))
         if not self._active:
             remaining = self._delayed_until - _clock.wall()
@@ -457,8 +462,8 @@ class RunWorker:
         ended: _Ended,
         active: _ActiveRun,
     ) -> _Ended:
-        """Return the end of a run. If the run was stopped because of a pause, the
-        returned status is "paused". If the run was cancelled, pause it.
+        """Return the end of a run, with the status "paused" if the run was stopped
+        because of a pause. If the run was cancelled, pause it.
         """
         is_cut_off = isinstance(ended.error, errors.StoreError)
         if ended.status != "stopped" or self._reason or is_cut_off:
