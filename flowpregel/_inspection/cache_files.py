@@ -1,9 +1,9 @@
-"""Private files of the user's, from which the next reader of a store begins.
+"""Private files of the user, with what readers of a store remember for the next reader.
 
 The files are in the user's cache directory, with a folder for each store. They may be
 deleted at any time. A file is not read if another user owns it or may read it, or if
-its seal is not that of the store, under the name of this file. So only a program with
-the key of the store can have written it, and it is encrypted if the store is.
+its seal, a checksum over its name and content, was not made with the key of the store.
+So only a program with this key can have written it. It is encrypted if the store is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CacheFiles:
 
     Args:
         store: The path of the store.
-        seal: The seal of the store's records.
+        seal: The object that seals (and encrypts) the store's records.
     """
 
     def __init__(self, store: str, seal: SealedRecords) -> None:
@@ -45,7 +45,9 @@ class CacheFiles:
         self._folder = cache_root() / _digest(path)
 
     def load(self, name: str) -> bytes | None:
-        """Return the content of a file, or None if there is no file to be trusted."""
+        """Return the content of a file, or None if there is no file that can be
+        trusted.
+        """
         content: bytes | None = None
         # A damaged file, or one of another store, is left until it is replaced.
         key = _name_key(name)
@@ -57,8 +59,8 @@ class CacheFiles:
         return content
 
     def save(self, name: str, content: bytes) -> bool:
-        """Store a file in place of the former one, and return True, or return False if
-        the file is too large or the folder cannot be written.
+        """Write a file in place of the former one, and return whether it was written:
+        it may be too large, or the folder may be read-only.
         """
         if len(content) > MOST_OF_FILE:
             return False
@@ -85,8 +87,8 @@ class CacheFiles:
         return True
 
     def remove_others(self, names: Collection[str]) -> None:
-        """Remove the files of the store that have none of *names*, and the oldest
-        files of all stores if they are too large together.
+        """Remove the files of the store whose names are not in *names*. If the files of
+        all stores are too large together, remove the oldest of them.
         """
         paths = set(map(self._path, names))
         with suppress(OSError):
@@ -106,7 +108,7 @@ def cache_root() -> Path:
     """Return the folder of the cache files of all stores."""
     root = Path.home() / ".cache"
     variable = os.environ.get("XDG_CACHE_HOME", "")
-    # By the XDG specification, a relative path must be ignored.
+    # According to the XDG specification, a relative path must be ignored.
     if os.path.isabs(variable):
         root = Path(variable)
     return root / "flowpregel" / "readers"

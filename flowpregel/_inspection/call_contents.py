@@ -1,6 +1,4 @@
-"""Digests of the arguments and the results of calls, by which equal ones are
-recognized.
-"""
+"""Digests of the arguments and the results of calls, equal for equal content."""
 
 from __future__ import annotations
 
@@ -23,9 +21,9 @@ class CallContent(NamedTuple):
     """The digests of the content of a call, which do not depend on the run."""
 
     arguments: str = ""
-    """The digest of the arguments, or an empty text if it is not stored."""
+    """The digest of the arguments, or an empty string if it is not stored."""
     result: str = ""
-    """The digest of the stored result or writes, or an empty text if there are none."""
+    """The digest of the stored result or writes; an empty string if there are none."""
 
 
 class CallContents:
@@ -91,8 +89,8 @@ class CallContents:
 
 
 def _digest_of_arguments(called: Any) -> str:
-    """Return the digest of the arguments in the key of a call, or an empty text if the
-    key has another form.
+    """Return the digest of the arguments in the key of a call, or an empty string if
+    the key has another form.
     """
     work = work_from(
         Address(""),

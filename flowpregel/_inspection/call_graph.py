@@ -1,4 +1,4 @@
-"""The graph of a run: a node for each task, with its calls counted by state.
+"""The graph of a run: a node for each task, with the number of calls in each state.
 
 ::
 
@@ -29,7 +29,7 @@ from flowpregel._inspection.call_times import CallInterval, former_tasks
 Edge: TypeAlias = tuple[str, str]
 """The ids of two nodes."""
 _Key: TypeAlias = tuple[str, str]
-"""A namespace, and the path of a task."""
+"""The namespace of a graph, and the path of a task in it."""
 _StepKey: TypeAlias = tuple[str, int]
 """A namespace and the number of a superstep."""
 _NodeIds: TypeAlias = dict[str, None]
@@ -70,10 +70,10 @@ class CallGraph(NamedTuple):
     nodes: list[GraphNode]
     """The tasks."""
     body: str
-    """The id of the node that made all calls of a functional flow, or an empty text."""
+    """The id of the node that made all calls of a functional flow; otherwise empty."""
     data: list[tuple[str, str, int]]
-    """Edges from a task to a task that received its results, and the number of calls
-    that did.
+    """Edges from a task to a task that received its results, with the number of calls
+    that received them.
     """
     after: list[Edge]
     """Edges from the tasks that had ended when a task was called first, if no data edge
@@ -141,7 +141,7 @@ def call_graph(index: CallIndex) -> CallGraph:
 
 
 class _GraphBuilder:
-    """The nodes of a graph, and what is known of their order.
+    """The nodes of a graph, and the data from which their order is derived.
 
     Args:
         index: The calls of the run.
@@ -195,7 +195,7 @@ class _GraphBuilder:
             self.table.sources,
             strict=True,
         )
-        # The rows are counted first, because almost all calls have the same values in
+        # Equal rows are counted first, because almost all calls have the same values in
         # the columns that are read here.
         counted_rows = Counter(rows)
         received: list[tuple[GraphNode, str, int]] = []
@@ -287,7 +287,7 @@ class _GraphBuilder:
 
         Args:
             namespace: The namespace of the task's graph.
-            caller: The path of the task's caller, or an empty text.
+            caller: The path of the task's caller, or an empty string.
         """
         key = (namespace, caller)
         node_id = self._enclosing.get(key)
@@ -323,8 +323,8 @@ class _GraphBuilder:
         node_id = ""
         names = without_ids(namespace)
         for name in names.split("|"):
-            # A part that is a number is skipped: it only numbers the further graphs
-            # that the same task called.
+            # A part of the namespace that is a number is skipped: it is not the name of
+            # a node, but distinguishes the graphs that one task called.
             if name and not name.isdecimal():
                 node_id = self._node(node_id, name).id
         return node_id
@@ -332,7 +332,7 @@ class _GraphBuilder:
 
 def _body_of(builder: _GraphBuilder) -> str:
     """Return the id of the workflow's body: the only node outside of all boxes, if it
-    made calls. Return an empty text if there is no such node.
+    made calls. Return an empty string if there is no such node.
     """
     outermost: set[str] = set()
     for node in builder.nodes.values():

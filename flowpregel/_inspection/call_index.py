@@ -57,7 +57,7 @@ class CallPage(NamedTuple):
     """The calls on a page, and their number on all pages."""
 
     epoch: int
-    """The number of the index, which changes if calls get other numbers."""
+    """The number of the index, which changes if calls get different numbers."""
     version: int
     """The number of changes of the index."""
     total: int
@@ -71,14 +71,16 @@ class CallPage(NamedTuple):
 
 
 class _Selection:
-    """The calls that match a query, in order, at a version of the index."""
+    """The numbers of calls that match a query, in order, at a version of the index."""
 
     def __init__(self, order: CallOrder) -> None:
         self.order = order
         self.numbers = array("q")
         self.version = -1
         self.field_count = 0
-        """The number of the calls' own fields, which decide what a term means."""
+        """The number of fields that the user's code had named when the selection was
+        made. A new field may change the meaning of a term of the query.
+        """
 
     def part(self, offset: int, count: int) -> list[int]:
         """Return the numbers of at most *count* calls, without the first *offset*."""
@@ -130,9 +132,9 @@ class CallIndex:
         self._reset(0)
 
     def _reset(self, epoch: int) -> None:
-        """Forget all calls."""
+        """Remove all calls from the index."""
         self.epoch: int = epoch
-        """The number of the index, which changes if calls get other numbers."""
+        """The number of the index, which changes if calls get different numbers."""
         self.table: CallTable = CallTable()
         """The rows of the calls."""
         self.counts: Counter[str] = Counter()

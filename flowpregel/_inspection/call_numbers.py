@@ -1,7 +1,8 @@
-"""The numbers of a call that were measured beside its duration, as readers show them.
+"""The measurements of a call other than its duration, such as CPU time, as readers show
+them.
 
-Queries, orders, plots, comparisons and tables of calls use this table. The page has the
-same table in ``numbers.js``, because a report has no server.
+Queries, orders, plots, comparisons and tables of calls use the table in this module.
+The page has the same table in ``numbers.js``, because a report has no server.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 Unit: TypeAlias = Literal["seconds", "bytes", "count"]
-"""The unit of a number. Each unit has its own kind of text."""
+"""The unit of a measurement, which determines how it is written as text."""
 
 
 class CallNumber(NamedTuple):
-    """A number of each call."""
+    """A measurement that each call has."""
 
     name: str
     """The name in queries, orders and plots."""

@@ -28,8 +28,9 @@ _NUMERIC: Final = (
     "step",
 )
 _FEW: Final = 50
-"""The share of the calls, as a divisor, up to which changed calls are inserted one by
-one instead of by a sort."""
+"""The divisor for the greatest share of changed calls (1/divisor of all calls) that are
+inserted one by one. If more have changed, all calls are sorted.
+"""
 
 
 class CallOrder:
@@ -60,7 +61,8 @@ class CallOrder:
         self,
         value_of: Callable[[int], FieldValue],
     ) -> Callable[[int], SortValue]:
-        """Return a function of a call that sorts numbers before texts.
+        """Return a function that returns a sort key for a call. Numbers are sorted
+        before strings.
 
         Calls without a value come last in both directions.
         """
@@ -87,8 +89,8 @@ class CallOrder:
         return self._value(number), began, number
 
     def sort(self, numbers: list[int]) -> None:
-        """Sort numbers that are in ascending order."""
-        # Two stable sorts by one column are faster than one sort by tuples.
+        """Sort the numbers of calls, which are passed in ascending order."""
+        # Two stable sorts, each by one column, are faster than one sort by tuples.
         numbers.sort(
             key=self._began.__getitem__,
             reverse=not self.is_descending,

@@ -8,7 +8,7 @@
          v
     at most `PlotQuery.most` points, each of them a call
 
-The extremes of the values stay, because no cell and no interval is left empty.
+The extreme values remain, because each cell and each interval with points keeps one.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _NUMBERS: Final = (
 )
 """The fields of every call that are numbers, in the order of a choice."""
 _GROUPS: Final = ("task", "state", "worker", "host")
-"""The fields of every call by which points are coloured."""
+"""The fields that every call has, and by which points can be coloured."""
 _MOST_COLOURS: Final = 8
-"""The number of values of the colour's field up to which the points of each value are
-reduced separately.
+"""The greatest number of colours for which the points of each colour are reduced
+separately.
 """
 _FEWEST_POINTS: Final = 100
 _MOST_POINTS: Final = 10_000
@@ -55,7 +55,7 @@ class PlotQuery:
     y: str
     """The field of the vertical axis."""
     colour: str = ""
-    """The field by which points are coloured, or an empty text."""
+    """The field by which points are coloured, or an empty string."""
     is_line: bool = False
     """True for a line along x, false for a scatter plot."""
     most: int = 4_000
@@ -351,7 +351,7 @@ def _scale(values: Sequence[float], intervals: int) -> Callable[[float], int]:
     width = high - low
 
     def interval(value: float) -> int:
-        """Return the number of the interval of *value*, from 0 on."""
+        """Return the number of the interval in which *value* lies, counted from 0."""
         if width <= 0:
             return 0
         share = (value / 2 - low) / width

@@ -32,8 +32,8 @@ _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
 
 @dataclass(frozen=True, kw_only=True)
 class CallPreview:
-    """The short values of a call by field: numbers and texts, and `ReprText` for values
-    that are described.
+    """The short values of a call by field: numbers, strings, and a `ReprText` for any
+    other value.
     """
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -79,7 +79,7 @@ NO_CALL_PREVIEW: Final = CallPreview()
 
 
 def _assignments(fields: Mapping[str, Any]) -> list[str]:
-    """Return texts such as ``depth=8``. A user's text is quoted."""
+    """Return strings such as ``depth=8``. A string of the user is quoted."""
     texts: list[str] = []
     for name, value in fields.items():
         is_described = isinstance(value, ReprText)
@@ -140,8 +140,8 @@ def _sources(fields: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _value(value: Any) -> Any:
-    """Return the value of a field of a preview. If the field is a list, its only item
-    is a text that describes the value.
+    """Return the value of a field of a preview. If the value is stored as a list, its
+    only item is a string that describes the value.
     """
     if isinstance(value, list):
         description = value[0] if value else ""
@@ -162,7 +162,7 @@ def _result(result: Any) -> Any:
 
 def media_to_json(packed: bytes, began: int = 0) -> list[dict[str, Any]]:
     """Return the media of a call's preview: pictures as data URLs, tables as columns
-    and rows, texts, and the series of metrics.
+    and rows, strings, and the series of metrics.
 
     Args:
         packed: The recorded media, or nothing.
@@ -277,7 +277,9 @@ def _checked_table(table: Any) -> dict[str, Any]:
 
 
 def _checked_cell(cell: Any) -> Any:
-    """Return a number or a text, or a list with the text of another value."""
+    """Return a number or a string, or a list with a string that describes another
+    value.
+    """
     if isinstance(cell, list):
         description = cell[0] if cell else ""
         return [str(description)]

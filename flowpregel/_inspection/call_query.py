@@ -1,4 +1,4 @@
-"""Queries over the calls of a run: a text, states, a task, an order and a page.
+"""Queries for the calls of a run: a search text, states, a task, an order and a page.
 
 ::
 
@@ -50,7 +50,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "step": "step",
     "path": "path",
 }
-"""The fields of `CallRow` that queries name, by the name in queries."""
+"""The fields of `CallRow` that queries can name, by their names in queries."""
 URGENCY: Final = "urgency"
 """The usual order: the most urgent state first, the newest call of a state first."""
 MOST_ROWS: Final = 1_000
@@ -71,7 +71,7 @@ class CallQuery:
     states: Collection[str] = ()
     """The states of the calls; empty for all states."""
     task: str = ""
-    """The name of the calls' task, or an empty text for all tasks."""
+    """The name of the calls' task, or an empty string for all tasks."""
     order: str = URGENCY
     """A field, after a minus for the greatest value first, or `URGENCY`."""
     offset: int = 0
@@ -100,10 +100,10 @@ class Term:
     value: str
     """The value, in lower case."""
     field: str = ""
-    """The name of the field, or an empty text for the call and its error."""
+    """The name of the field, or an empty string for the call and its error."""
     comparison: str = ""
-    """The comparison: ``<``, ``<=``, ``>``, ``>=`` or ``=``. An empty text means that a
-    number must be equal, and a text must contain the value.
+    """The comparison: ``<``, ``<=``, ``>``, ``>=`` or ``=``. An empty string means that
+    a number must be equal, and a string must contain the value.
     """
     is_negated: bool = False
     """True if the calls that match the condition are left out."""
@@ -156,7 +156,8 @@ def parse_terms(
 
     Args:
         text: The text.
-        fields: The names of the calls' own fields, beside `FIELDS`.
+        fields: The names of the fields that the user's code has named, in addition to
+            `FIELDS`.
 
     Example:
         >>> for term in parse_terms('took:>2 -state:done "out of memory"'):

@@ -45,7 +45,7 @@ _MOST_READ: Final = 2_000
 """The limit on the calls whose series are looked up for one plot."""
 _READ_AT_ONCE: Final = 100
 _NAMING_FIELDS: Final = 3
-"""The number of fields that name a line if the texts of the calls are equal."""
+"""The greatest number of fields that name a line if texts of calls are equal."""
 SeriesByMetric: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The series of a call by the name of the metric."""
 SeriesReader: TypeAlias = Callable[[Sequence[CallRow]], Mapping[str, SeriesByMetric]]
@@ -184,18 +184,18 @@ class SeriesQuery:
     """A request for the lines of a metric."""
 
     metric: str = ""
-    """The name of the metric, or an empty text for the first."""
+    """The name of the metric, or an empty string for the first."""
     axis: str = ""
-    """A `SeriesAxis`, or an empty text for the steps, if there are any."""
+    """A `SeriesAxis`, or an empty string for the steps, if there are any."""
     colour: str = ""
-    """The field by which lines are coloured, or an empty text for the call."""
+    """The field by which lines are coloured, or an empty string for the call."""
 
 
 class SeriesPlot(NamedTuple):
     """The lines of a metric."""
 
     metric: str
-    """The name of the metric, or an empty text if no call has a series."""
+    """The name of the metric, or an empty string if no call has a series."""
     metrics: Sequence[str]
     """The names of all metrics that have a series in these calls."""
     axis: SeriesAxis
@@ -346,7 +346,7 @@ def _differing_fields(
 
 
 def _short_text(value: FieldValue) -> str:
-    """Return a value as text; a number has six digits."""
+    """Return a value as text. A number has at most six digits."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return str(value)

@@ -20,7 +20,7 @@ from flowpregel._inspection.columns import PackedCells, PackedTexts
 from flowpregel._inspection.tasks import CallRow
 
 GONE: Final = "gone"
-"""The state of a call that ran, but has no record, and does not run any more."""
+"""The state of a call that was running, has no record, and no longer runs."""
 NUMBERS: Final = {
     "step": "q",
     "questions": "q",
@@ -42,11 +42,11 @@ _REPEATED: Final = (
     "executor",
     "host",
 )
-"""The columns whose texts often repeat. Each of these texts is stored once."""
+"""The columns in which many strings are equal. Each of these strings is stored once."""
 
 
 def _new_column(name: str) -> Any:
-    """Return an empty array for numbers, or an empty list."""
+    """Return an empty column: an array for numbers, or a list."""
     if name in NUMBERS:
         return array(NUMBERS[name])
     return []
@@ -71,11 +71,11 @@ def _no_value(_: int) -> FieldValue:
 
 
 class _Columns(dict[str, Any]):
-    """The columns of a table by name. Packed texts are unpacked when the column is used
-    for the first time.
+    """The columns of a table by name. A column of packed strings is unpacked when it is
+    first used.
 
     Args:
-        cells: The columns, each an array, a list or packed texts.
+        cells: The columns, each an array, a list or packed strings.
     """
 
     def __init__(self, cells: Mapping[str, Any]) -> None:
@@ -163,8 +163,9 @@ class CallTable:
         """Return a table from the parts of another table.
 
         Args:
-            columns: The columns of the other table, as arrays and packed texts.
-            fields: The own fields of the other table.
+            columns: The columns of the other table, as arrays and packed strings.
+            fields: The columns of the fields that the user's code named, from the other
+                table.
             urgency: The urgencies of the other table.
             sources: The sources of the other table.
 
@@ -263,7 +264,7 @@ class CallTable:
         """Return a function that returns a field of a call.
 
         Args:
-            field: The name of the field, or an empty text for the text in which words
+            field: The name of the field, or an empty string for the text in which words
                 are searched.
         """
         if not field:

@@ -124,7 +124,7 @@ class _Calls:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The part of a timeline that a picture has."""
+    """The part of a timeline that a picture shows."""
 
     begin: int
     end: int

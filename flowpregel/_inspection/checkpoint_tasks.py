@@ -1,4 +1,4 @@
-"""The failed and waiting tasks of a checkpoint, which explain how a run stands."""
+"""The failed and waiting tasks of a checkpoint, which explain the status of a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.layout import WritesRecord
 
 _MOST_ASKING = 50
-"""The number of waiting tasks that are read."""
+"""The greatest number of waiting tasks that are read."""
 _MOST_FAILED = 10_000
-"""The number of failed tasks that are read of a checkpoint."""
+"""The greatest number of failed tasks of a checkpoint that are read."""
 _AT_ONCE = 1_000
 """The number of tasks that are read in one transaction."""
 
@@ -92,8 +92,8 @@ def open_questions(
     tasks = checkpoint.tasks.tasks_in("waiting", _MOST_ASKING)
     questions: dict[Any, dict[str, Any]] = {}
     for number, question in enumerate(records.questions(tasks)):
-        # Questions without an id are kept apart by their numbers: an interrupt of
-        # LangGraph's class may have no readable id.
+        # Questions without an id are distinguished by their numbers: an interrupt of
+        # LangGraph's class may have no id that can be read.
         key: Any = number
         if question["id"]:
             key = json.dumps(question["id"])

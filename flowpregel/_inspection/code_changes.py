@@ -28,7 +28,9 @@ _MOST_CHANGES: Final = 3
 _CONSTANT_LINE: Final = re.compile(r"^[^\s:]+:\S+ = .*\n?", re.MULTILINE)
 """The line of a constant in a stored source."""
 _CODE_CHANGE: Final = re.compile("(now uses |no longer uses |)(function|class) ")
-"""The beginning of a text for a function or class, whose source is shown."""
+"""The beginning of the description of a changed function or class, whose source is
+shown.
+"""
 
 
 def difference_in(
@@ -36,11 +38,11 @@ def difference_in(
     recorded: str,
     now: str,
 ) -> str:
-    """Return the changes between the code of two digests, as one text.
+    """Return the changes between the codes with two digests, as one string.
 
-    The text has the parts that changed and, if one of them is a function or a class,
-    the first line that differs. If only the function itself changed, or the parts are
-    not known, the text is that line. It is empty if one of the sources is not known.
+    They are the parts that changed and, if one of them is a function or a class, the
+    first line that differs. If only the function itself changed, or the parts are not
+    known, the result is only that line. It is empty if one of the sources is not known.
 
     Args:
         saver: The store of the recorded code.
@@ -73,8 +75,8 @@ def difference_in(
 
 
 def _own_change(code: str) -> str:
-    """Return the text for a change in the function itself, without its helpers. A
-    notice on the function need not repeat the name.
+    """Return the description of a change in the function itself, and not in its
+    helpers. It does not name the function, because the notice does.
 
     Args:
         code: The digest of the code.
@@ -89,7 +91,7 @@ def changes_by_name(
     saver: BaseCheckpointSaver,
     codes: Mapping[str, tuple[str, str]],
 ) -> dict[str, str]:
-    """Return the parts that changed, as text, by the name of the function.
+    """Return the parts that changed, as one string for each function, by name.
 
     Args:
         saver: The store of the recorded code.
@@ -113,7 +115,7 @@ def changes_text(
     parts: str,
     now: str,
 ) -> str:
-    """Return the parts that differ as one text. The text is empty if the parts are not
+    """Return the parts that differ as one string, which is empty if the parts are not
     known.
 
     Args:
@@ -134,7 +136,8 @@ def version_changes(
     saver: BaseCheckpointSaver,
     code: str,
 ) -> list[str]:
-    """Return a text for each package whose version differs from the recorded version.
+    """Return a description of each package whose version differs from the recorded
+    version.
 
     Args:
         saver: The store of the recorded code.
@@ -149,8 +152,8 @@ def parts_that_changed(
     recorded: str,
     now: str,
 ) -> list[str]:
-    """Return a text for each part that differs. The list is empty if the parts are not
-    known.
+    """Return a description of each part that differs. The list is empty if the parts
+    are not known.
 
     Args:
         recorded: The record of the recorded parts.
@@ -187,9 +190,7 @@ def _part_changes(
     before: PartGroups,
     after: PartGroups,
 ) -> Iterator[str]:
-    """Yield a text for each part that is in both records and has another content in
-    each.
-    """
+    """Yield a description of each part whose contents in the two records differ."""
     for key, old_parts in before.items():
         new_parts = after.get(key, old_parts)
         if new_parts == old_parts:
@@ -218,7 +219,7 @@ def _grouped_parts(
 
 
 def _change_text(old: CodePart, new: CodePart) -> str:
-    """Return the text for a part whose content changed."""
+    """Return the description of a part whose content changed."""
     name = new.name
     if new.kind == "version":
         return f"version of {name}: {old.value} -> {new.value}"
@@ -232,7 +233,7 @@ def _change_text(old: CodePart, new: CodePart) -> str:
 
 
 def _versions_of_task(recorded: str, now: str) -> str:
-    """Return the change of a task's ``version=``, or an empty text without one."""
+    """Return the change of a task's ``version=``, or an empty string without one."""
     if not (recorded.startswith(VERSION) or now.startswith(VERSION)):
         return ""
     old = _version_text(recorded)

@@ -1,4 +1,5 @@
-"""Columns of numbers and texts as bytes, which are read back without running any code.
+"""Columns of numbers and strings as bytes, which are read back without running any
+code.
 
 ::
 
@@ -6,8 +7,9 @@
 
 The head has the version of the format, small values, and the size of each blob. A blob
 is a column in a form from which single values are read without reading the others: an
-array as it lies in memory, texts with their ends, or the positions of repeated texts in
-a list. So a column costs almost nothing until it is needed whole.
+array as it lies in memory, joined strings with the positions of their ends, or the
+position of each string in a list of the different ones. So a column costs almost
+nothing until it is needed as a whole.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ _JOINED: Final = b"t"
 _JSON: Final = b"j"
 _NUMBER_TYPES: Final[Mapping[type, str]] = {float: "d", int: "q"}
 _FEWEST_REPEATS: Final = 4
-"""The average number of times that the texts of a column must occur, so that each text
-is stored only once.
+"""The average number of times that a string of a column must occur, so that equal
+strings are stored only once.
 """
 
 
@@ -90,7 +92,9 @@ class Columns(NamedTuple):
 
 
 def _full_version(version: str) -> str:
-    """Return a version with the form of arrays, which differs between machines."""
+    """Return a version with the byte order and the size of integers in arrays, which
+    differ between machines.
+    """
     size = array("q").itemsize
     return f"{version} {sys.byteorder} {size}"
 
@@ -136,7 +140,7 @@ def unpack_array(
 
 
 class PackedTexts(ABC):
-    """Texts as bytes, from which each is read when it is needed.
+    """Strings as bytes, from which each string is read when it is needed.
 
     Args:
         blob: The bytes that `pack_texts` returned.
@@ -148,45 +152,50 @@ class PackedTexts(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return the number of texts."""
+        """Return the number of strings."""
 
     @abstractmethod
     def __getitem__(self, number: int) -> str:
-        """Return a text."""
+        """Return the string at a position."""
 
     @abstractmethod
     def unpacked(self) -> list[str]:
-        """Return all texts. Repeated texts are the same object."""
+        """Return all strings. Equal strings are the same object."""
 
 
 class _RepeatedTexts(PackedTexts):
-    """Texts that are stored once, and the position of each text among them."""
+    """The different strings of a column, and the position of each row's string among
+    them.
+    """
 
     def __init__(self, blob: Blob) -> None:
         super().__init__(blob)
         names, end = _read_sized_json(blob[1:])
         begin = 1 + end
-        # A table stores each repeated text once in the whole process.
+        # Equal strings become one object in the whole process, as in a table that was
+        # not stored.
         self._names: list[str] = list(map(sys.intern, names))
         self._positions = unpack_array("I", blob[begin:])
 
     def __len__(self) -> int:
-        """Return the number of texts."""
+        """Return the number of strings."""
         return len(self._positions)
 
     def __getitem__(self, number: int) -> str:
-        """Return a text."""
+        """Return the string at a position."""
         position: int = self._positions[number]
         return self._names[position]
 
     def unpacked(self) -> list[str]:
-        """Return all texts."""
+        """Return all strings."""
         texts = map(self._names.__getitem__, self._positions)
         return list(texts)
 
 
 class _JoinedTexts(PackedTexts):
-    """Texts in one string of bytes, and the position at which each of them ends."""
+    """Encoded strings joined to one `bytes`, and the position at which each of them
+    ends.
+    """
 
     def __init__(self, blob: Blob) -> None:
         super().__init__(blob)
@@ -194,21 +203,21 @@ class _JoinedTexts(PackedTexts):
         begin = 1 + end
         text_begin = begin + ends_size
         self._ends = unpack_array("I", blob[begin:text_begin])
-        """The end of each text, after a zero."""
+        """The position of the end of each string, after a zero."""
         self._data = blob[text_begin:]
 
     def __len__(self) -> int:
-        """Return the number of texts."""
+        """Return the number of strings."""
         return len(self._ends) - 1
 
     def __getitem__(self, number: int) -> str:
-        """Return a text."""
+        """Return the string at a position."""
         begin = self._ends[number]
         end = self._ends[number + 1]
         return _from_utf8(self._data[begin:end])
 
     def unpacked(self) -> list[str]:
-        """Return all texts."""
+        """Return all strings."""
         text = _from_utf8(self._data)
         if len(text) == len(self._data):
             bounds = pairwise(self._ends)
@@ -226,7 +235,7 @@ def _from_utf8(data: Blob) -> str:
 
 
 def pack_texts(texts: Sequence[str] | PackedTexts) -> Blob:
-    """Return texts as bytes.
+    """Return strings as bytes.
 
     Example:
         >>> texts = unpack_texts(pack_texts(["a", "ä", ""]))
@@ -269,7 +278,7 @@ def pack_texts(texts: Sequence[str] | PackedTexts) -> Blob:
 
 
 def unpack_texts(blob: Blob) -> PackedTexts:
-    """Return the texts that `pack_texts` returned as bytes."""
+    """Return the strings that `pack_texts` returned as bytes."""
     kind = bytes(blob[:1])
     if kind == _REPEATED:
         return _RepeatedTexts(blob)
@@ -366,7 +375,7 @@ class PackedCells(Mapping[int, Any]):
 
     @cached_property
     def _values(self) -> Sequence[Any] | PackedTexts:
-        """The values. Texts and numbers are read when they are needed."""
+        """The values. Each string and number is read when it is needed."""
         return unpack_values(self.blobs[1])
 
 

@@ -40,11 +40,13 @@ _MISSING = CheckpointRecord(
 _ChangedRecord: TypeAlias = tuple[bytes, bytes, bytes]
 """A task's digest, the checksum of the task's record, and the record's payload."""
 _KEYS_PER_READ = 2_000
-"""The greatest length of a list of keys. Longer lists are avoided, because their memory
-would remain allocated for each OS thread that created one.
+"""The greatest number of keys that are read into one list. Longer lists are avoided,
+because their memory would remain allocated for each OS thread that created one.
 """
 _PAUSE_FACTOR = 20
-"""The pause between two reads of an idle run, as a multiple of the time of a read."""
+"""The pause between two reads of the tasks of an idle run, as a multiple of the time
+that a read takes.
+"""
 DIGEST = 16
 """The size, in bytes, of a task's digest, which is the end of the record's key."""
 _STATES: tuple[CallState | None, ...] = (
@@ -57,8 +59,9 @@ _STATES: tuple[CallState | None, ...] = (
 _DONE = _STATES.index("done")
 _STATE_OFFSET = DIGEST + SIZE
 _ENTRY = _STATE_OFFSET + 1
-"""The size, in bytes, of an entry: a task's digest, the checksum of the record, and the
-state."""
+"""The size, in bytes, of an entry of a `TaskTable`: a task's digest, the checksum of
+the record, and the state.
+"""
 
 
 class TaskEntry(NamedTuple):
@@ -99,7 +102,7 @@ class TaskTable:
         Args:
             keys: Sorted keys. No known key between the first and the last may be
                 missing.
-            with_done: Include the keys of tasks that were done.
+            with_done: True to include the keys of tasks that were done.
         """
         selection: list[tuple[bytes, bytes]] = []
         if not keys:
@@ -144,8 +147,8 @@ class TaskTable:
     def digests(self, state: CallState, most: int) -> list[bytes]:
         """Return the digests of tasks in a state, at most the first *most*."""
         number = _STATES.index(state)
-        # The slice has one byte of each entry: the state. A function in C searches it,
-        # because a checkpoint may have a million tasks.
+        # The slice has one byte of each entry: the state. It is searched by a method of
+        # `bytes`, which is written in C, because a checkpoint may have a million tasks.
         states = self._data[_STATE_OFFSET::_ENTRY]
         digests: list[bytes] = []
         index = states.find(number)
@@ -189,7 +192,7 @@ class FailedTasks(NamedTuple):
     """The failed tasks of a checkpoint. The first 10,000 of them are read."""
 
     bodies: int = 0
-    """The number of bodies that failed with one of their calls, so that only the call
+    """The number of bodies that failed because one of their calls failed. Only the call
     should be counted as failed.
     """
     first: str = ""
@@ -284,15 +287,15 @@ class TaskCursor:
         self._failed: tuple[int, FailedTasks] | None = None
         """The version of the tasks, and the failed tasks in that version."""
         self._store_mark: int | None = None
-        """The store's mark before the tasks were read to the end while no run held the
-        thread.
+        """The store's mark (a number that each commit changes) before the tasks were
+        read to the end while no run held the thread.
         """
         self._pass_mark: int | None = None
-        """The store's mark before the first of the tasks was read."""
+        """The store's mark before the first task was read."""
         self._is_restored = False
-        """True if results may have been undone since another reader has read them."""
+        """True if results may have been undone since another reader read them."""
         self._pass_seconds = 0.0
-        """The time that the reads took since the first of the tasks was read."""
+        """The time that reads have taken since the first task was read."""
         self._due_at = 0.0
         """The monotonic time of the next read of a thread that no run holds."""
 
@@ -403,7 +406,7 @@ class TaskCursor:
         self.states = states
 
     def repeat_changes(self) -> None:
-        """Put all known tasks into *changes* again, for a caller that has forgotten the
+        """Put all known tasks into *changes* again, for a caller that no longer has the
         tasks.
         """
         self.changes[:] = self._known.all_digests()

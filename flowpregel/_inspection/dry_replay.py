@@ -7,7 +7,7 @@
 
 The bodies in the superstep that the run has reached are executed. Their calls are
 answered from the records. A call that no record answers is counted and withheld, and a
-body that needs the result of such a call stops there, as it would at an interrupt.
+body that needs the result of a withheld call stops there, as it would at an interrupt.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from flowpregel.store.base import BaseStore, Op, PutOp
 from flowpregel.store.base import Result as OpResult
 
 _PATIENCE = 20_000_000
-"""Nanoseconds without an event after which the ends of withheld calls are delivered.
+"""Nanoseconds without an event after which the run receives the ends of withheld calls.
 
-The results of answered calls are delivered first, as they may lead to further calls.
+It receives the results of answered calls first, because they may lead to further calls.
 """
 
 
@@ -55,9 +55,10 @@ class DryRun:
     is_done: bool = False
     """True if the run has finished: the result is stored, and nothing would run."""
     answered: int = 0
-    """The number of calls that records answer."""
+    """The number of calls whose results are recorded, so that they would not run."""
     would_run: Mapping[str, int] = field(default_factory=dict)
-    """The number of calls, and of nodes of a graph, that would run, by name.
+    """The number of calls of each task that would run, by name. The nodes of a graph
+    are counted like tasks.
 
     The count ends at the first unknown result on which further calls depend.
     """
@@ -66,8 +67,8 @@ class DryRun:
     unknown result on which further calls depend.
     """
     other_code: Mapping[str, int] = field(default_factory=dict)
-    """The number of used results that were computed by other code than the present
-    code, by the name of the task.
+    """The number of recorded results that would be used although different code
+    computed them, for each task by name.
     """
     is_changed: bool = False
     """True if the code or the input of the body has changed since the calls were
@@ -84,10 +85,11 @@ class DryRun:
     error: str | None = None
     """The error with which the run would fail at once."""
     changed_files: Sequence[str] = ()
-    """A text for each file that a call of a finished node used and that has changed."""
+    """A line of text for each changed file that a call of a finished node used."""
     time: PlannedTime | None = field(default=None, compare=False)
-    """The estimated time of the calls that would run, from the calls of the run itself
-    and of the last finished runs of the flow, or None if too few have ended.
+    """The estimated time that the calls that would run will take, or None if too few
+    calls have ended for an estimate. The durations are those of calls in this run and
+    in the last finished runs of the flow.
     """
 
     @property
@@ -122,7 +124,7 @@ class DryRun:
 
 
 def _counts_text(counts: Mapping[str, int]) -> str:
-    """Return counts by name as text in parentheses, or an empty text for no counts."""
+    """Return counts by name as text in parentheses, or an empty string if none."""
     text = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     return text and f" ({text})"
 
@@ -241,7 +243,7 @@ def _withheld(
     steps: Steps,
     names: Counter[str],
 ) -> Steps:
-    """Forward the effects of *steps*, but start only bodies.
+    """Forward the effects that *steps* yield to the engine, but let only bodies start.
 
     All other tasks end as if they had been interrupted, and *names* counts them.
     """
@@ -256,7 +258,8 @@ def _withheld(
 
 
 class _BodyGate:
-    """A filter of effects that lets bodies start and withholds all other tasks.
+    """A filter of the run's effects (requests to the engine) that lets bodies start,
+    and withholds all other tasks.
 
     Args:
         names: The counter of withheld tasks by name.
@@ -265,10 +268,12 @@ class _BodyGate:
     def __init__(self, names: Counter[str]) -> None:
         self._names = names
         self._ends: list[effects.Event] = []
-        """The end events of withheld tasks that the run has not received yet."""
+        """The events that report the ends of withheld tasks, and that the run has not
+        received yet.
+        """
 
     def perform(self, effect: effects.Effect) -> Steps:
-        """Forward the allowed part of an effect, and return the reply."""
+        """Forward an effect, but no task except bodies, and return the reply."""
         match effect:
             case effects.Submit(tasks, setting):
                 bodies = [task for task in tasks if task.node.role == "body"]

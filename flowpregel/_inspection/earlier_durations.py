@@ -48,14 +48,14 @@ def planned_time(
     is known.
 
     The durations are those of the run itself and of the last finished runs of the flow.
-    As many calls are expected to run at once as ran at once in these runs.
+    The estimate assumes that as many calls run at once as did in these runs.
 
     Args:
         reader: The reader of the store.
         thread_id: The thread of the run, which may not have begun.
         is_same_flow: A function that returns whether a recorded flow is that of the
             run.
-        counts: The numbers of the calls by name.
+        counts: The number of calls of each task, by name.
     """
     durations = CallDurations()
     at_once = 0
@@ -103,7 +103,9 @@ def _earlier_calls(
 
 
 def _executed_calls(reader: StoreReader, thread_id: str) -> list[CallRow]:
-    """Return the first calls of a run that are done and were executed."""
+    """Return the calls of a run that are done and were executed, among the first that
+    the reader returns.
+    """
     changes = reader.calls(thread_id)
     calls: list[CallRow] = []
     for call in changes.rows:

@@ -59,7 +59,8 @@ def error_pattern(error: str) -> str:
 
 
 def fields_of_call(row: CallRow) -> Fields:
-    """Return the arguments of a call by field, or those that its text shows.
+    """Return the recorded arguments of a call by field, or else those in the text of
+    the call.
 
     Args:
         row: The call.
@@ -68,7 +69,7 @@ def fields_of_call(row: CallRow) -> Fields:
 
 
 def fields_in_text(text: str) -> Fields:
-    """Return the arguments in the text of a call that are numbers, texts or None.
+    """Return the arguments in the text of a call that are numbers, strings or None.
 
     Example:
         >>> fields_in_text("train(0.1, <Model>, depth=12)")
@@ -93,7 +94,7 @@ def fields_in_text(text: str) -> Fields:
 
 
 def _constants(arguments: Mapping[str, ast.expr]) -> Fields:
-    """Return the values of the arguments that are numbers, texts or None."""
+    """Return the values of the arguments that are numbers, strings or None."""
     fields: dict[str, FieldValue] = {}
     for name, argument in arguments.items():
         if not isinstance(argument, ast.Constant):
@@ -157,7 +158,7 @@ class ErrorKind:
 
     @property
     def condition(self) -> str:
-        """The shared values in words, or an empty text."""
+        """The shared values in words, or an empty string."""
         return "" if self.shared is None else str(self.shared)
 
     def retry_command(self, thread_id: str) -> tuple[str, ...]:
@@ -210,7 +211,7 @@ class _Sample:
     def __init__(self) -> None:
         self._rows: dict[str, CallRow] = {}
         self._greatest = ""
-        """The greatest id of the sample, or an empty text if there is room."""
+        """The greatest id of the sample, or an empty string if there is room."""
 
     def add(self, row: CallRow) -> None:
         """Add a call if it belongs to the sample."""
@@ -264,9 +265,9 @@ class FailedCalls:
         self._kinds_mark = -1
 
     def _clear(self) -> None:
-        """Forget all calls."""
+        """Remove all calls."""
         self._unread: CallIndex | None = None
-        """A restored index whose calls have not been read yet."""
+        """A restored index of calls that have not been added yet."""
         self._failed: dict[str, CallRow] = {}
         self._others: defaultdict[str, _Sample] = defaultdict(_Sample)
         self._callers: set[tuple[str, str]] = set()
@@ -294,7 +295,8 @@ class FailedCalls:
         self.mark = changes.mark
 
     def restore(self, index: CallIndex) -> None:
-        """Add the calls of an index that is not updated from its beginning.
+        """Add the calls of an index whose first calls were restored, and not read as
+        changes.
 
         The calls are read when they are needed. So later changes must be added here
         before they are added to the index.
@@ -530,7 +532,7 @@ def _matching(
 
 
 def _has(fields: Fields, name: str, value: FieldValue) -> bool:
-    """Return whether a call has this value in a field. True does not count as equal to
+    """Return whether a call has this value in a field. True is not regarded as equal to
     1.
     """
     if name not in fields:

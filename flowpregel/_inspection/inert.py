@@ -35,8 +35,8 @@ from flowpregel.storage.codec import PythonCodec, rebuild_error
 from flowpregel.storage.plain_fields import fields_of
 
 _MOST_OBJECTS = 250_000
-"""The limit on the texts, containers and objects in a value. A value with more of them
-would take too long to read.
+"""The greatest number of strings, containers and objects in a value. A value with more
+of them would take too long to read.
 """
 
 
@@ -44,8 +44,8 @@ class InertCodec(PythonCodec):
     """A codec that decodes the values that `PythonCodec` encodes, but neither imports
     nor calls the objects that they name.
 
-    A value that cannot be decoded is replaced by a text, so that all other values can
-    still be shown.
+    A value that cannot be decoded is replaced by a string that explains why, so that
+    all other values can still be shown.
 
     Example:
         >>> codec = InertCodec()
@@ -56,7 +56,7 @@ class InertCodec(PythonCodec):
     fields_of = staticmethod(fields_of)
 
     def decode(self, data: bytes) -> Any:
-        """Return the value in *data*, or a text that explains why it is unreadable."""
+        """Return the value in *data*, or a string that explains why that failed."""
         try:
             return super().decode(data)
         except Exception as error:  # noqa: BLE001 - damaged data may raise anything
@@ -77,8 +77,8 @@ class InertCodec(PythonCodec):
 
 @lru_cache(1)
 def _harmless() -> re.Pattern[bytes]:
-    """Return a pattern for pickles of texts, numbers, lists and tuples without repeated
-    objects.
+    """Return a pattern for pickles of strings, numbers, lists and tuples without
+    repeated objects.
 
     None of the opcodes in the pattern names, calls, hashes or repeats an object. Most
     pickles in a store match the pattern, including the largest.
@@ -101,7 +101,7 @@ def _harmless() -> re.Pattern[bytes]:
 
 
 class OpaqueKey:
-    """A placeholder for a dict key that is not a text.
+    """A placeholder for a dict key that is not a string.
 
     No two placeholders are equal, and the key itself is not hashed.
 
@@ -125,7 +125,7 @@ class OpaqueItems(list[Any]):
 
 
 def as_key(key: Any) -> Any:
-    """Return *key* if it is a text, or else an `OpaqueKey` as its placeholder."""
+    """Return *key* if it is a string, or else an `OpaqueKey` as its placeholder."""
     if type(key) is str:
         return key
     return OpaqueKey(key)
@@ -135,8 +135,8 @@ def is_small(value: Any, most: int = 100_000) -> bool:
     """Return whether *value* can be converted to text in bounded time.
 
     Args:
-        value: Any value. The parts of containers and opaque objects count too.
-        most: The limit on the number of items. An item counts again each time it is
+        value: Any value. The parts of containers and opaque objects are counted too.
+        most: The limit on the number of items. An item is counted again each time it is
             repeated.
     """
     remaining = most
@@ -184,9 +184,9 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
     )
 
     def load_dict(self) -> None:
-        """Make a dict of the items after the mark."""
-        # The items are popped first, because `pop_mark` replaces the list to which the
-        # dict is then appended.
+        """Make a dict of the items after the last mark on the unpickler's stack."""
+        # The items are popped first, because `pop_mark` replaces `self.stack`, to which
+        # the dict is then appended.
         items = self.pop_mark()
         self.append(_set_items({}, items))
 
@@ -198,7 +198,7 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         _set_items(target, (key, value))
 
     def load_setitems(self) -> None:
-        """Put the items after the mark into a dict."""
+        """Put the items after the last mark into a dict."""
         items = self.pop_mark()
         target = self.stack[-1]
         _set_items(target, items)
@@ -219,7 +219,7 @@ class _InertUnpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C hashes 
         self.append(OpaqueItems())
 
     def load_frozenset(self) -> None:
-        """Make a set of the items after the mark."""
+        """Make a set of the items after the last mark."""
         items = self.pop_mark()
         self.append(OpaqueItems(items))
 
@@ -471,7 +471,7 @@ def _error(
 ) -> BaseException:
     """Return an error.
 
-    If its class is the user's, the error is of a new class with the same name, and has
+    If its class is the user's, the error gets a new class with the same name. It has
     the same arguments and notes.
     """
     if issubclass(kind, OpaqueObject):

@@ -24,8 +24,9 @@ class OpenCheckpoint:
     pending: Mapping[str, list[Write]]
     """The saved writes of each task, by the task's id."""
     applied: Update | None
-    """The changes that the run's own writes made to *state*, or None if there are no
-    such writes. No checkpoint contains these changes yet.
+    """The changes that pending writes of the run itself (not of a task) made to
+    *state*, or None if there are no such writes. No checkpoint contains these changes
+    yet.
     """
 
 

@@ -21,9 +21,9 @@ OutputState: TypeAlias = Literal["unchanged", "touched", "changed", "gone"]
 """The present state of an output file.
 
 * *unchanged*: It has the recorded content.
-* *touched*: It has the recorded size and another time. It was not read, so its content
-  is not known.
-* *changed*: It has another content, or cannot be read.
+* *touched*: It has the recorded size, but another modification time. It was not read,
+  so its content is not known.
+* *changed*: Its content differs from the recorded content, or it cannot be read.
 * *gone*: It does not exist.
 """
 
@@ -67,11 +67,11 @@ class CheckedOutput:
 
 
 def base_folders(store: object) -> tuple[str, ...]:
-    """Return the folders in which the relative paths of output files are searched,
+    """Return the folders in which output files with relative paths are searched for,
     before the folder in which the task ran.
 
     They are the working folder and the folder of the store, so that files are found if
-    they have moved together with their store.
+    they were moved together with their store.
 
     Args:
         store: The saver, or the store that it uses.

@@ -27,7 +27,7 @@ class OutputLine(NamedTuple):
     name: str
     """The text of the call, or the name of the node."""
     level: str
-    """The level of the log record, or an empty text for a printed line."""
+    """The level of the log record, or an empty string for a printed line."""
     text: str
     """The line, with terminal escape sequences."""
 
@@ -102,9 +102,11 @@ def output_page(
 
     Args:
         lines: All lines of a run.
-        text: A text that a line or its call must contain, in any case.
-        level: The least level of a line; an empty text also selects printed lines.
-        end: The number of selected lines up to which lines are returned; None for all.
+        text: A string that a line or its call must contain. Upper and lower case are
+            not distinguished.
+        level: The lowest level of a line; an empty string also selects printed lines.
+        end: The number of the selected line after which none is returned; None for no
+            limit.
         most: The greatest number of lines to return.
 
     Example:

@@ -29,7 +29,7 @@ class PreviewLimits:
     count: int = 12
     """The number of items shown of each container."""
     size: int = 200
-    """The number of characters shown of a text, or of bytes shown of a `bytes`."""
+    """The number of characters shown of a string, or of bytes shown of a `bytes`."""
     total: int = 300
     """The number of items in the whole preview."""
 
@@ -69,7 +69,7 @@ class RecordView(dict[str, Any]):
 
 
 class ReprText(str):
-    """A text that represents an object or omitted items, and is not a user's `str`.
+    """A string that represents an object or omitted items, and is not a user's `str`.
 
     A terminal shows the text without quotation marks.
 
@@ -83,7 +83,7 @@ class ReprText(str):
 
 
 class OmittedItems(ReprText):
-    """A text in place of the items that a preview has left out.
+    """A string in place of the items that a preview has left out.
 
     Args:
         text: The text.
@@ -99,14 +99,14 @@ class OmittedItems(ReprText):
     omitted: int
 
     def __new__(cls, text: str, count: int) -> OmittedItems:
-        """Return the text together with the number of omitted items."""
+        """Return the string with the number of omitted items as an attribute."""
         instance = super().__new__(cls, text)
         instance.omitted = count
         return instance
 
 
 class ShortenedText(ReprText):
-    """A text that represents an object, and has not all of it.
+    """A string that represents only a part of an object.
 
     Example:
         >>> from flowpregel.watching import PreviewLimits, to_json
@@ -118,7 +118,7 @@ class ShortenedText(ReprText):
 
 
 class ClippedText(str):
-    """The beginning of a text, followed by the number of omitted characters.
+    """The beginning of a string, followed by the number of omitted characters.
 
     Args:
         text: The beginning and the number.
@@ -134,17 +134,18 @@ class ClippedText(str):
     omitted: int
 
     def __new__(cls, text: str, omitted: int) -> ClippedText:
-        """Return the text together with the number of omitted characters."""
+        """Return the string with the number of omitted characters as an attribute."""
         instance = super().__new__(cls, text)
         instance.omitted = omitted
         return instance
 
 
 def to_json(value: Any, limits: PreviewLimits = PREVIEW) -> Any:
-    """Return *value* as dicts, lists, texts and numbers, which JSON supports.
+    """Return *value* as dicts, lists, strings and numbers, which JSON supports.
 
     An object with named fields becomes a dict of these fields. Any other object becomes
-    its ``repr``. The number of omitted items is in a text that begins with an ellipsis.
+    its ``repr``. The number of omitted items is in a string that begins with an
+    ellipsis.
 
     Args:
         value: The value.
@@ -194,11 +195,11 @@ def json_in_one_line(preview: Any, limits: PreviewLimits) -> str:
 
 
 def _preview_text(preview: Any, write: Callable[[Any], str]) -> str:
-    """Return a preview, which `to_json` returned, as one text.
+    """Return a preview, which `to_json` returned, as one string.
 
     Args:
         preview: The preview.
-        write: A function that returns the text for a `str`, number, boolean or None.
+        write: A function that converts a `str`, number, boolean or None to text.
     """
     match preview:
         case RecordView():
@@ -242,7 +243,7 @@ def clipped(text: str, size: int) -> str:
 
 def items_of(value: Any) -> dict[Any, Any] | list[Any] | None:
     """Return the items or fields of a value, if a preview shows them one by one. Return
-    None if a preview shows the value as a text or a number.
+    None if a preview shows the value as a string or a number.
     """
     if isinstance(value, str | bytes | bytearray | memoryview):
         return None
@@ -268,7 +269,7 @@ class _Preview:
         """Return the preview of *value*, which is nested in *depth* containers."""
         self._items_left -= 1
         # The patterns match subclasses too, so that an instance of a subclass of `str`,
-        # for example, is shown as a text.
+        # for example, is shown as a string.
         match value:
             case None | bool():
                 return value
@@ -315,7 +316,7 @@ class _Preview:
         return kind(f"{text} ({len(value):,} bytes)")
 
     def _of_text(self, text: str) -> ReprText:
-        """Return the beginning of the text that represents an object."""
+        """Return the beginning of the string that represents an object."""
         size = self._limits.size
         kind = ReprText if len(text) <= size else ShortenedText
         return kind(clipped(text, size))
@@ -326,7 +327,7 @@ class _Preview:
         keywords: Any,
         depth: int,
     ) -> ReprText:
-        """Return the call that made an opaque object, as a text."""
+        """Return the call that made an opaque object, as a string."""
         name = type(value).__name__
         arguments = self._of_parts(value.args, depth)
         text = _constructor_text(
@@ -369,7 +370,7 @@ class _Preview:
 
 
 def _of_float(value: float) -> float | str:
-    """Return *value*, or a text if it is infinite or not a number (NaN)."""
+    """Return *value*, or a string if it is infinite or not a number (NaN)."""
     number = float(value)
     if math.isfinite(number):
         return number
@@ -377,7 +378,7 @@ def _of_float(value: float) -> float | str:
 
 
 def _of_int(value: int) -> int | ReprText:
-    """Return *value*, or a text with the number of bits if it is very large."""
+    """Return *value*, or a string with the number of bits if it is very large."""
     bits = value.bit_length()
     if bits > 1_024:
         return ReprText(f"an int of {bits:,} bits")
@@ -427,7 +428,7 @@ def object_text(
     value: Any,
     convert: Callable[[Any], object] = repr,
 ) -> str:
-    """Return *value* as text, or a text that explains why it has none.
+    """Return *value* as text, or a string that explains why that failed.
 
     Args:
         value: Any value.

@@ -1,9 +1,9 @@
-"""The memory of earlier readers of a store, in the user's cache files.
+"""The data that earlier readers of a store remembered, in the user's cache files.
 
 A large run has three files, which were stored together and have the same snapshot id:
-one with what a reader remembers of the tasks, which the list of runs needs; one with
-the answers that a page needs first; and one with the index of the calls, which is read
-only when the page asks for more.
+one with the states of the tasks, which the list of runs needs; one with the answers
+that a page needs first; and one with the index of the calls, which is read only when
+the page asks for more.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ class ReaderCache:
         self._files = CacheFiles(store, tasks.tables.meta)
         self._tasks = tasks
         self._tried: set[str] = set()
-        """The threads whose files have been read, if there were any."""
+        """The threads whose files were searched for, and read if they existed."""
         self._snapshots: dict[str, str] = {}
-        """The ids of the snapshots of restored threads."""
+        """The snapshot id of each restored thread."""
         self._marks: dict[str, tuple[int, int]] = {}
-        """The marks of restored threads, and the store's marks."""
+        """The mark of each restored thread after its last change, and the store's mark
+        then.
+        """
 
     def run(self, thread_id: str) -> RunCursor | None:
         """Return what an earlier reader remembered of a thread, or None.
@@ -93,8 +95,8 @@ class ReaderCache:
 
     @classmethod
     def of_store(cls, store: str, tasks: TaskRecords) -> ReaderCache | None:
-        """Return the cache of a store on disk, or None for a store at a URL, whose mark
-        a restored backup may have too.
+        """Return the cache of a store on disk, or None for a store at a URL: a restored
+        backup of it may have the same mark, but other content.
         """
         if not os.path.exists(store):
             return None

@@ -1,16 +1,17 @@
-"""A comparison of two runs or two calls: what was asked otherwise, and what came out.
+"""A comparison of two runs or two calls: the differences between inputs, and between
+results.
 
 ::
 
     calls of run A          calls of run B
          \\                     /
-          matched by the task and a digest of the arguments, equal calls in their order
+          matched by task and digest of arguments; equal calls are matched in order
          /            |        \\
     only in A    in both:       only in B
                  the same result, or a different one
 
-Results are the same if their stored bytes are, or else if all of their values are, as
-far as the values can be read without the user's code.
+Results are the same if their stored bytes are equal. Otherwise they are the same if all
+values in them are equal, as far as these can be read without the user's code.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _UNKNOWN: Final = CallContent()
 _INPUT: Final = "input"
 """The public name of the channel with the input of a workflow."""
 _MOST_STEPS: Final = 200
-"""The limit on the supersteps among which the input of a run is searched."""
+"""The greatest number of supersteps that are read to find the input of a run."""
 
 
 class FieldDifference(NamedTuple):
@@ -115,7 +116,7 @@ class RunTotals:
     status: str
     """The status of the run."""
     flow: str
-    """``MODULE:FLOW``, or an empty text if the run did not record it."""
+    """``MODULE:FLOW``, or an empty string if the run did not record it."""
     states: dict[str, int]
     """The number of calls in each state."""
     seconds: float
@@ -463,7 +464,7 @@ def _has_same_outcome(
     if digest == second.content(b).result:
         return True
     # The previews are compared first, because the whole values may be large. They are
-    # compared as texts, because NaN is not equal to itself.
+    # compared as strings, because NaN is not equal to itself.
     preview = read_preview(a.preview)
     other_preview = read_preview(b.preview)
     if repr(preview.result) != repr(other_preview.result):
@@ -498,8 +499,8 @@ def _field_differences(
     for name in {**a, **b}:
         first = a.get(name)
         second = b.get(name)
-        # The values are compared as texts, in which 1 differs from 1.0, and NaN equals
-        # NaN.
+        # The values are compared as strings: "1" differs from "1.0", and "nan" equals
+        # "nan".
         if repr(first) != repr(second):
             difference = FieldDifference(name, first, second)
             differences.append(difference)
@@ -562,7 +563,7 @@ def _flat_fields(value: Any) -> dict[str, Any]:
 
 
 def _in_a_line(value: Any) -> FieldValue:
-    """Return a number or None without a change, and any other value as a text."""
+    """Return a number or None unchanged, any other value as a string in one line."""
     if value is None or isinstance(value, (int, float)):
         return value
     return one_line(value, _INPUT_LIMITS)

@@ -14,16 +14,18 @@ from flowpregel._inspection.cursors import DIGEST, TaskCursor
 from flowpregel._inspection.tasks import CallState, TaskLocation
 
 _INDEX = 4
-"""The size, in bytes, of a checkpoint's index in the log."""
+"""The size, in bytes, of the index of a checkpoint, as the log stores it."""
 _CHANGE = _INDEX + DIGEST
-"""The size, in bytes, of a change in the log."""
+"""The size, in bytes, of a change in the log: the checkpoint's index, and the task's
+digest.
+"""
 
 
 def _first_mark() -> int:
     """Return the first mark of a run: the wall-clock time in microseconds.
 
     Adding a change takes more than a microsecond, so marks never overtake the clock.
-    Runs therefore never share a mark, even if another server tracks one of the runs.
+    Two runs therefore never have the same mark, even if different servers track them.
     """
     return time.time_ns() // 1_000
 
@@ -33,7 +35,7 @@ class RunCursor:
     """The tracked changes of a thread's last run."""
 
     first: int = field(default_factory=_first_mark)
-    """The mark before the first change."""
+    """The mark (a position in the log) before the first change."""
     locations: list[TaskLocation] = field(default_factory=list)
     """The run's checkpoints, by index."""
     newest: dict[str, int] = field(default_factory=dict)
@@ -53,7 +55,7 @@ class RunCursor:
     was_behind: bool = False
     """True if checkpoints had not been read yet when the last update began."""
     store_mark: int = -1
-    """The store's mark at the last update."""
+    """The store's mark (a number that each commit changes) at the last update."""
     is_held: bool = False
     """True if a run held the thread at the last update."""
 

@@ -14,7 +14,9 @@ from flowpregel._text import in_one_line, printable
 Charset: TypeAlias = Literal["unicode", "ascii"]
 TaskStatus: TypeAlias = Literal["done", "failed", "waiting", "open"]
 _Row: TypeAlias = tuple[str, str, str, str, str]
-"""The superstep, the task, a bar for the duration, the duration, and details."""
+"""The cells of a row: the superstep, the task, a bar for the duration, the duration,
+and details.
+"""
 
 _SIGNS: Mapping[TaskStatus, str] = {
     "done": "✓",
@@ -54,7 +56,9 @@ class TaskRecord:
     answer.
     """
     detail: str = ""
-    """The error of the task, or the question for which the task waits."""
+    """The error of the task, or the question (interrupt) whose answer the task waits
+    for.
+    """
     attempt: int = 1
     """The number of the last attempt, or 0 if another run shared its result."""
     id: str = ""
@@ -62,14 +66,14 @@ class TaskRecord:
     began: int | None = None
     """Wall-clock nanoseconds at which the last attempt began, if known."""
     executor: str = ""
-    """The executor, such as ``"processes"``, or an empty text if it is unknown."""
+    """The executor, such as ``"processes"``, or an empty string if it is unknown."""
     pid: int = 0
     """The id of the process that ran the task, or 0 if it is unknown."""
     is_call: bool = False
     """True if the body of another task made the call."""
     call: str = ""
-    """The call with short arguments, such as ``parse('c.txt')``, or an empty text if it
-    is unknown.
+    """The call with short arguments, such as ``parse('c.txt')``, or an empty string if
+    it is unknown.
     """
     inner: tuple[TaskRecord, ...] = ()
     """The calls that the task made and, if the task is a graph, the graph's tasks."""

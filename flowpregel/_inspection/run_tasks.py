@@ -62,7 +62,7 @@ def last_run(
         address: The thread, the namespace and, optionally, the last checkpoint.
         limit: The number of checkpoints, counted from the newest, or None for all.
         parent: For a nested run, the checkpoint of the outer graph from which the task
-            started that is this run.
+            of the nested run started.
     """
     history: list[Saved] = []
     next_id = address.checkpoint_id
@@ -86,7 +86,8 @@ def _is_nested_in(
     saved: Saved,
     parent: Saved,
 ) -> bool:
-    """Return whether a nested graph reached a checkpoint during a given superstep.
+    """Return whether a nested graph reached a checkpoint during a superstep of the
+    outer graph.
 
     Args:
         saved: The checkpoint of the nested graph.

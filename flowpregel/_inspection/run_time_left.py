@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from flowpregel._inspection.tasks import CallChanges, CallRow
 
 _MOST_RESTORED: Final = 1_000
-"""The number of calls of a restored index whose durations are used: the last ones."""
+"""The greatest number of calls of a restored index whose durations are used: the last
+ones.
+"""
 
 
 def estimate_of(
@@ -36,8 +38,8 @@ def estimate_of(
         began = task["began"] / 1e9
         seconds = max(0.0, now - began)
         elapsed.append((task["name"], seconds))
-    # Other runs may use workers of the same pool. So the estimate counts on the workers
-    # that this run uses now.
+    # Other runs may use workers of the same pool. So the estimate assumes that the run
+    # keeps the number of workers that it uses now.
     workers = len(running)
     if not workers:
         return None
@@ -96,8 +98,8 @@ class RunTimeLeft:
             self._add(call)
 
     def restore(self, index: CallIndex) -> None:
-        """Add the durations of the last calls of an index that is not updated from its
-        beginning.
+        """Add the durations of the last calls of an index whose first calls were
+        restored, and not read as changes.
 
         Args:
             index: The calls of the run.

@@ -1,8 +1,8 @@
 """The status of a run as a sentence, with the command for the next step.
 
-`describe_status` decides only: the caller passes all that the store records, and the
-present activity if a process has published it. No clock is read, so a sentence stays
-true for as long as the store does not change.
+`describe_status` reads nothing: the caller passes all that the store records, and the
+present activity if a process has published it. Because no clock is read either, a
+sentence stays true until the store changes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RunFacts:
     thread_id: str
     status: Status
     names_flow: bool = True
-    """True if the run recorded its flow, so that a command can import the flow."""
+    """True if the run recorded its flow, so that a command can import it."""
     finished: int | None = None
     """The number of stored results, or None if they have not been counted."""
     failed: int = 0
@@ -134,7 +134,7 @@ class StatusText:
     """
 
     def command_line(self, store: str | None = None) -> str:
-        """Return the command for the next step, or an empty text if there is none.
+        """Return the command for the next step, or an empty string if there is none.
 
         Args:
             store: The value of ``--store``, or None to leave the option out.
@@ -293,7 +293,7 @@ def _describe_waiting(facts: RunFacts) -> StatusText:
 def _wake_time(value: Any) -> str:
     """Return the time at which a run wakes, without parts of a second.
 
-    A value that is no time with a time zone is returned as text.
+    A value that is not a time with a time zone is returned as a string.
     """
     text = in_one_line(str(value))
     with suppress(ValueError):

@@ -1,12 +1,13 @@
-"""The memory of a reader and the index of a run's calls as columns, and back.
+"""The conversion of a reader's memory, and of the index of a run's calls, to columns
+and back.
 
 ::
 
     RunCursor, TaskCursors ── run_columns ────► Columns ── restored_run ───► RunCursor
     CallIndex ── index_columns ──► Columns ── restored_index ──► CallIndex
 
-A restored reader continues where the former one has stopped: it reads what was
-committed since, and compares what may have been undone.
+A restored reader continues where the former one stopped: it reads the records that were
+committed since, and compares the checksums of results that may have been undone.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from flowpregel._inspection.run_cursor import RunCursor
 from flowpregel._inspection.tasks import CallRow, TaskLocation, TaskRecords
 
 VERSION: Final = f"3 {' '.join(CallRow._fields)}"
-"""The version of the columns. A row with other fields has another version."""
+"""The version of the columns, which depends on the fields of a row."""
 
 
 def run_columns(run: RunCursor) -> Columns | None:
     """Return the tracked changes of a run as columns.
 
-    None is returned if a run holds the thread, or if something was not read yet.
+    None is returned if a run holds the thread, or if a task was not read yet.
     """
     cursors = run.open_cursors
     is_behind = any(cursor.is_behind for cursor in cursors.values())
@@ -152,7 +153,8 @@ def index_columns(index: CallIndex) -> Iterator[Columns | None]:
 def restored_index(columns: Columns) -> CallIndex:
     """Return the calls of a run from columns that `index_columns` returned.
 
-    The index has a new epoch, because a page may know later versions of the former one.
+    The index has a new epoch, because a page may have rows of a later version of the
+    former index.
     """
     blobs = columns.blobs
     table_columns: dict[str, Any] = {}

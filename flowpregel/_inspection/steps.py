@@ -37,7 +37,7 @@ _INPUT_LIMITS = PreviewLimits(
 _LARGEST_INPUT = 100_000
 """The size, in bytes, of the largest input that is decoded for a list of runs."""
 _MOST_SEARCHED = 200
-"""The limit on the checkpoints among which the beginning of a run is searched."""
+"""The greatest number of checkpoints that are read to find the beginning of a run."""
 
 
 class StepRow(NamedTuple):
@@ -121,7 +121,7 @@ class StepReader:
         """
 
         def find(transaction: Any) -> str:
-            """Return the stored drawing within *transaction*, or an empty text."""
+            """Return the stored drawing within *transaction*, or an empty string."""
             records = self._tables.newest_first(transaction, namespace)
             for _, record in islice(records, 1):
                 data = record.metadata.get(DRAWING)

@@ -193,7 +193,7 @@ def _csv_line(cells: Iterable[Any]) -> str:
 def write_parquet(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     """Write *rows* to a Parquet file.
 
-    A column whose values have different types is written as text.
+    A column whose values have different types is written as strings.
 
     Args:
         rows: The rows.
@@ -233,7 +233,7 @@ def _write_with_frame(columns: Mapping[str, Any], path: str) -> None:
 
 def _with_one_type(values: Sequence[Any]) -> list[Any]:
     """Return the values of a column with one type: unchanged, all as floats, or all as
-    texts.
+    strings.
     """
     types = set(map(type, values))
     types.discard(type(None))

@@ -1,4 +1,4 @@
-"""Rows for runs, and for the tasks that have records on a checkpoint.
+"""Rows for runs, and for the tasks that have records beside a checkpoint.
 
 The fields of a row have types that JSON supports.
 """
@@ -69,7 +69,7 @@ class RunRow(NamedTuple):
     """The id of the process in which the run is running now; 0 if it is not running."""
     is_behind: bool = False
     """True if the reader has not read all tasks yet, so that *states* and *status* are
-    those of some tasks.
+    based on some of the tasks.
     """
 
 
@@ -130,7 +130,7 @@ class CallChanges(NamedTuple):
     """The calls of a run that have changed since a mark."""
 
     mark: int
-    """The mark to pass next time."""
+    """The mark (a position among all changes) to pass to the next request."""
     is_whole: bool
     """True if the answer is the beginning of a complete list of all calls. The list
     replaces the rows of all earlier answers.
@@ -143,14 +143,16 @@ class CallChanges(NamedTuple):
 
 
 _DISPLAYED_WRITES = (records.CALLED, records.ERROR, records.INTERRUPT)
-"""The writes whose values a row contains. Only the names of other writes are needed."""
+"""The channels of writes whose values a row contains. Other writes are not decoded."""
 _QUESTION = PreviewLimits(
     depth=8,
     count=200,
     size=20_000,
     total=2_000,
 )
-"""The limits of a question, which a person must be able to read to the end."""
+"""The limits on the preview of a question, which a person must be able to read to the
+end.
+"""
 _NEVER_RUN = AttemptRecord("", 0, 0.0, 0, "", 0)
 _ATTEMPT_FIELDS = ("began", "seconds", "pid", "error", "traceback")
 
@@ -451,7 +453,7 @@ def _is_done(record: WritesRecord) -> bool:
 
 
 def error_line(error: Any) -> str:
-    """Return the error of a task in one line, or an empty text if there is none."""
+    """Return the error of a task in one line, or an empty string if there is none."""
     if not error:
         return ""
     if isinstance(error, str):

@@ -10,9 +10,10 @@ The estimate is a range, in which the end is expected in most cases. It has thre
   upper end adds the longest duration.
 
 The first durations of a run are the short ones, because the long calls have not ended
-yet. So there is no estimate before each worker could have ended two calls. The upper
-end also counts the time of the calls that run as time that the ended calls have taken:
-this is the mean duration if the time that a call has run says nothing about its end.
+yet. So there is no estimate before each worker could have ended two calls. For the
+upper end, the time for which calls have been running is added to the durations of the
+ended calls, and the sum is divided by the number of ended calls. That is the mean
+duration if a call is equally likely to end at any time.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from math import ceil, sqrt
 from typing import Final, NamedTuple
 
 _MOST: Final = 200
-"""The number of durations that are kept for each task: the latest ones."""
+"""The greatest number of durations that are kept for each task: the latest ones."""
 _LEAST: Final = 3
-"""The number of ended calls without which there is no estimate."""
+"""The least number of ended calls of a task from which an estimate is made."""
 _UNITS: Final = {
     "min": 60,
     "h": 3600,
@@ -37,16 +38,16 @@ _ENOUGH: Final = 50
 used.
 """
 _DEVIATIONS: Final = 2.0
-"""The standard deviations on each side of the range."""
+"""The number of standard deviations on each side of the range."""
 
 
 class TimeLeft(NamedTuple):
-    """A range of seconds in which calls will end."""
+    """The estimated seconds until calls have ended, as a range."""
 
     low: float
-    """The seconds in which the calls end at the earliest."""
+    """The lower end of the range."""
     high: float
-    """The seconds in which the calls end at the latest."""
+    """The upper end of the range."""
 
     def __str__(self) -> str:
         """Return the range as text, without false precision.
@@ -92,7 +93,7 @@ class CallDurations:
     """The durations of ended calls by task. Of each task, the latest are kept.
 
     Args:
-        earlier: The durations of earlier runs, which count as long as few calls of a
+        earlier: The durations of earlier runs, which are used until enough calls of a
             task have ended.
     """
 
@@ -134,9 +135,9 @@ class _Work:
     def __init__(self) -> None:
         self.count: int = 0
         self.low: float = 0.0
-        """The sum, if the durations are like those that are known."""
+        """The sum, if the calls take as long as those that have ended."""
         self.high: float = 0.0
-        """The sum, if the durations are longer by the share of the calls that run."""
+        """The sum, if the calls take longer by the factor of `_growths`."""
         self.variance: float = 0.0
         self.longest: float = 0.0
 
@@ -167,7 +168,8 @@ class _Work:
             deviation = pstdev(sample)
         deviation *= growth
         self.variance += count * deviation**2
-        # The error of the mean is the same for all calls, so it does not average out.
+        # All calls have the same error of the mean, so these errors are added and do
+        # not average out.
         mean_error = deviation / sqrt(len(sample))
         self.variance += (count * mean_error) ** 2
 
@@ -191,7 +193,7 @@ def time_left(
     Args:
         durations: The durations of earlier calls.
         running: The names of the calls that run, each with the seconds since its begin.
-        waiting: The numbers of the calls that wait, by name.
+        waiting: The number of calls of each task that wait, by name.
         workers: The number of calls that run at the same time.
 
     Example:
@@ -224,7 +226,7 @@ def _growths(
     waiting: Mapping[str, int],
     least: int,
 ) -> dict[str, float] | None:
-    """Return the factors by which calls may be longer than those that have ended, by
+    """Return the factors by which calls may take longer than those that have ended, by
     name. Return None if fewer than *least* calls of a name have ended.
     """
     elapsed_by_name = dict.fromkeys(waiting, 0.0)

@@ -9,9 +9,10 @@
     waiting   ################:       :             no call runs, and some wait
     body                              :######       no call runs or waits
 
-The cores of a run are as many as calls ran at a time in worker processes. The critical
-path begins with the call that ended last: before each call comes the call that ended
-last before this call was planned, because the body may have waited for that call.
+The number of cores of a run is the greatest number of calls that ran at the same time
+in worker processes. The critical path begins with the call that ended last: before each
+call comes the call that ended last before this call was planned, because the body may
+have waited for that call.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class TimedCall(NamedTuple):
     text: str
     """The text of the call, or the name of the node."""
     waited: float
-    """The time from the plan of the call to its begin."""
+    """The time from the planning of the call to its beginning."""
     seconds: float
     """The duration of the call."""
 
@@ -98,7 +99,7 @@ class CriticalPath:
     waited: float
     """The total time that the calls waited for a worker."""
     between: float
-    """The total time between the end of a call and the plan of the next call."""
+    """The total time between the end of a call and the planning of the next call."""
     longest: tuple[TimedCall, ...]
     """The longest calls of the path, in order of time."""
 
@@ -108,7 +109,7 @@ class TimeUse:
     """The use of the time of a run, in seconds."""
 
     total: float
-    """The time from the first plan to the last end."""
+    """The time from the planning of the first call to the end of the last."""
     tasks: tuple[TaskTime, ...]
     """The tasks, with the greatest total duration first."""
     busy: float
@@ -156,7 +157,7 @@ class _Span(NamedTuple):
 
     @property
     def waited(self) -> float:
-        """The seconds from the plan to the begin."""
+        """The seconds from the planning of the call to its beginning."""
         return (self.began - self.planned) / _SECOND
 
     def timed(self) -> TimedCall:
@@ -304,7 +305,7 @@ def _worker_times(spans: Iterable[_Span]) -> tuple[WorkerTime, ...]:
 
 
 class _Change(NamedTuple):
-    """A change of the numbers of calls at a moment."""
+    """A change, at a moment, of the number of calls that run or wait."""
 
     at: int
     running: int = 0
@@ -331,7 +332,7 @@ def _phases(spans: Sequence[_Span], bodies: Sequence[_Span]) -> _Phases:
     Args:
         spans: The calls.
         bodies: The tasks that made calls. A run that was stopped and resumed has a gap
-            before its body begins again, which counts only in the total.
+            before its body begins again, which is only part of the total time.
     """
     changes = sorted(_changes(spans))
     phases = _Phases(cores=_most_in_workers(changes))
@@ -412,7 +413,7 @@ def _critical_path(spans: Sequence[_Span]) -> CriticalPath:
     between = 0.0
     while position > 0:
         planned = spans[position].planned
-        # The search ends, because each earlier position is less than the present one.
+        # The loop ends, because each position is less than the one before it.
         earlier = bisect_right(ends, planned + _TOLERANCE, 0, position) - 1
         if earlier < 0:
             break

@@ -23,11 +23,11 @@ _FRAME: Final = '  File "'
 def user_traceback(text: str) -> str:
     """Return a recorded traceback without the frames and notes of flowpregel.
 
-    An exception without frames of its own is left out if the exception that led to it
-    has the same last line, as that of a worker has.
+    An exception without frames is left out if its cause has the same last line: the
+    coordinator raises again the exception that a worker has raised.
 
     Args:
-        text: The traceback as text.
+        text: The recorded traceback.
 
     Example:
         >>> recorded = '''flowpregel._tracebacks.WorkerTraceback:

@@ -1,8 +1,8 @@
 """Pages of the parts of a large value that a preview omits.
 
-A path leads from the value to such a part: the position of an item, the position
-of an item in that item, and so on. The positions are those of a preview. For an object
-that a preview shows as one text, the parts are those of the text.
+A path leads from the value to such a part: the position of an item, the position of an
+item in that item, and so on. The positions are those of a preview. If a preview shows
+an object as one string, the parts are those of the string.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ ValueKind: TypeAlias = Literal["list", "dict", "text"]
 """The kind of a value whose parts are read."""
 
 _CHARACTERS = 100
-"""The number of characters of a text that count as one item."""
+"""The number of characters that a page has in place of each item if the value is a
+text.
+"""
 
 
 class ValuePage(NamedTuple):
-    """A page of the items of a value, or of the text that represents it."""
+    """A page of the items of a value, or of the string that represents it."""
 
     kind: ValueKind
     """A *dict* has items by key, and a *text* has characters."""
@@ -38,7 +40,7 @@ class ValuePage(NamedTuple):
     items: list[tuple[str, Any]]
     """The key or position of each item on this page, and a preview of the item."""
     text: str = ""
-    """The part of the text."""
+    """The characters on this page, if the value is a text."""
 
 
 def value_page(
@@ -47,7 +49,7 @@ def value_page(
     start: int = 0,
     count: int = 200,
 ) -> ValuePage:
-    """Return a page of the items of a value, or of the text that represents it.
+    """Return a page of the items of a value, or of the string that represents it.
 
     Args:
         value: The value.
