@@ -63,8 +63,8 @@ class JoblibBatch:
 
 
 def _without_noise(call: JoblibCall) -> JoblibCall:
-    """Return *call* without the parts that differ each time scikit-learn makes the same
-    call.
+    """Return *call* without the parts that differ each time that scikit-learn makes the
+    same call.
 
     scikit-learn wraps the function together with the current warning filters, and
     passes callbacks that contain the time and random numbers.
@@ -85,7 +85,7 @@ def run_batch(batch: JoblibBatch) -> list[Any]:
     return results
 
 
-# joblib has no types, so its class is Any to mypy.
+# joblib has no type hints, so mypy takes its class for Any.
 class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
     """A backend of joblib whose batches are calls of a run.
 
@@ -104,12 +104,12 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
         self._id = id
         self._is_ready = threading.Event()
         self._ended: Future[None] = Future()
-        """A future that is done when the run has ended, and has the error of a failed
-        run.
+        """A future that is done when the run has ended. If the run failed, it has the
+        error.
         """
         self._closed: Future[None] | None = None
-        """A future that is done when the body of the run may end, or None before the
-        run starts.
+        """A future that is done when the body of the run must end, or None before the
+        body has started.
         """
         self._context: Context | None = None
         """The context of the body, in which calls are made."""
@@ -143,8 +143,8 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
             elif isinstance(error, Exception):
                 self._closed.set_exception(error)
             else:
-                # Ctrl-C or a SystemExit must not reach the event loop of the body, so
-                # the body gets another error.
+                # A KeyboardInterrupt or a SystemExit must not reach the event loop of
+                # the body, so the body gets another error.
                 self._closed.set_exception(
                     TaskCancelled(f"the block ended with {error!r}")
                 )
@@ -164,9 +164,9 @@ class _RecordingBackend(ParallelBackendBase):  # type: ignore[misc]
             await asyncio.wrap_future(self._closed)
 
         try:
-            # If an earlier program has finished the run, its body does not run again
-            # for the same argument. A second argument continues the run, so that this
-            # program can make more calls.
+            # If an earlier program has finished the run, `run` returns at once for the
+            # same argument, without running the body. With another argument the body
+            # runs, so that this program can make more calls.
             for argument in ("first", "again"):
                 if self._closed is None:
                     joblib.run(argument, id=self._id, adopt=True, on_conflict="raise")

@@ -73,8 +73,8 @@ class SpanRecorder:
             self._counts[kind] = meter.create_counter(f"{name}s")
             self._seconds[kind] = meter.create_histogram(f"{name}.duration", "s")
         self.graphs: dict[tuple[Any, str], Any] = {}
-        """The contexts of calls that run a nested graph, by the run and the namespace
-        of that graph.
+        """The contexts of calls that run a nested graph, by the run and the graph's
+        namespace.
         """
 
     def begin(
@@ -120,8 +120,8 @@ class SpanRecorder:
         span.set_attribute("flowpregel.outcome", outcome)
         span.end()
         labels = {"flowpregel.outcome": outcome}
-        # Each label value costs the backend memory, so only runs and calls, which have
-        # few names, are labelled.
+        # Each different label value costs memory in the backend of the metrics, so only
+        # runs and calls, which have few names, are labelled.
         if opened.kind in ("run", "call"):
             labels["flowpregel.name"] = opened.name
         if seconds is None:

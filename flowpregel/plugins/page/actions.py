@@ -25,7 +25,7 @@ _MOST_COMMANDS = 50
 """The number of commands that are remembered. The oldest commands are forgotten first.
 """
 _OUTPUT_SIZE = 4_000
-"""The number of bytes that are shown of the end of a command's output."""
+"""The greatest number of bytes that are shown of the end of a command's output."""
 
 
 def _answer_words(
@@ -42,7 +42,7 @@ def _answer_words(
 
     Raises:
         KeyError: An answer lacks one of these.
-        TypeError: There is no answer, or a value is no text.
+        TypeError: There is no answer, or a value is not a string.
     """
     if not answers:
         raise TypeError("there is no answer")
@@ -83,8 +83,8 @@ def _unpause_words(
 
     Args:
         thread: The id of the run.
-        scope: A flow whose pause ends too; None to end all pauses; or an empty text to
-            end only that of the run.
+        scope: A flow whose pause ends too; None to end all pauses; or an empty string
+            to end only the pause of the run.
     """
     if scope is None:
         return ["--all"], []
@@ -93,15 +93,15 @@ def _unpause_words(
 
 
 _JSON_BEGINNINGS = ("[", "{", '"')
-"""The characters with which a list, an object or a text begins in JSON."""
+"""The characters with which a list, an object or a string begins in JSON."""
 
 
 def _as_json(value: str, *, text: bool) -> str:
     """Return a value that was typed as JSON or text, as JSON.
 
     Raises:
-        ConfigurationError: The value begins as JSON, but is not valid JSON, so it is
-            not clear that it is text.
+        ConfigurationError: The value begins as JSON, but is not valid JSON, so it may
+            or may not be meant as text.
     """
     if not isinstance(value, str):
         raise TypeError("a value must be text")
@@ -141,8 +141,8 @@ name of the command.
 """
 ACTIONS = tuple(_COMMANDS)
 ACTION_PATHS = ("/api/form", "/api/start", *(f"/api/actions/{x}" for x in ACTIONS))
-"""The paths that accept POST requests: of the form that starts a run, and of the
-buttons.
+"""The paths that accept POST requests: those of the form that starts a run, and those
+of the buttons.
 """
 
 
@@ -181,7 +181,8 @@ class Actions:
     Args:
         store: The store's folder.
         options: The options of each command, such as ``--trust``.
-        flows: The flows that the form offers although no run may have recorded them.
+        flows: The flows that the form offers even if no run in the store has recorded
+            them.
     """
 
     def __init__(
@@ -240,7 +241,7 @@ class Actions:
             arguments: The arguments of the command.
 
         Raises:
-            ConfigurationError: An argument is no text.
+            ConfigurationError: An argument is not a string.
         """
         # The arguments follow two dashes, so that a word that begins like an option is
         # not read as one.
@@ -274,8 +275,8 @@ class Actions:
         del self._started[:-_MOST_COMMANDS]
 
     def commands(self, thread: str | None = None) -> list[dict[str, Any]]:
-        """Return the states of a thread's commands, or of all commands. The command
-        that was started last comes first.
+        """Return the exit codes and outputs of the commands that buttons have started
+        for a thread, or for all threads. The command that was started last comes first.
         """
         return [
             command.to_json()

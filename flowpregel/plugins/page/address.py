@@ -71,7 +71,7 @@ def _path_of(store: str) -> str | None:
 
 
 def _private_text(path: str) -> str:
-    """Return the content of a file that only this user may read, or an empty text."""
+    """Return the content of a file that only this user may read, or an empty string."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags)) as file:
         status = os.fstat(file.fileno())

@@ -60,13 +60,15 @@ _QUERIES = (
 _PERIOD = 0.2
 """Seconds between two reads of the store for an open page."""
 _MOST_FOLLOWED = 50
-"""The limit on the runs of one stream of news."""
+"""The greatest number of runs whose activity one stream of news contains."""
 _MOST_SENT = 64 << 10
 """The limit on the size of a request's body, in bytes."""
 _LEAST_COMPRESSED = 1_000
-"""The size, in bytes, from which an answer is compressed: about that of a packet."""
+"""The size, in bytes, from which an answer is compressed: about the size of a network
+packet.
+"""
 _LONGEST_COMPARISON = 600.0
-"""Seconds that a comparison of two runs may take."""
+"""Seconds that a comparison of two runs or calls may take."""
 _COMPRESSION_LEVEL = 5
 """The level at which answers are compressed. A higher level takes twice the time for
 some percent fewer bytes.
@@ -83,14 +85,14 @@ def server_of(
     restart: str = "flowpregel ui",
     others: Sequence[ServedStore] = (),
 ) -> PageServer:
-    """Return the server of the page. Its method `run` takes the sockets that the server
-    listens on, and returns after Ctrl-C.
+    """Return the server of the page. Its method `run` takes the sockets to listen on,
+    and returns after Ctrl-C.
 
     Args:
         pages: The data of the page.
         actions: The starter of the buttons' commands, or None for a page without
             buttons.
-        guard: The guard that checks each request first.
+        guard: The `RequestGuard` that checks each request first.
         restart: The command line that starts the server again, which the page shows
             when the server has ended.
         others: Further stores, which have pages at paths with their names.
@@ -111,7 +113,8 @@ def server_of(
     )
     config = uvicorn.Config(
         guard.protect(app),
-        # There is no access log, because its lines would contain the token.
+        # There is no access log, because its lines would contain the secret (token) of
+        # the address.
         access_log=False,
         log_level="warning",
         server_header=False,
@@ -141,7 +144,9 @@ def _routes(
     static = static_endpoint(STATIC, {"page.js": page_script()})
 
     def follow(request: Request) -> Response:
-        """Return a stream of the changes of the store, and of runs."""
+        """Return a stream of events about changes of the store and the activity of
+        runs.
+        """
         news = _news(store, request)
         return StreamingResponse(news, media_type="text/event-stream")
 
@@ -192,8 +197,8 @@ def _action_routes(store: ServedStore, actions: Actions) -> list[BaseRoute]:
 
     async def start_run(_: Request, body: dict[str, Any]) -> Response:
         """Start a run."""
-        # The store is read first, on another OS thread. So if it does not answer, this
-        # raises an error, and no run is started.
+        # The store is read first, on another OS thread. So if the store does not
+        # answer, an error is raised before a run is started.
         await store.reads.run(mark)
         number = forms.start(**body)
         return _json_response({"number": number}, 202)
@@ -215,7 +220,7 @@ def _query_routes(pages: Pages, reads: StoreThread) -> list[BaseRoute]:
     """Return the paths of the queries and files.
 
     Args:
-        pages: The answers.
+        pages: The object that answers the queries.
         reads: The OS thread on which the store is read.
     """
     queries = {name: getattr(pages, name) for name in _QUERIES}
@@ -271,7 +276,8 @@ def _query_endpoint(
     Args:
         query: The query.
         reads: The OS thread on which the query reads the store.
-        more: A function that returns what the event loop adds to the answer.
+        more: A function that returns further fields of the answer, and that the event
+            loop calls.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -303,7 +309,7 @@ def _compare_endpoint(pages: Pages, reads: StoreThread) -> _Endpoint:
     """Return an endpoint that compares two runs or calls.
 
     Args:
-        pages: The answers.
+        pages: The object that answers the queries.
         reads: The OS thread on which the calls are read.
     """
     # A comparison can take minutes, so other requests are answered in between.
@@ -401,7 +407,9 @@ def _post_route(
     """
 
     async def endpoint(request: Request) -> Response:
-        """Handle the object in the request, or return what is wrong with it."""
+        """Handle the object in the request, or return a response that explains what is
+        wrong with it.
+        """
         size = int(request.headers.get("content-length", _MOST_SENT + 1))
         if size > _MOST_SENT:
             return _json_response({"error": "the request is too large"}, 413)
@@ -443,8 +451,8 @@ async def _news(
 
 
 def _without_series(live: Mapping[str, Json] | None) -> Json:
-    """Return the activity of a run without the series of the calls, for which a page
-    asks when it shows a call.
+    """Return the activity of a run without the series of the calls. A page asks for a
+    series when it shows the call.
     """
     if live is None:
         return None

@@ -1,4 +1,6 @@
-"""The forms of the answers about calls: queries from parameters, and JSON from rows."""
+"""Conversions for the answers about calls: from parameters to queries, and from rows to
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from flowpregel.watching import (
 )
 
 COLUMNS: Final = (*CallRow._fields[:-1], "fields")
-"""The names of a row's cells. The last field of a `CallRow` is the preview."""
+"""The names of a row's cells: those of the fields of a `CallRow`, but ``fields`` in
+place of the last one, the preview.
+"""
 _MOST_KINDS: Final = 50
 """The limit on the kinds of errors in an answer."""
 
@@ -88,7 +92,9 @@ def graph_to_json(graph: CallGraph) -> dict[str, Any]:
 
 
 def row_cells(index: CallIndex, number: int) -> tuple[Any, ...]:
-    """Return the row of a call, with its own fields instead of the preview."""
+    """Return the cells of a call's row, with the fields that the user's code named in
+    place of the preview.
+    """
     fields: dict[str, Any] = {}
     for name, values in index.table.fields.items():
         if number in values:
@@ -99,7 +105,7 @@ def row_cells(index: CallIndex, number: int) -> tuple[Any, ...]:
 
 
 def found_cells(index: CallIndex, call_id: str) -> tuple[Any, ...] | None:
-    """Return the row of a call, or None if it is unknown or gone."""
+    """Return the cells of a call's row, or None if the call is unknown or gone."""
     number = index.table.number_of(call_id)
     if number is None:
         return None

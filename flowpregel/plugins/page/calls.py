@@ -41,7 +41,7 @@ from flowpregel.watching import (
 )
 
 _MOST_INDEXES: Final = 4
-"""The number of runs that have an index. They are the last requested runs."""
+"""The greatest number of runs that have an index: those that were requested last."""
 _NOTHING: Final = object()
 _WIDEST: Final = 4_000
 """The greatest width of a timeline in columns."""
@@ -49,14 +49,14 @@ _WIDEST: Final = 4_000
 
 @dataclass
 class _WatchedRun:
-    """The calls of a run, in forms that the server has computed."""
+    """The calls of a run, in several forms that the server has computed and updates."""
 
     index: CallIndex
     time_left: RunTimeLeft
     failed: FailedCalls = field(default_factory=FailedCalls)
     kept_version: tuple[int, int] | None = None
-    """The epoch and the version of the index that was last stored, or that was not
-    worth storing.
+    """The epoch and the version of the index for which `keep_some` last began to store
+    the run.
     """
     running_at: int = 0
     """The time, in wall-clock nanoseconds, at which the run's running calls were
@@ -86,23 +86,25 @@ class CallPages:
         self._watched: dict[str, _WatchedRun] = {}
         """The runs that have an index, in the order of the last requests."""
         self._keeping: Iterator[None] = iter(())
-        """The rest of the work of storing a run."""
+        """The remaining steps of storing a run for the next server."""
         self._screens: dict[str, FirstScreen | None] = {}
-        """The first screens of runs without an index, or None for those without a
-        valid screen.
+        """The first screen of each run that has no index yet, or None if no valid one
+        is stored.
         """
 
     def index(self, thread: str) -> CallIndex:
         """Return the index of a run's calls, updated by some of the calls that changed.
 
-        `CallIndex.is_behind` specifies whether more have changed.
+        `CallIndex.is_behind` is True if more calls have changed.
         """
         return self._updated(thread).index
 
     def first_screen(self, thread: str) -> FirstScreen | None:
-        """Return the first screen of a run whose calls only an earlier server has read.
+        """Return the stored first screen of a run whose calls an earlier server has
+        read, but not this one.
 
-        None is returned if this server has read them, or if some have changed since.
+        None is returned if this server has read the calls, or if some have changed
+        since.
         """
         if thread in self._watched:
             return None
@@ -181,7 +183,9 @@ class CallPages:
         return False
 
     def _opened(self, thread: str) -> _WatchedRun:
-        """Return a run with the calls that an earlier server has read."""
+        """Return a run with the index of calls that an earlier server has stored, if
+        any.
+        """
         run = _WatchedRun(
             self._reader.index(thread),
             RunTimeLeft(self._reader, thread),

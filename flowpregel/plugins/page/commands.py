@@ -35,7 +35,7 @@ _PORT = click.IntRange(0, 65_535)
 class _StoreType(click.types.StringParamType):
     """A path or URL of a store.
 
-    The environment variable contains one store, and is not split at spaces.
+    The value of the environment variable is one store, and is not split at spaces.
     """
 
     envvar_list_splitter = "\0"
@@ -136,7 +136,7 @@ def _check_flows(
     *,
     actions: bool,
 ) -> None:
-    """Check the values of ``--flow``, without an import of the flows.
+    """Check the values of ``--flow`` without importing the flows.
 
     Raises:
         ConfigurationError: A value names no flow, or the page has no buttons.
@@ -213,7 +213,7 @@ def _listener(host: str, port: int, usual: int = 0) -> socket.socket:
     Args:
         host: The address to listen on.
         port: The port to listen on; 0 means *usual*, or any free port if it is taken.
-        usual: The port of the last time, or 0.
+        usual: The port on which the server listened last, or 0.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if port == 0 and usual != 0:
@@ -235,7 +235,8 @@ def _guard(
     token: str,
 ) -> RequestGuard:
     """Return the guard of a server that listens on *host* and *port*."""
-    # The import is done here, because the module needs the packages of an extra.
+    # The import is done here, because the module needs the packages of the extra
+    # ``page``.
     from flowpregel.plugins.page.guard import LOOPBACK, RequestGuard  # noqa: PLC0415
 
     hosts: tuple[str, ...] = LOOPBACK
@@ -289,8 +290,8 @@ def report_command(
         with open(output, "wb", opener=partial(os.open, mode=0o600)) as file:
             descriptor = file.fileno()
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                # The file may have existed before, with another mode, so the mode is
-                # set.
+                # The mode is set here too, because the file may have existed before,
+                # with another mode.
                 os.fchmod(descriptor, 0o600)
             file.write(page)
     except OSError as error:

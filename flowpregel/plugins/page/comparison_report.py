@@ -10,7 +10,7 @@ from flowpregel.plugins.page.pages import report_page
 from flowpregel.watching import compare_runs
 
 _MOST_PAIRS: Final = 5_000
-"""The limit on the compared calls in a report, for each change."""
+"""The greatest number of compared calls of each kind of change in a report."""
 
 
 def comparison_report(

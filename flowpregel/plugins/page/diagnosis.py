@@ -1,4 +1,4 @@
-"""The answers to the questions what is wrong with a run, and why it takes so long.
+"""The answers about a run's errors, and about the time that the parts of a run took.
 
 A run may have a million calls, so a request reads only a part of the calls that
 changed. The answer has ``is_behind`` if more have changed, and the page asks again.

@@ -1,4 +1,5 @@
-"""The first screen of a run, which a new server sends without reading the calls.
+"""The first screen that a page shows of a run, which a new server sends without reading
+the calls.
 
 ::
 
@@ -26,7 +27,7 @@ from flowpregel.plugins.page.call_answers import (
 from flowpregel.watching import CallIndex, CallQuery, FailedCalls
 
 _FIRST_CALLS: Final = 200
-"""The number of calls on the first screen. A tall window has room for a hundred."""
+"""The number of calls on the first screen. A tall window shows a hundred."""
 
 
 def first_answers(index: CallIndex, failed: FailedCalls) -> dict[str, Any]:
@@ -59,11 +60,13 @@ class FirstScreen:
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.mark: int = answers["mark"]
-        """The mark of the last changes of the calls."""
+        """The mark (a position among all changes of the calls) at which the answers
+        were stored.
+        """
         self.errors: dict[str, Any] = answers["errors"]
         """The answer with the kinds of errors."""
-        # The time is used as a new epoch, because an open page may still show rows that
-        # an earlier server has sent.
+        # The time is used as a new epoch (the number of an index), because an open page
+        # may still show rows that an earlier server has sent.
         epoch = time.time_ns() // 1_000
         self._calls: dict[str, Any] = {
             **answers["calls"],

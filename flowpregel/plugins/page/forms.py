@@ -48,7 +48,7 @@ class RunForms:
         the values with which the run began.
 
         Args:
-            thread: The id of the run, or an empty text.
+            thread: The id of the run, or an empty string.
             flow: The offered flow, if there is no run.
 
         Raises:
@@ -92,7 +92,9 @@ class RunForms:
         }
 
     def _unused_id(self, name: str) -> str:
-        """Return the name of a flow, with a number if there is such a run."""
+        """Return the name of a flow as the id of a run, with a number if there is such
+        a run.
+        """
         run_id = name
         number = 1
         while self._saver.glance(run_id) is not None:
@@ -113,11 +115,12 @@ class RunForms:
         """Start a run of a flow, or enqueue it, and return the number of the command.
 
         Args:
-            thread: The id of another run of the flow, or an empty text.
+            thread: The id of another run of the flow, or an empty string.
             flow: The offered flow, if there is no such run.
             action: Either ``run`` or ``enqueue``.
             name: The id of the new run.
-            option: The option of the command that takes the values.
+            option: The option with which the command takes the values: ``--input`` or
+                ``--arguments``.
             values: The values, as JSON.
 
         Raises:
@@ -177,7 +180,7 @@ class RunForms:
 
 
 def _last_json(output: bytes) -> dict[str, Any]:
-    """Return the answer of a command, which is in the last line of the output.
+    """Return the answer of a command: the JSON in the last line of the output.
 
     Raises:
         ConfigurationError: The command has failed.

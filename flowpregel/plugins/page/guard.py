@@ -56,7 +56,7 @@ class RequestGuard:
     """A guard that refuses requests that do not come from the page itself.
 
     Args:
-        hosts: The names under which browsers reach the server.
+        hosts: The host names under which browsers reach the server.
         writes: The paths that accept POST requests. All other paths accept only
             requests that read.
         cookie: The name of the cookie with the secret. Each server needs a different

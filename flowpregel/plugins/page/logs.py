@@ -24,7 +24,8 @@ class LogPages:
         self._saver = saver
         self._reader = reader
         self._known: tuple[tuple[str, int], list[OutputLine]] | None = None
-        """The lines of the run that was read last, with the store's mark at that time.
+        """The lines of the run that was read last, with the store's mark (a number that
+        each commit changes) at that time.
         """
 
     def output(

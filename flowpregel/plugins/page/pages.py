@@ -41,15 +41,15 @@ Json: TypeAlias = Any
 """A value that `json.dumps` accepts."""
 
 MOST_CALLS = 20_000
-"""The limit on the calls in a report. Calls that failed or wait are taken first."""
-MOST_DETAILS = 1_000
-"""The limit on the calls in a report that are shown with arguments, results and output.
+"""The greatest number of calls in a report. Those that failed or wait are taken first.
 """
+MOST_DETAILS = 1_000
+"""The greatest number of calls in a report that have arguments, results and output."""
 MOST_LINES = 5_000
-"""The limit on the lines of output in a report. The last lines are taken."""
+"""The greatest number of lines of output in a report. The last lines are taken."""
 MOST_STEPS = 200
-"""The limit on the supersteps in a report that are shown with values. The newest
-supersteps are taken.
+"""The greatest number of supersteps in a report that have values. The newest supersteps
+are taken.
 """
 _MOST_REMEMBERED = 50
 """The number of runs whose last activity is remembered."""
@@ -80,15 +80,15 @@ class Pages:
 
     Args:
         saver: The saver of the open store. The page opens a separate view of the store.
-        is_report: True for a report, which asks once. A page asks again when `mark`
-            changes, and begins from what an earlier server has read.
+        is_report: True for a report, which asks each query once. A page asks again when
+            `mark` changes, and begins with the data that an earlier server has stored.
     """
 
     def __init__(self, saver: DurableSaver, *, is_report: bool = False) -> None:
         self.saver: DurableSaver = saver
         self.path: str = saver.path
-        # If the store has a URL, the path is shown, because the location may contain a
-        # password.
+        # If the store has a URL, its `path` is shown and not the location, which may
+        # contain a password.
         is_url = "://" in saver.path
         self._store: str = saver.path if is_url else saver.location
         self.reader: StoreReader = StoreReader(
@@ -112,8 +112,8 @@ class Pages:
         """The last published activity of each run, in the order of publication."""
 
     def close(self) -> None:
-        """Close the reader's view of the store, and store what the next server needs
-        of it.
+        """Store the data that the next server can begin with, and close the reader's
+        view of the store.
         """
         # The error is ignored, because the page must close even if the store has
         # vanished, or cannot be read.
@@ -131,8 +131,8 @@ class Pages:
         return f"Another store has replaced {self.path}."
 
     def mark(self) -> str:
-        """Return a text that changes when it is time to ask again: something was
-        committed, or an answer lacks what had not been read yet.
+        """Return a string that changes when a page must ask again: something was
+        committed, or an answer was based on some of the tasks only.
         """
         return f"{self.reader.mark()} {self.reader.postponed}"
 
@@ -162,8 +162,8 @@ class Pages:
         if row is None:
             raise ConfigurationError(f"the store has no thread {thread!r}")
         activity = self._last_activity(thread, row.status)
-        # The page soon requests the text again, so this answer need not wait until all
-        # calls are counted.
+        # The page soon requests the status again, so this answer need not wait until
+        # all calls are counted.
         text = self.reader.status(thread, activity, counting="some")
         answer = {**row._asdict(), "text": text and text.to_json(self._store)}
         if text is not None and text.situation == "killed" and activity is not None:
@@ -399,8 +399,8 @@ def _answers(pages: Pages, thread: str) -> dict[str, Json]:
     }
     for number in calls["numbers"][:MOST_DETAILS]:
         row = index.table.row(number)
-        # Each call is read at its own checkpoint, because the run may have a great many
-        # checkpoints.
+        # Each call is read at the checkpoint from which it started. To search all
+        # checkpoints of the run would take long.
         location = (thread, row.id, row.checkpoint_id)
         answers[f"call:{row.id}"] = pages.call(*location)
         answers[f"logs:{row.id}"] = pages.logs(*location)

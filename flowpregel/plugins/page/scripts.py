@@ -1,8 +1,8 @@
 """The page's scripts: one module that the server sends, and one inside a report.
 
-The modules are written as files that import each other. A browser would send a request
-for each of them at each visit, which takes the server as long as all answers about a
-run. So they are joined.
+The modules are written as files that import each other. They are joined, because a
+browser would send a request for each of them at each visit, which would take the server
+as long as all answers about a run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lists of runs that were sent last, from which the next answers differ little.
+"""The lists of runs that were sent last: the next answer has only the differences.
 
 ::
 
@@ -38,8 +38,9 @@ class SentLists:
     """
 
     def __init__(self) -> None:
-        # The versions begin at the present time in microseconds. An answer takes longer
-        # than a microsecond, so a later server uses no version again.
+        # The versions begin at the present time in microseconds. Each answer takes
+        # longer than a microsecond, so a later server begins with a greater version
+        # than all of these.
         begin = time.time_ns() // 1_000
         self._versions = count(begin)
         self._sent: dict[str, Mapping[str, Rows]] = {}
@@ -50,12 +51,12 @@ class SentLists:
         lists: Mapping[str, Rows],
         known: str = "",
     ) -> dict[str, Any]:
-        """Return the rows that a page lacks, by the name of their list, with the order
-        of all rows, and the version.
+        """Return the rows that a page lacks, by the name of their list; the order of
+        all rows; and the version of the answer.
 
         Args:
             lists: The lists by name.
-            known: The version that the page has, or an empty text.
+            known: The version that the page has, or an empty string.
         """
         former_lists = self._sent.get(known, {})
         number = next(self._versions)

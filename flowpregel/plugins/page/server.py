@@ -17,7 +17,7 @@ _PERIOD: Final = 0.1
 
 
 class PageServer(uvicorn.Server):
-    """A server that does not wait for its clients without a limit when it ends.
+    """A server that waits for its clients only for a limited time when it ends.
 
     uvicorn waits until each connection is closed, which a client that reads nothing can
     prevent. So can an open page: if its connection is accepted while the server ends,

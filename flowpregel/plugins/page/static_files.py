@@ -2,7 +2,8 @@
 
 A browser asks for each file by its own address and stores it with its entity tag. At
 the next visit the browser sends the tag, and the answer has no content if the file is
-still the same. The tag is weak, because it stands for both encodings of the file.
+still the same. The tag is weak, because the compressed and the plain form of the file
+have the same tag.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def static_endpoint(
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint that sends the files of a folder by their ``name``.
 
-    Only the files that the folder has now are sent.
+    Only the files that are in the folder at the time of this call are sent.
 
     Args:
         folder: The folder. Its own folders are left out.

@@ -1,4 +1,5 @@
-"""The OS threads on which a store is read, so that one that hangs concerns no other.
+"""The OS threads on which a store is read, so that a store that hangs does not block
+others.
 
 ::
 
@@ -8,8 +9,8 @@
         └──── after a time limit: an error, as long as the thread has not ended
 
 A `StoreReader` must not be used by several OS threads at once. A read of a database on
-another machine may never end, and cannot be cancelled. So the next one waits for it, up
-to the limit, and is then refused.
+another machine may never end, and cannot be cancelled. So the next read waits for it,
+up to the limit, and is then refused.
 """
 
 from __future__ import annotations

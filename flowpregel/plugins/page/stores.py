@@ -2,8 +2,8 @@
 
 The page of the first store is at ``/``, as if it were the only one. Each other store
 has a page at ``/stores/NAME/``. The page uses relative addresses only, so it is the
-same page, and its links contain the store. A store that vanishes concerns only its own
-page.
+same page, and its links contain the store. If a store vanishes, only its own page is
+affected.
 """
 
 from __future__ import annotations

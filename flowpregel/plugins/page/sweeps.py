@@ -41,7 +41,7 @@ _RunVersions: TypeAlias = tuple[str, int, int, str, int, int]
 _LINES: Final = 500
 """The number of lines of a CSV file that are sent at once."""
 _MOST_PAIRS: Final = 500
-"""The limit on the compared calls in an answer."""
+"""The greatest number of compared calls in an answer."""
 
 
 class ComparedRuns(NamedTuple):
@@ -85,7 +85,7 @@ class SweepPages:
         Args:
             thread: The id of the run.
             columns: The names of the columns with commas between them, each of them
-                percent-encoded, or an empty text for all columns.
+                percent-encoded, or an empty string for all columns.
             parameters: ``q``, ``state``, ``task`` and ``sort``, as for
                 `CallPages.calls`.
         """
@@ -99,8 +99,8 @@ class SweepPages:
         query: CallQuery,
         columns: list[str],
     ) -> Iterator[str]:
-        """Yield the parts of a CSV file, and an empty text after each part of the calls
-        that is read for it.
+        """Yield the parts of a CSV file. While the calls are being read for it, yield
+        an empty string after each part of them, so that other requests are answered.
         """
         index = self._calls.index(thread)
         while index.is_behind:
@@ -127,9 +127,9 @@ class SweepPages:
 
         Args:
             thread: The id of the run.
-            x: The field of the horizontal axis, or an empty text for the first number
+            x: The field of the horizontal axis, or an empty string for the first number
                 of the calls.
-            y: The field of the vertical axis, or an empty text for the last number.
+            y: The field of the vertical axis, or an empty string for the last number.
             colour: The field by which the points are coloured.
             kind: ``"scatter"``, ``"line"``, or ``"series"`` for the values of a metric
                 over time, a line for each call. Then x is ``"seconds"`` or ``"step"``,
@@ -251,7 +251,7 @@ class SweepPages:
             runs: The calls of the runs, or None for two calls.
             a: The id of the first run.
             b: The id of the second run.
-            call_a: The id of a call of the first run, or an empty text.
+            call_a: The id of a call of the first run, or an empty string.
             call_b: The id of a call of the second run.
             page: ``change``, the change of the calls that are listed, and ``offset``,
                 the number of such calls to skip.

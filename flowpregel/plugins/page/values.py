@@ -36,13 +36,13 @@ class ValueFile(NamedTuple):
 
 
 def tagged(preview: Any, *, rest: bool = False) -> Json:
-    """Return a preview, made by `to_json`, as JSON in which texts, objects and dicts
-    can be told apart.
+    """Return a preview, made by `to_json`, as JSON in which strings, objects and dicts
+    can be distinguished.
 
     Args:
         preview: The preview.
-        rest: True to mark the texts of which only the beginning is in the preview, for
-            a reader that can get the rest.
+        rest: True to mark the strings of which the preview has only the beginning, for
+            a reader that can request the rest.
 
     Example:
         >>> tagged({"a": [1, ReprText("<a lock>")]})
@@ -91,7 +91,7 @@ class ValuePages:
         start: int | str = 0,
         **location: str,
     ) -> Json:
-        """Return some of the items of a value, or a part of a text.
+        """Return some of the items of a value, or a part of a string.
 
         Args:
             thread: The id of the thread.
@@ -113,7 +113,7 @@ class ValuePages:
         part: str,
         **location: str,
     ) -> ValueFile:
-        """Return a whole value as a file: a text unchanged, any other value as JSON.
+        """Return a whole value as a file: a string unchanged, any other value as JSON.
 
         The arguments are those of `value`.
         """
