@@ -1,1 +1,1 @@
-"""The decisions of a run: no I/O, no threads, no clock, no randomness."""
+"""The decisions of a run: no I/O, no OS threads, no clock, no randomness."""

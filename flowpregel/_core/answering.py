@@ -20,7 +20,8 @@ Questions = tuple[QuestionRecord, ...]
 
 
 def answer_from_pending(run: Run, task: Task) -> None:
-    """Give *task* its saved value, its earlier answers, and its new answers.
+    """Give *task* its saved value, its earlier answers to its questions, and its new
+    answers.
 
     A new answer is stored before the task starts.
     """
@@ -49,7 +50,9 @@ def _read_pending(run: Run, task: Task) -> Questions:
 
 
 def _pass_answers_on(run: Run, task: Task) -> None:
-    """Give the task of a graph the answers to the questions asked inside the graph."""
+    """Give a task that runs a graph the answers to the questions asked inside the
+    graph.
+    """
     answers = run.answers.by_id
     if not answers:
         return
@@ -74,8 +77,8 @@ def _take_answers(
     while len(known) < count:
         known.append(QuestionRecord(ids.interrupt_id(task.namespace, len(known))))
     if count and known[count - 1].id in by_id:
-        # The task got the last answer and then failed, so the new answer replaces the
-        # last one.
+        # The task got its last answer and then failed. So the new answer to the same
+        # question replaces that answer.
         count -= 1
     answers = list(task.attempt.answers[:count])
     answered = known[:count]
@@ -86,9 +89,9 @@ def _take_answers(
             answers.append(by_id.pop(record.id))
         else:
             waiting.append(record)
-    # An interrupt that another library has stored comes without a record of the
-    # question, so it is not in *questions*. Its answer is found under the id that the
-    # task's next interrupt would have.
+    # An interrupt that another library has stored has no record of the question, so it
+    # is not in *questions*. Its answer is found under the id that the task's next
+    # interrupt would have.
     next_id = ids.interrupt_id(task.namespace, len(answered) + len(waiting))
     while next_id in by_id:
         answered.append(QuestionRecord(next_id))
@@ -115,8 +118,8 @@ def _store_answers(
         rows = tuple(tuple(question) for question in questions)
         writes = (*writes, (records.ASKED, rows))
     run.store_writes(task.id, task.path, writes)
-    # The answers are added to the stored writes. If the next attempt of the body makes
-    # the call again, the call gets these answers.
+    # The answers are also added to the pending writes, in which the call finds them if
+    # the body makes it again in the next attempt.
     run.replay.pending.setdefault(task.id, []).extend(writes)
 
 
@@ -125,8 +128,8 @@ def answer_first_question(
     task: Task,
     outcome: Outcome,
 ) -> bool:
-    """Give *task* the answer that is meant for the first question, if the task has just
-    asked a question.
+    """Give the answer that is meant for the first question of the run to *task*, if it
+    has just asked a question.
 
     Returns:
         True if the task has asked a question. Its next attempt gets the answer.
@@ -160,8 +163,8 @@ def questions_of(
         for question in outcome.questions
     ]
     open_questions = questions
-    # All questions of a graph's outcome are open, because its answered questions are
-    # stored with the graph's own tasks.
+    # All questions in the outcome of a graph are still open, because its answered
+    # questions are stored with the graph's own tasks.
     if task.node.role != "graph":
         is_refused = outcome.refused is not None
         answers = outcome.answers if is_refused else task.attempt.answers
@@ -197,7 +200,7 @@ def interrupts_by_id(task: Task, outcome: Interrupted) -> dict[str, Any]:
 
 
 def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
-    """Store the questions of a task and its calls, and show them.
+    """Store the questions of a task and its calls, and add them to the stream.
 
     A refused answer is forgotten. The body of a call asks the questions of that call
     too.
@@ -210,14 +213,14 @@ def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
     events = run.stream_events
     writes: list[Write] = []
     if error is not None:
-        # This answer makes the run fail. But the other tasks continue, because they
-        # have received their answers already.
+        # The refused answer makes the run fail, but not at once: the other tasks
+        # continue, because they have already received their answers.
         setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
         run.refuse_answer(error)
         writes.append((records.RESUME, outcome.answers))
         if not is_call:
-            # If a call refuses an answer, no error is stored for it, because the call
-            # is tried again together with its body.
+            # For a call that refuses an answer no error is stored, because the call is
+            # tried again together with its body.
             writes.append((records.ERROR, as_storable(error)))
     elif interrupts and run.options.modes and not is_call:
         values = run.state.read(run.options.output_channels)

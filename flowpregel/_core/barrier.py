@@ -33,8 +33,8 @@ from flowpregel.errors import InvalidUpdateError, NodeError
 TO_NODE = "branch:to:"
 """The start of the name of a channel that makes a node of a `StateGraph` run."""
 PUSHED = ("__pregel_push",)
-"""The trigger of a sent task. The trigger is not a channel, so no version is marked as
-seen.
+"""The trigger of a task that a `Send` has planned. The trigger is not a channel, so no
+version is marked as seen.
 """
 
 # ---------------------------------------------------------------- outputs of tasks
@@ -46,8 +46,8 @@ class TaskOutput:
 
     writes: Sequence[Write]
     reader: str = ""
-    """The name under which the task's triggers are marked as seen, or an empty text if
-    the task has no triggers.
+    """The name under which the task's triggers are marked as seen, or an empty string
+    if the task has no triggers.
     """
     triggers: tuple[str, ...] = ()
     order: tuple[int, str] = (0, "")
@@ -61,7 +61,7 @@ def check_writes(
     author: str | Node,
     writes: Iterable[Write],
 ) -> None:
-    """Refuse writes that no barrier could apply.
+    """Raise an error for writes that no barrier could apply.
 
     Args:
         program: The program with the channels.
@@ -136,9 +136,9 @@ def barrier_of(tasks: Iterable[Task]) -> list[TaskOutput]:
     """Return the outputs of *tasks*, in the order in which they are applied."""
     outputs: list[TaskOutput] = []
     for task in tasks:
-        # Channels triggered the failed task, and not its error handler. So the triggers
-        # of the failed task are marked as seen, and the handler's writes are applied at
-        # the position of the failed task.
+        # An error handler was triggered by no channel, only the failed task was. So the
+        # triggers of the failed task are marked as seen, and the handler's writes are
+        # applied at the position of the failed task.
         handled = task.parent if task.kind is Kind.HANDLER else None
         source = task if handled is None else handled
         triggers = task.triggers if handled is None else ()
@@ -159,9 +159,9 @@ def apply(
 ) -> Update:
     """Fold the outputs of tasks into the channels of *state*.
 
-    If a channel triggered any of the tasks, the barrier ends a superstep. Channels that
-    react to the end of a superstep are then updated even without a write, and if no
-    node can run next, all channels are finished.
+    If a channel triggered any of the tasks, this is the end of a superstep. Channels
+    that react to the end of a superstep are then updated even without a write, and if
+    no node can run next, all channels are finished.
 
     Raises:
         InvalidUpdateError: A channel cannot take its writes.
@@ -193,7 +193,9 @@ def apply(
 
 
 def _mark_seen(state: RunState, outputs: Sequence[TaskOutput]) -> set[str]:
-    """Mark the triggers of the tasks as seen, and return all triggers."""
+    """Record the versions of the tasks' triggers as seen by their nodes, and return all
+    triggers.
+    """
     triggers: set[str] = set()
     for output in outputs:
         if not output.triggers:
@@ -201,8 +203,8 @@ def _mark_seen(state: RunState, outputs: Sequence[TaskOutput]) -> set[str]:
         triggers.update(output.triggers)
         seen = dict(state.seen.get(output.reader, ()))
         for name in output.triggers:
-            # A channel that has held a value from the start has no version, so nothing
-            # is noted for it.
+            # A channel that has held a value from the start has no version, so none is
+            # marked as seen.
             if name in state.versions:
                 seen[name] = state.versions[name]
         state.seen[output.reader] = seen
@@ -266,7 +268,9 @@ def _note_delta(
     delta: Delta,
     update: Update,
 ) -> None:
-    """Record *delta*, unless the channel's full value must be stored instead."""
+    """Record *delta* for the checkpoint, unless the full value of the channel must be
+    stored instead.
+    """
     name = channel.key
     frequency = channel.snapshot_frequency
     count = state.updates_since_snapshot.get(name, 0) + 1
@@ -283,7 +287,7 @@ def _note_change(
     name: str,
     update: Update,
 ) -> None:
-    """Move a changed channel to the barrier's version."""
+    """Give a changed channel the version of the barrier."""
     channel = state.channels[name]
     if state.versions.get(name) != update.version:
         update.changed.append(name)
@@ -306,7 +310,8 @@ def plan(
     updated: Collection[str] | None,
     step: StepContext,
 ) -> list[Task]:
-    """Return the tasks of the next superstep: PULL by node name, then PUSH by index.
+    """Return the tasks of the next superstep: PULL tasks by node name, then PUSH tasks
+    by index.
 
     Args:
         program: The nodes and their triggers.

@@ -21,7 +21,9 @@ class CallFailure(NamedTuple):
 
     task: Task
     error: BaseException | None
-    """The failure, or None if the present attempt of the body did not make the call."""
+    """The exception, or None if the present attempt of the body did not make the
+    call.
+    """
     is_late: bool
     """True if the body had ended before the call failed."""
 
@@ -32,18 +34,21 @@ class CallSequence:
 
     call_count: int = 0
     position: int = 0
-    """The number of calls whose order is determined by the body's code."""
+    """The number of those calls whose order is determined by the body's code."""
     graph_count: int = 0
-    """The number of calls of graphs."""
+    """The number of those calls that call a graph."""
     occurrences: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The number of equal calls, by the task's name and the digest of the arguments."""
+    """The number of calls so far, by what equal calls have in common: the task's name
+    and the digest of the arguments.
+    """
     reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
-    """The equal calls that were answered by a record with another number than their
-    own.
+    """The equal calls whose results came from the record of a call with a different
+    number.
     """
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """The number of results used, by the task's name and a code digest. For files that
-    calls received as arguments, the sizes, by the file's name and digest.
+    """The number of results that the body used, by the task's name and a code digest. A
+    file that
+    a call received as an argument has an entry too: its size, by its name and digest.
     """
 
 
@@ -52,9 +57,11 @@ class BodyCalls:
     """The calls of one body in all its attempts."""
 
     may_repeat: bool
-    """True if a later attempt of the body may get the results again."""
+    """True if a later attempt of the body may make the same calls, and get their
+    results from here.
+    """
     caller: str = ""
-    """A digest of the body's code and input, or an empty text until a call is
+    """A digest of the body's code and input, or an empty string until a call is
     recorded.
     """
     sequence: CallSequence = field(default_factory=CallSequence)
@@ -75,12 +82,12 @@ class BodyCalls:
     the body cannot repeat its calls.
     """
     executed: dict[int, CallRecord] = field(default_factory=dict)
-    """The calls that ran, by position. Nothing is added if the body cannot repeat its
-    calls.
+    """The calls that ran, by their position in the body. Nothing is added if the body
+    cannot repeat its calls.
     """
     replayed: int = 0
-    """The number of an earlier run's calls that the present attempt has made again.
-    Only bodies that are not calls themselves count them.
+    """The number of an earlier run's calls that the present attempt has made again. It
+    is counted only for a body that is not itself a call.
     """
     has_new_result: bool = False
     """True if a recorded result was computed again. Later calls of the body may depend
@@ -88,6 +95,6 @@ class BodyCalls:
     """
 
     def restart(self) -> None:
-        """Reset the order of calls, after the end of an attempt."""
+        """Forget the sequence of calls, after the end of an attempt."""
         self.sequence = CallSequence()
         self.replayed = 0

@@ -35,8 +35,8 @@ processes share no stack that could overflow.
 """
 _DEATHS = errors.WorkerDiedError, errors.MachineLostError
 MACHINE_LOSSES = 3
-"""The number of lost machines after which a task without a retry policy is not made
-again.
+"""The number of lost machines after which a task without a retry policy is not
+repeated.
 """
 SHOWN_FAILURES = 3
 """The number of failed calls that a note lists."""
@@ -197,7 +197,8 @@ def _recorded_outcome(
     record: CallRecord,
 ) -> tuple[str, Outcome | None]:
     """Return the task id of a call, and the call's recorded outcome, if there is one.
-    If the record is refused, the outcome is the error of the refusal.
+    If the record must not be used (because the code has changed, for example), the
+    outcome is the error that states why.
     """
     try:
         task_id, outcome = recorded_calls.answer_from_record(
@@ -207,9 +208,9 @@ def _recorded_outcome(
         return task_id, Raised(error)  # The call fails, but its record is not changed.
     if isinstance(outcome, Raised):
         if not isinstance(outcome.error, errors.TaskCancelled):
-            # The failure is noted as a failure of this run, because the body may not
-            # have observed the failure in the earlier run, and may fail because of it
-            # only now.
+            # The recorded failure is noted like a failure of this run: perhaps the body
+            # did not observe it in the earlier run, and will fail because of it only
+            # now.
             task = call_task(caller, call, step, task_id, record)
             fail_call(task, outcome.error)
     elif isinstance(outcome, Returned) and "recorded" in run.options.modes:
@@ -274,7 +275,7 @@ def _task_of_reply(running: Mapping[str, Task], reply: Any) -> Task | None:
 
 def _is_same_reply(reply: Any, other: Any) -> bool:
     """Return whether two replies belong to the same call. A reply is a future, or a
-    pair of a task's key and a number.
+    tuple of a task's key and the number of the call.
     """
     if reply is other:
         return True
@@ -330,7 +331,7 @@ def forget_uncaught(
 ) -> None:
     """Forget the failed calls that *task* did not catch, so that they are tried again.
 
-    These are the calls that the errors of *outcome* came from, and the calls whose
+    This concerns the calls that caused the errors of *outcome*, and the calls whose
     failures the body has not seen. A failure that the body caught is replayed, like a
     result.
     """
@@ -356,7 +357,9 @@ def _is_unseen(body: BodyCalls, failure: CallFailure) -> bool:
 
 
 def final_outcome(body: BodyCalls, outcome: Outcome) -> Outcome:
-    """Return *outcome*, or the failure of a call that the body never saw."""
+    """Return *outcome*, or, if the body returned, the failure of a call that it never
+    saw.
+    """
     unseen: dict[Task, BaseException] = {}
     for failure in body.failures.values():
         if failure.error is not None and _is_unseen(body, failure):
@@ -436,9 +439,9 @@ def _delay_after(task: Task, error: BaseException, jitter: float) -> float | Non
     """
     attempt = task.attempt
     if isinstance(error, errors.MachineLostError):
-        # The loss is not the task's fault. The executor itself starts most lost tasks
-        # again. But if a task has made calls, only the run can start it again, because
-        # only the run can answer the calls.
+        # The loss of a machine is not the task's fault. The executor itself starts most
+        # lost tasks again, but not a task that has made calls, because only the run can
+        # answer these calls.
         losses = attempt.deaths - 1 + error.losses
         if losses < MACHINE_LOSSES:
             return 0.0
@@ -451,7 +454,7 @@ def _delay_after(task: Task, error: BaseException, jitter: float) -> float | Non
 
 
 def add_notes(task: Task, outcome: Raised) -> None:
-    """Add a note to the errors of *outcome* that names the task, its call and its
+    """Add a note to each error of *outcome* that names the task, its call and its
     worker.
     """
     note = note_of(task)
@@ -483,7 +486,8 @@ def with_earlier_items(task: Task, outcome: Raised) -> Raised:
 
 def items_to_store(run: Run, task: Task, items: ItemOutcomes) -> Write:
     """Return the write that stores the outcomes of a chunk's items for the next
-    attempt, and let a body that makes the call again find the outcomes.
+    attempt, and add it to the pending writes, where a body that makes the call again
+    finds it.
     """
     storable = {
         position: as_storable(error) for position, error in items.errors.items()

@@ -1,4 +1,4 @@
-"""The check of a body that makes another call than the recorded call: either the
+"""The check of a body that makes a different call from the recorded one: either the
 program was changed, or the body is not deterministic.
 
 The two calls have the same position in the body.
@@ -30,7 +30,7 @@ from flowpregel._core.run import Run
 from flowpregel.errors import InputMismatchError, ReplayMismatchError
 
 _TYPE_ALONE = re.compile(r"<[^<>]*>")
-"""A pattern for an argument that the text of a call shows only by its type."""
+"""A pattern for an argument of which the text of a call shows only the type."""
 
 
 def check_chance(
@@ -38,16 +38,16 @@ def check_chance(
     caller: Task,
     record: CallRecord,
 ) -> None:
-    """Raise an error for a call that its body, with the recorded code and input, cannot
-    make.
+    """Raise an error if a deterministic body with the recorded code and input cannot
+    make this call.
 
     Args:
         run: The run.
         caller: The task of the body.
-        record: The last call of the body, which is not recorded.
+        record: The last call of the body, for which no record was found.
 
     Raises:
-        InputMismatchError: A file in the arguments of the call has other content now.
+        InputMismatchError: A file in the arguments of the call has changed.
         ReplayMismatchError: The body is not deterministic.
     """
     body: BodyCalls = caller.attempt.body
@@ -63,7 +63,7 @@ def check_chance(
         changes = changed_files(recorded.files, record.files)
     if not changes:
         raise ReplayMismatchError(*_call_texts(recorded, record))
-    # The content of a file in the arguments counts as input, like the arguments
+    # The content of a file in the arguments is input of the run, like the arguments
     # themselves.
     run.replay.report.is_changed = True
     files = [file for file, _ in changes]
@@ -84,7 +84,7 @@ def _is_explained(
     question = recorded[:2]
     if question == record[:2] or question in body.sequence.occurrences:
         return True
-    # Coroutines that run concurrently may make their calls in another order in each
+    # Coroutines that run concurrently may make their calls in a different order in each
     # run.
     return any(step.func is None for step in caller.node.steps)
 
@@ -100,7 +100,7 @@ def _thread_of(run: Run) -> str:
 
 def _has_adopted(run: Run, files: Sequence[FileContent]) -> bool:
     """Return whether each of *files*, with its present content, is in the arguments of
-    a recorded call.
+    a recorded call: then the run has adopted it earlier.
     """
     replay = run.replay
     if replay.known_files is None:
@@ -149,7 +149,9 @@ def note_change(
     recorded: CallRecord,
     now: CallRecord,
 ) -> None:
-    """Note if *caller* has other code or another input than in its *recorded* call."""
+    """Add to the report of the replay that the code or the input of *caller* has
+    changed since the *recorded* call, if it has.
+    """
     if recorded.caller != now.caller:
         report = run.replay.report
         report.is_changed = True

@@ -28,8 +28,8 @@ class CodeAround:
 
     program: Program
     _used: dict[_Key, tuple[UsedResults, ...]] = field(default_factory=dict)
-    """The code beside a node, by the name of the node and the channels that it wrote
-    to.
+    """The digests of the code that ran beside a node, by the name of the node and the
+    channels that it wrote to.
     """
 
     def used_by(
@@ -37,8 +37,8 @@ class CodeAround:
         node: Node,
         channels: frozenset[str],
     ) -> tuple[UsedResults, ...]:
-        """Return the code that ran beside *node*, such as reducers and conditions. Each
-        function has the form in which a used result is recorded.
+        """Return the digests of the code that ran beside *node*, such as reducers and
+        conditions, each in the form in which a used result is recorded.
 
         Args:
             node: The node.

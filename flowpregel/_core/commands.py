@@ -56,7 +56,7 @@ class Send:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command(Generic[Destination]):
-    """Tell a graph what to do next: update its state, go to a node, answer a question.
+    """An instruction to a graph: update its state, go to a node, answer a question.
 
     Args:
         graph: None for this graph, `Command.PARENT` for its parent graph.
@@ -179,14 +179,14 @@ def _method_of(target: Any, name: str) -> Any:
 
 
 def is_coroutine_function(target: Any) -> bool:
-    """Return whether calling *target* gives a coroutine."""
+    """Return whether a call of *target* returns a coroutine."""
     target = target_of_partial(target)
     call = getattr(target, "__call__", None)  # noqa: B004 - the method is inspected
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
 
 
 def is_generator_function(target: Any) -> bool:
-    """Return whether calling *target* gives a generator, sync or async."""
+    """Return whether a call of *target* returns a generator, sync or async."""
     target = target_of_partial(target)
     if not inspect.isroutine(target) and not isinstance(target, type):
         # `__call__` is inspected in place of a callable object, because `inspect` only
@@ -248,8 +248,8 @@ def _injection_of(parameter: inspect.Parameter, index: int) -> Injection | None:
 
 
 def _annotation_names(annotation: Any) -> frozenset[str]:
-    """Return the bare class names in an annotation, which may be an object or a
-    text.
+    """Return the class names in an annotation (an object or a string), without modules
+    and parameters.
     """
     if annotation is inspect.Parameter.empty:
         return frozenset()

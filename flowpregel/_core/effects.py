@@ -95,8 +95,8 @@ class Cancel:
 
     task_id: str
     kill: bool
-    """True to stop the task in any case. False to stop it only if no work is lost,
-    because the task waits or is a coroutine.
+    """True to stop the task in any case. False to stop it only if no work is lost by
+    that: if it waits, or is a coroutine.
     """
     leave: bool = False
     """True if the `Ended` of a task that cannot be stopped must follow at once."""
@@ -137,12 +137,12 @@ class Commit:
 CacheKey: TypeAlias = tuple[tuple[str, ...], str]
 """The namespace and the key of a shared result."""
 BUSY: Final = object()
-"""The cached value that marks a result which another task or run is still computing."""
+"""The reply for a shared result that another task or run is still computing."""
 LOOK_AGAIN: Final = 50_000_000
 """Nanoseconds between two lookups of a result that another task or run is computing."""
 HOLD: Final = 50_000_000
-"""Nanoseconds for which a call without a record waits for recorded calls of the same
-task.
+"""Nanoseconds for which a call that fits no record waits for other calls of the same
+task to find their records.
 """
 
 
@@ -211,7 +211,7 @@ class Call:
     """The id of the calling task."""
     attempt: int
     """The number of the caller's attempt. Each attempt numbers its calls from the
-    start.
+    beginning.
     """
     node: Node
     arguments: Arguments
@@ -375,7 +375,7 @@ Event: TypeAlias = Ended | Request | Emitted | Stopped
 
 @dataclass(slots=True)
 class Wakeup:
-    """The events since the last wake-up, and the present time."""
+    """The events since the run last woke up, and the present time."""
 
     events: list[Event]
     now: int

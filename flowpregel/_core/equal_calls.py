@@ -1,9 +1,10 @@
 """Equal calls of one body whose records are used in a different order.
 
-Equal calls have the same task and arguments, and are identified by their number. A call
-gets its number when it can start. If calls wait for values, the number may differ from
-that in the recorded run. Then `lookup` finds the record with the same code, and records
-here which numbers are used ahead of order and which are skipped.
+Equal calls have the same task and arguments, and are distinguished by a number that
+counts them. A call gets its number when it can start. If calls wait for values, the
+number may differ from that in the recorded run. Then `lookup` finds a record with the
+same code under another number, and notes here which numbers were used ahead of order
+and which were skipped.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 Question = tuple[str, str]
-"""The name of the task and the digest of the arguments."""
+"""The name of the task and the digest of the arguments, which equal calls have in
+common.
+"""
 MOST_LATER = 32
-"""The number of later records among which a record with the same code is looked up."""
+"""The number of later records that are searched for one with the same code."""
 
 
 class ReorderedCalls:
@@ -26,7 +29,7 @@ class ReorderedCalls:
         self._skipped: dict[Question, set[int]] = {}
 
     def is_taken(self, question: Question, number: int) -> bool:
-        """Return whether the record of *number* has answered an earlier call."""
+        """Return whether the record of *number* was used for an earlier call."""
         return (question, number) in self._ahead
 
     def candidates(self, question: Question, number: int) -> Iterator[int]:
@@ -49,7 +52,9 @@ class ReorderedCalls:
         number: int,
         used: int,
     ) -> None:
-        """Note that the record of *used* answers the call *number*."""
+        """Note that the call *number* gets the result that is recorded for the number
+        *used*.
+        """
         skipped = self._skipped.setdefault(question, set())
         if used < number:
             skipped.discard(used)

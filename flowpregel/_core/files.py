@@ -1,4 +1,4 @@
-"""The files among arguments, which count by their content, and changes in them.
+"""The files among arguments, which are compared by content, and changes in them.
 
 A `File` adds itself to a list while its digest is computed. The noted files are stored
 with the call, or with the input, so that a message can name a file that has changed
@@ -22,7 +22,7 @@ NOT_A_TASK = "\n"
 It is a new line, with which no name of a task begins.
 """
 USED_FILE = NOT_A_TASK + "file "
-"""The prefix of a file's name among the names of used results."""
+"""The prefix of a file's name, where it is recorded among the names of used results."""
 MOST_FILES = 1_000
 """The greatest number of used files that are stored with a node's writes. Further files
 are left out.
@@ -50,7 +50,7 @@ def note_file(
     digest: str,
     size: int,
 ) -> None:
-    """Add a file to the list of the digest that is being computed."""
+    """Add a file to the list of files of the digest that is being computed."""
     noted = _NOTED.get()
     content = file_content(
         path,
@@ -76,7 +76,8 @@ def with_files(
 def changed_files(
     recorded: Iterable[Sequence[object]], now: Iterable[FileContent]
 ) -> list[tuple[FileContent, str]]:
-    """Return the files whose content has changed, each with the change as a text.
+    """Return the files whose content has changed, each with a description of the
+    change.
 
     Example:
         >>> changed_files([("a.csv", "8fa3e39f", 6)], [("a.csv", "566080d2", 7)])[0][1]

@@ -14,9 +14,13 @@ from flowpregel._core.files import FileContent
 from flowpregel._pickling.copies import immutable
 
 CODE_DIGITS = 16
-"""The number of digits, in the digest of a body, that come from its code alone."""
+"""The number of digits, at the start of a body's digest, that depend only on its code.
+The other digits depend on its input too.
+"""
 NOWHERE = -1
-"""The position of a call that may have any position in the next run."""
+"""The value for the position of a call that may be made at any position in the next
+run.
+"""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GREGORIAN_OFFSET = 0x01B21DD213814000
 """The number of 100-nanosecond intervals between 1582-10-15 and 1970-01-01 (RFC 9562,
@@ -120,7 +124,7 @@ def time_from_id(checkpoint_id: str) -> int:
 
 
 def timestamp(now: int) -> str:
-    """Return wall-clock nanoseconds as an ISO 8601 text in UTC."""
+    """Return wall-clock nanoseconds as an ISO 8601 string in UTC."""
     return (_EPOCH + timedelta(microseconds=now // 1000)).isoformat()
 
 
@@ -145,7 +149,7 @@ class CallKey(NamedTuple):
     place.
     """
     text: str
-    """The text of the call, such as ``parse('c.txt')``, for messages."""
+    """The call as text for messages, such as ``parse('c.txt')``."""
     is_placed: bool = True
     """True if the position of the call in its body is deterministic, because the call
     did not wait for other calls.
@@ -160,12 +164,14 @@ class CallKey(NamedTuple):
     """
     sources: Sources = ()
     """The tasks from whose results arguments come. They are part of the key because
-    another process may make the call.
+    only the process that makes the call knows them, and it may be a worker.
     """
 
 
 class CallRecord(NamedTuple):
-    """The stored facts about a call, beside its outcome: its key, and its caller."""
+    """The stored facts about a call, in addition to its outcome: its key, and its
+    caller.
+    """
 
     name: str
     arguments: str
@@ -185,11 +191,11 @@ class QuestionRecord(NamedTuple):
     id: str
     """The id of the interrupt."""
     content: str = ""
-    """A digest of the question, or an empty text if it is unknown."""
+    """A digest of the question, or an empty string if it is unknown."""
     text: str = ""
-    """A short text of the question."""
+    """The question as short text."""
     code: str = ""
-    """A digest of the code that asked the question, or an empty text if it is
+    """A digest of the code that asked the question, or an empty string if it is
     unknown.
     """
 
@@ -200,7 +206,7 @@ class KnownQuestions(NamedTuple):
     records: tuple[QuestionRecord, ...]
     """The questions. Those with answers come first, in the order of the answers."""
     code: str
-    """A digest of the code that asks now."""
+    """A digest of the task's present code, which may ask questions again."""
 
 
 class FailedCall(NamedTuple):
@@ -238,8 +244,8 @@ class Cost(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The time, place and cost of an attempt, and the preview of the call. A field is 0
-    or empty if its value is unknown.
+    """The time, process and cost of an attempt, and the preview of the call. A field is
+    0 or empty if its value is unknown.
     """
 
     began: int
@@ -254,16 +260,17 @@ class Span(NamedTuple):
 
 
 FailedAttempt: TypeAlias = tuple[int, float, int, str, str]
-"""The start of the attempt in wall-clock nanoseconds, its duration in seconds, the pid,
-the error in one line, and the traceback.
+"""The facts about a failed attempt: its start in wall-clock nanoseconds, its duration
+in seconds, the pid, the error in one line, and the traceback.
 
 These are plain values, so that a reader can load them without importing any class.
 """
 
 
 UsedResults: TypeAlias = tuple[str, str, int]
-"""The name of a task, a digest of the code that made the results, and the number of
-results. For a file: the name (see `USED_FILE`), a digest of the content, and the size.
+"""A count of results of calls that a task used: the name of the called task, a digest
+of the code that made the results, and their number. Or a file that such a call
+received: its name (see `USED_FILE`), a digest of the content, and the size.
 """
 
 
@@ -284,7 +291,7 @@ class AttemptRecord(NamedTuple):
     pid: int
     """The pid of the process of the last attempt, or 0 if it is unknown."""
     error: str = ""
-    """The error of the last attempt in one line, or an empty text if the attempt did
+    """The error of the last attempt in one line, or an empty string if the attempt did
     not fail.
     """
     call: str = ""
@@ -298,10 +305,10 @@ class AttemptRecord(NamedTuple):
     host: str = ""
     """The host of the last attempt."""
     failed: tuple[FailedAttempt, ...] = ()
-    """The last attempts that failed."""
+    """The latest of the failed attempts."""
     code: str = ""
-    """A digest of the code that made the task's writes, or an empty text for a call or
-    a task without writes.
+    """A digest of the code that made the task's writes, or an empty string for a call
+    or a task without writes.
     """
     used: tuple[UsedResults, ...] = ()
     """The results of calls that the task used, and the files in the arguments of those
@@ -312,7 +319,9 @@ class AttemptRecord(NamedTuple):
 
 
 class LazyResults(Protocol):
-    """The finished calls that a `Saved` does not contain, read from the store."""
+    """A reader of the finished calls that a `Saved` does not contain, because each is
+    read from the store when it is needed.
+    """
 
     def result(self, task_id: str) -> Sequence[tuple[str, Any]]:
         """Return the stored writes of a call, or an empty sequence if there is no such

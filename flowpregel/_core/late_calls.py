@@ -1,10 +1,10 @@
-"""The time that the calls of a failed body may still take.
+"""A limit on the time that the calls of a failed body may still take.
 
 A body's failure is reported when its calls have ended, so that their results are
-recorded. A call that blocks would hold the failure back indefinitely. So the calls
-continue as long as one of them ends every ``stop_grace`` seconds; then the remaining
-calls are stopped. A second later, the run stops waiting for the calls that cannot be
-stopped, because they run on OS threads.
+recorded. A call that blocks would delay the report indefinitely. So the calls continue
+as long as one of them ends every ``stop_grace`` seconds; then the remaining calls are
+stopped. A second later, the run stops waiting for the calls that cannot be stopped,
+because they run on OS threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FailedBody:
     task: Task
     deadline: int | None = None
     """The time at which the remaining calls are stopped, in monotonic nanoseconds. It
-    is None until the end of the current wake-up, which sets it.
+    is None until it is set, at the end of the current wake-up.
     """
     is_stopped: bool = False
     """True if the calls of the body were stopped."""
@@ -59,8 +59,8 @@ class FailedBodies:
         ]
 
     def add(self, task: Task) -> None:
-        """Note that *task* has ended while its calls run. Their time is limited only if
-        the task has failed.
+        """Add *task*, which has ended while its calls run, if it has failed. The calls
+        of other bodies have no time limit.
         """
         if isinstance(task.attempt.body.outcome, Raised):
             self.bodies[task.id] = FailedBody(task)
@@ -121,7 +121,7 @@ def _add_note(
     late: Sequence[Task],
     grace: float,
 ) -> None:
-    """Add a note to the failure of *body* that the *late* calls were stopped."""
+    """Add a note to the failure of *body*, because the *late* calls were stopped."""
     texts = ", ".join(task.call for task in late[:SHOWN_CALLS])
     if len(late) > SHOWN_CALLS:
         texts += ", ..."

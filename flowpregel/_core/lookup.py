@@ -44,8 +44,8 @@ def find_recorded(
     task_id: str,
     record: CallRecord,
 ) -> Sequence[Write]:
-    """Return the recorded writes of a call of *caller*, or an empty sequence if there
-    are none.
+    """Return the recorded writes of a call that *caller* makes, or an empty sequence if
+    there are none.
     """
     writes = recorded_of(run, caller.attempt.body, task_id)
     if writes:
@@ -119,8 +119,8 @@ def _id_of_equal(
 
 
 def _has_other_code(writes: Sequence[Write], record: CallRecord) -> bool:
-    """Return whether the recorded *writes* are those of a finished call that had other
-    code than *record*.
+    """Return whether the recorded *writes* are those of a finished call whose code
+    differs from the code in *record*.
     """
     recorded = record_in(writes)
     if recorded is None or recorded.code == record.code:
@@ -205,8 +205,8 @@ def _may_have_gained_fields(
     caller: Task,
     call: Call,
 ) -> bool:
-    """Return whether *call*, for which no record was found, may be recorded
-    nevertheless.
+    """Return whether *call*, for which no record was found, may still be recorded,
+    under a digest of arguments with fewer fields.
     """
     replay = run.replay
     if not replay.reuses_writes or replay.is_empty():
@@ -217,8 +217,8 @@ def _may_have_gained_fields(
         if not has_plain_values(call.arguments.args, call.arguments.kwargs):
             if replay.report.is_changed or replay.lazy_results is None:
                 return True
-            # The run has made the same calls as the earlier run so far. So *call* was
-            # recorded only if there is a record at its position.
+            # So far the body has made the same calls as in the earlier run. So *call*
+            # was recorded only if there is a record at its position.
             index = caller.attempt.body.sequence.call_count - 1
             path = ids.call_path(caller.path, index)
             return bool(replay.lazy_results.record_at(path))

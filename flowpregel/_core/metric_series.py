@@ -25,14 +25,16 @@ from typing import Final, NamedTuple
 MOST_POINTS: Final = 200
 """The limit on the points of one series."""
 SERIES: Final = "series"
-"""The kind of the medium that has a series. Its title is the name of the metric."""
+"""The kind of the preview's medium (larger part) that contains a series. The title of
+the medium is the name of the metric.
+"""
 _POINT: Final = Struct("<ddd")
 _SENDING_PERIOD: Final = 0.5
 """Seconds between two messages with the points of a running call."""
 
 
 class MetricPoint(NamedTuple):
-    """A value of a metric."""
+    """One value of a metric, with its time and step."""
 
     at: float
     """The time in seconds. In a running task, it is that of the monotonic clock; in a
@@ -61,7 +63,7 @@ class MetricSeries:
     def __init__(self) -> None:
         self._points: list[MetricPoint] = []
         self._stride = 1
-        """The number of values of which one is kept."""
+        """The distance of kept values: every *n*-th value is kept."""
         self._count = 0
         """The number of values so far."""
         self._last: MetricPoint | None = None
@@ -83,8 +85,8 @@ class MetricSeries:
         self._count += 1
 
     def points(self) -> list[MetricPoint]:
-        """Return the kept values. The value that was added last is always among them,
-        as the last.
+        """Return the kept values. The last of them is always the value that was added
+        last.
         """
         if self._last is None or self._last is self._points[-1]:
             return list(self._points)
@@ -92,7 +94,7 @@ class MetricSeries:
 
 
 class UnsentPoints:
-    """The points of a running call that its coordinator does not have yet.
+    """The points of a running call that were not sent to the coordinator yet.
 
     The first points are due half a second after the first one, so that short calls send
     none.

@@ -29,25 +29,25 @@ class Outbox:
     is_deferred: bool = False
     """True if nothing is stored before the run ends (``durability="exit"``)."""
     holds_attempts: bool = False
-    """True if attempts of nodes are stored in checkpoints, not with the writes of
-    tasks.
+    """True if the records of nodes' attempts are stored in checkpoints, and not with
+    the writes of tasks.
     """
     writes: list[TaskWrites] = field(default_factory=list)
     """The pending writes to store with the next batch."""
     effects: list[Effect] = field(default_factory=list)
-    """The effects to perform once their causes are stored."""
+    """The effects to perform after the commit that stores their causes."""
     step_attempts: list[AttemptRecord] = field(default_factory=list)
-    """The attempts of nodes in this superstep that are not stored with writes."""
-    unstored_attempts: list[AttemptRecord] = field(default_factory=list)
-    """The attempts of nodes in the supersteps since the newest checkpoint, without the
-    current superstep.
+    """The records of nodes' attempts in this superstep that are stored in the next
+    checkpoint, and not with writes.
     """
+    unstored_attempts: list[AttemptRecord] = field(default_factory=list)
+    """The same records of the earlier supersteps since the newest checkpoint."""
     has_unstored_input: bool = False
     """True if the input of the run is not stored yet."""
     claims: set[CacheKey] = field(default_factory=set)
     """The shared results that this run has claimed."""
     notices: set[str] = field(default_factory=set)
-    """The subjects of the notices that were given already."""
+    """The subjects of the notices that the user has already received."""
 
     def add_attempt(self, attempt: AttemptRecord) -> None:
         """Add the attempt of a node to the next checkpoint, unless neither code nor
@@ -69,8 +69,8 @@ class Outbox:
 
         Args:
             text: The notice.
-            subject: The subject, of which only the first notice is given. None means
-                the text.
+            subject: The subject. Further notices with the same subject are dropped.
+                None means that the text itself is the subject.
         """
         subject = text if subject is None else subject
         if subject not in self.notices:

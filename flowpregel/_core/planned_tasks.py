@@ -48,8 +48,7 @@ def _unfinished(
     writes = dict(stored)
     is_handled = records.ERROR in writes and records.ERROR_SOURCE in writes
     if task.node.handler is None or not is_handled:
-        # If no handler takes the failure, the failure is dropped, and the task runs
-        # again.
+        # If no node handles the stored failure, it is dropped, and the task runs again.
         return task
     error = writes[records.ERROR]
     if not isinstance(error, BaseException):

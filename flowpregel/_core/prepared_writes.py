@@ -24,8 +24,8 @@ def prepared_writes(
 
     Args:
         preparations: The functions that prepare writes, by channel.
-        author: A text that identifies these writes in the thread, such as the id of the
-            task that makes them.
+        author: A string that identifies these writes in the thread, such as the id of
+            the task that makes them.
         writes: The writes.
 
     Raises:

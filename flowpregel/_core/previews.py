@@ -7,8 +7,8 @@
 
 A preview is made where the call runs, and is recorded as JSON with the call. So a
 reader shows the fields of a call without running any code of the user's program, and
-without decoding the result. In the JSON, a text in a list of its own describes a value
-that is no short text or number::
+without decoding the result. In the JSON, a string in a list of its own describes a
+value that is no short string or number::
 
     {"a": {"params.depth": 12, "rows": ["<list of 100>"]}, "r": {"loss": 0.113}}
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from flowpregel._core.records import Node, Task
 
 Field: TypeAlias = int | float | str | list[str] | None
-"""The value of a field: a number, a short text or None, or a list with one text that
-describes any other value.
+"""The value of a field: a number, a short string or None, or for any other value a list
+with one string that describes it.
 """
 Media: TypeAlias = tuple[str, str, bytes]
 """A larger part of a preview: the title, the kind (such as ``png``), and the data."""
@@ -55,12 +55,12 @@ LONGEST_NAME: Final = 60
 LONGEST_FIELD: Final = 80
 """The greatest number of characters in the value of a field."""
 MOST_BYTES: Final = 8_000
-"""The limit on the size of a preview without its media."""
+"""The limit on the size of a preview without its media (larger parts), in bytes."""
 MOST_OUTPUT_BYTES: Final = 50_000
-"""The limit on the size of the records of output files in a preview."""
+"""The limit on the size of the records of output files in a preview, in bytes."""
 OUTPUTS_MARK: Final = b'"o":['
-"""The bytes that a preview with output files contains. In the texts of a preview, the
-quotes would be escaped.
+"""The bytes by which a preview with output files is recognized. They occur nowhere else
+in it, because quotes in strings would be escaped.
 """
 REDACTED: Final = "<redacted>"
 LARGEST_INT: Final = 1 << 53
@@ -141,7 +141,9 @@ def argument_fields(
 
 
 def _add_fields(fields: dict[str, Field], name: str, value: Any) -> None:
-    """Add *value* to *fields* under *name*, or its fields if it has any."""
+    """Add *value* to *fields* under *name*. If the value has fields, add these
+    instead.
+    """
     parts = value_fields(value)
     if not parts:
         fields[name] = field_value(value)
@@ -152,8 +154,8 @@ def _add_fields(fields: dict[str, Field], name: str, value: Any) -> None:
 
 
 def value_fields(value: Any) -> dict[str, Field] | None:
-    """Return the first fields of a dict with texts as keys, or of an object with named
-    fields; or None if *value* has no such fields, or they cannot be read.
+    """Return the first fields of a dict with strings as keys, or of an object with
+    named fields; or None if *value* has no such fields, or they cannot be read.
     """
     try:
         return _value_fields(value)
@@ -187,8 +189,8 @@ _PLAIN: Final = frozenset({int, float, bool, NoneType, str, bytes, list, tuple, 
 
 
 def field_value(value: Any) -> Field:
-    """Return *value* if it is a number, a short text or None. Otherwise return a list
-    with a text that describes it.
+    """Return *value* if it is a number, a short string or None. Otherwise return a list
+    with one string that describes it.
     """
     try:
         return _field_value(value)
@@ -222,7 +224,9 @@ def _field_value(value: Any) -> Field:
 
 
 def _text_field(text: str) -> Field:
-    """Return the beginning of a text in one line, without the user in a URL."""
+    """Return the beginning of a string in one line, without the user name and password
+    of a URL.
+    """
     beginning = _USER_IN_URL.sub(f"://{REDACTED}@", text[: 4 * LONGEST_FIELD])
     if len(beginning) <= LONGEST_FIELD:
         return beginning
@@ -231,7 +235,7 @@ def _text_field(text: str) -> Field:
 
 def _array_field(value: Any) -> Field:
     """Return the shape and the type of an array or a table, the number in an array
-    without dimensions, or the text of any other value.
+    without dimensions, or a description of any other value.
     """
     kind = type(value)
     shape = getattr(value, "shape", None) if hasattr(kind, "shape") else None
@@ -260,11 +264,11 @@ def arguments_preview(task: Task) -> bytes:
 
 ResultOrigins: TypeAlias = dict[int, tuple[str, Any]]
 """The results that a body has read, by the ``id()`` of the result: the name of the
-task, and a mark that another object at the same address is unlikely to have. No result
-is kept alive.
+task, and a mark (see `_mark_of`) that another object at the same address is unlikely to
+have. No result is kept alive.
 """
 MOST_ITEMS: Final = 256
-"""The number of items of a container that may be results."""
+"""The number of first items of a container that are checked for results."""
 MOST_ORIGINS: Final = 20_000
 _SEQUENCES: Final = frozenset({list, tuple})
 _SIZED: Final = frozenset({list, tuple, dict, set, bytes})
@@ -340,8 +344,8 @@ def _first_items(value: Any) -> Sequence[Any]:
 
 
 def _task_of(result: Any, origins: ResultOrigins) -> str:
-    """Return the name of the task of a result, or an empty text if the result was
-    replaced by another object.
+    """Return the name of the task of a result, or an empty string if another object now
+    has the address of the result.
     """
     key = id(result)
     name, mark = origins[key]
@@ -355,8 +359,8 @@ def _task_of(result: Any, origins: ResultOrigins) -> str:
 
 
 def _mark_of(value: Any) -> Any:
-    """Return a mark that *value* has as long as it exists, or None for a value that the
-    interpreter shares.
+    """Return a mark that identifies *value* at its address as long as it exists, or
+    None for a value that the interpreter shares, such as a small int.
     """
     kind = type(value)
     if kind in _SHARED:

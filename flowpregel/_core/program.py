@@ -43,7 +43,7 @@ class Program:
     consuming: frozenset[str] = frozenset()
     """The channels whose `consume` is called when they have triggered a task."""
     ticking: frozenset[str] = frozenset()
-    """The channels that may change if a superstep does not write to them."""
+    """The channels that may change at a barrier even if no task has written to them."""
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
     deltas: Mapping[str, DeltaChannel[Any, Any]] = field(default_factory=dict)
@@ -171,17 +171,17 @@ class Options:
     modes: frozenset[str] = frozenset()
     """The stream modes that are read."""
     messages: Any = None
-    """The object that listens to models and tools, and makes the items of the mode
-    ``messages``, or None if neither that mode nor ``tools`` is read.
+    """The object that observes models and tools, and makes the items of the mode
+    ``messages``. None if neither that mode nor ``tools`` is read.
     """
     step_timeout: float | None = None
     task_labels: Mapping[str, Any] = field(default_factory=dict)
-    """The metadata of every task in the streams ``tasks`` and ``debug``: the user's
-    metadata and tags.
+    """The metadata of every task in the streams ``tasks`` and ``debug``: the metadata
+    and tags that the user passed.
     """
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """The metadata of every checkpoint: the user's metadata, ``run_id`` and
-    ``parents``.
+    """The metadata of every checkpoint: the metadata that the user passed, ``run_id``
+    and ``parents``.
     """
     nested: Nested | None = None
     drain: Callable[[], str | None] = lambda: None
@@ -200,8 +200,8 @@ class Options:
     to fail.
     """
     on_unmatched: Literal["run", "error"] | None = "run"
-    """The policy for a first call that fits no recorded call of the same task, or None
-    if such calls are not detected.
+    """The policy for a task's first call that fits none of the task's recorded calls,
+    or None if such calls are not detected.
     """
     adopts_input: bool = False
     """True if the run continues although the content of an input file has changed."""
@@ -209,13 +209,15 @@ class Options:
     """True if waiting calls are not started after the body that made them has failed.
     """
     checks_mutations: bool = False
-    """True if a notice names arguments that a task has changed in place."""
+    """True to check whether tasks change their arguments in place, and to name these
+    arguments in a notice to the user.
+    """
     stop_grace: float = inf
     """Seconds that the calls of a failed body have until they are stopped."""
     loaded: tuple[Saved | None] | None = None
-    """The checkpoint at *address*, if it was loaded before."""
+    """The checkpoint at *address*, if it was already loaded; otherwise None."""
     now: int = 0
-    """The start of the run in wall-clock nanoseconds."""
+    """The time at which the run started, in wall-clock nanoseconds."""
 
 
 def names(keys: Keys | Sequence[str]) -> tuple[str, ...]:

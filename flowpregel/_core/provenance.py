@@ -5,8 +5,9 @@
     a node ends ──► its code, and that behind the results it used ──► `AttemptRecord`
     the run resumes, or is called again ──► `CodeComparison`
 
-A call has the digest of the code in its own record. The writes of a node, such as the
-result of a body, are compared by its `AttemptRecord`: nothing has to run for that.
+The record of a call contains a digest of the code that ran. The code behind the writes
+of a node, such as the result of a body, is compared through the node's `AttemptRecord`,
+without running anything.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from flowpregel._core.replay import ReplayReport
 from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
-"""The digest of each node's code, with the digests of functions from which it
-was made.
+"""The digest of each node's code, and the digests of functions from which it was
+made.
 """
 CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
@@ -48,13 +49,13 @@ _MOST_ATTEMPTS = 10
 attempts are stored.
 """
 VERSION = "version "
-"""The beginning of the text that is stored, for a task with a version, in place of a
-code digest.
+"""The beginning of the string that is stored in place of a code digest for a task with
+a version.
 """
 
 
 def code_of_node(node: Node) -> str:
-    """Return a digest of a node's code with `CODE_DIGITS` digits, or an empty text if
+    """Return a digest of a node's code with `CODE_DIGITS` digits, or an empty string if
     the node has no code of its own.
 
     Tasks that the code calls are represented by name, because their results have
@@ -96,7 +97,8 @@ def attempt_record_of(
     Args:
         task: The task.
         writes: Its writes.
-        code_around: The digests of the code that works beside the nodes.
+        code_around: The digests of the code that runs beside the nodes, such as
+            reducers.
     """
     attempt = task.attempt
     span = attempt.span
@@ -108,7 +110,7 @@ def attempt_record_of(
     if writes[0][0] == records.ERROR:
         error = attempt.failed[-1][3]
         call = task.call
-        # The worker of the last attempt may have died without a preview.
+        # The worker of the last attempt may have died before it sent a preview.
         preview = preview or arguments_preview(task)
     elif task.kind is not Kind.CALL and attempt.writes:
         code = code_of_node(task.node)
@@ -159,8 +161,8 @@ def note_failed(task: Task, error: BaseException) -> None:
     """Note the failure of the attempt of *task* that has ended."""
     attempt = task.attempt
     span = attempt.span or Span(attempt.first_started or 0, 0.0, "")
-    # If the task failed because of a call, the text is left empty, because the failure
-    # is noted with that call.
+    # If the task failed because of a call, the traceback is left empty, because it is
+    # recorded with that call.
     text = "" if records.failed_calls(error) else whole_text(error)
     failed = span.began, span.seconds, span.pid, line_of(error), text
     attempt.failed = (*attempt.failed[1 - _MOST_ATTEMPTS :], failed)
@@ -182,7 +184,9 @@ def line_of(error: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodeChange:
-    """A task or a node whose used recorded results were made by other code."""
+    """A task or a node of which recorded results were used that different code has
+    made.
+    """
 
     name: str
     recorded: str
@@ -192,12 +196,12 @@ class CodeChange:
     results: int = 1
     """The number of results that the recorded code has made."""
     policy: CodePolicy | None = None
-    """The policy of the task itself for results that other code has made."""
+    """The task's own policy for results that different code has made, or None."""
 
 
 class CodeComparison:
-    """A comparison of recorded results with the present code of nodes and of the tasks
-    they name.
+    """A comparison of the code behind recorded results with the present code of nodes,
+    and of the tasks that their code refers to.
 
     Args:
         program: The program of the nodes.
@@ -207,20 +211,24 @@ class CodeComparison:
         self._nodes = program.nodes
         self._around = CodeAround(program)
         self._counts: Counter[tuple[str, str, str]] = Counter()
-        """The numbers of results that other code made, by name and both digests."""
+        """The numbers of results that different code made, by the name of the task or
+        node, the digest of that code, and the digest of the present code.
+        """
         self._policies: dict[str, CodePolicy | None] = {}
         self._tasks: dict[str, list[Any]] = {}
-        """The tasks that each node names."""
+        """The tasks that the code of each node refers to, by the node's name."""
         self._beside: dict[str, dict[str, str]] = {}
-        """The digests of the present code beside each node, by recorded name."""
+        """The digests of the present code that runs beside each node, by its recorded
+        name.
+        """
         self.unknown: set[str] = set()
-        """The names of tasks whose results were used, but which no node names, so that
-        they are not compared.
+        """The names of tasks whose results were used, but to which no node refers, so
+        that their code cannot be compared.
         """
 
     def add(self, ran: AttemptRecord) -> bool:
-        """Compare the code behind one result, and return whether any of this code has
-        changed.
+        """Compare the recorded code behind one result with the present code, and return
+        whether any of it has changed.
 
         Args:
             ran: The record of the attempt that wrote the result.
@@ -238,7 +246,9 @@ class CodeComparison:
         return self._counts.total() > before
 
     def _add_used(self, node: Node, used: UsedResults) -> None:
-        """Compare the code of the results that *node* used."""
+        """Compare the recorded code of the results that *node* used with the present
+        code.
+        """
         name, code, count = used
         tasks = [task for task in self._tasks[node.name] if is_named(task, name)]
         if tasks:
@@ -253,8 +263,8 @@ class CodeComparison:
             self.unknown.add(name)
 
     def _add_task(self, tasks: list[Any], used: UsedResults) -> None:
-        """Compare the code of a task. *tasks* are the tasks with the name of the used
-        result.
+        """Compare the recorded code of a task with the present code. *tasks* are the
+        tasks with the recorded name.
         """
         name, code, count = used
         if not any(task.has_code(code) for task in tasks):
@@ -262,8 +272,8 @@ class CodeComparison:
             self._policies[name] = tasks[0].options.on_code_change
 
     def _codes_beside(self, node: Node) -> dict[str, str]:
-        """Return the present code that runs along with *node*: its conditions, and all
-        reducers.
+        """Return the digests of the present code that runs along with *node*: its
+        conditions, and all reducers.
         """
         codes = self._beside.get(node.name)
         if codes is None:
@@ -274,7 +284,7 @@ class CodeComparison:
 
     @property
     def changes(self) -> list[CodeChange]:
-        """The tasks and nodes whose recorded results were made by other code."""
+        """The tasks and nodes whose recorded results were made by different code."""
         return [
             CodeChange(name, recorded, now, count, self._policies.get(name))
             for (name, recorded, now), count in self._counts.items()
@@ -282,7 +292,7 @@ class CodeComparison:
 
 
 def tasks_of(node: Node) -> Iterator[Any]:
-    """Yield the tasks that the code of a node names."""
+    """Yield the tasks to which the code of a node refers."""
     for step in node.steps:
         for value in tasks_named_by(step.func or step.coroutine):
             if hasattr(type(value), "call_here"):
@@ -298,7 +308,9 @@ def is_named(task: Any, name: str) -> bool:
 
 
 def unseen_notice(name: str, values: str) -> str:
-    """Return the notice for code that refers to *values* without content."""
+    """Return the notice for code that refers to *values* whose content its digest does
+    not include.
+    """
     return (
         f"the code of {name!r} refers to {values}, but the code digest does not cover "
         "that content: a change in it goes unnoticed; for a task, pass version= and "
@@ -308,7 +320,7 @@ def unseen_notice(name: str, values: str) -> str:
 
 def first_difference(recorded: str, now: str) -> str:
     """Return the first line that differs between two sources, in both forms, or an
-    empty text if the sources are equal.
+    empty string if the sources are equal.
 
     Example:
         >>> old = "def f(n):\\n    return 2 * n\\n"
@@ -332,7 +344,7 @@ def first_difference(recorded: str, now: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OtherCodeNotice:
-    """The facts for the notice that recorded results of other code were used."""
+    """The facts for the notice that recorded results of different code were used."""
 
     name: str
     """The name of the task."""
@@ -342,7 +354,7 @@ class OtherCodeNotice:
     """The digest of the present code."""
     old_results: int
     new_results: int
-    """The number of results that the present code has made."""
+    """The number of the task's results that the present code has made."""
 
     def text(self, difference: str) -> str:
         """Return the text of the notice. *difference* is the first line in which the
@@ -361,7 +373,7 @@ class OtherCodeNotice:
 
 @dataclass(frozen=True, slots=True)
 class CodeNotice:
-    """A notice to which the changes between two digests of code are added."""
+    """A notice into which the changes between two versions of code are inserted."""
 
     beginning: str
     """The part of the notice before the changes."""
@@ -378,7 +390,7 @@ class CodeNotice:
         counts: tuple[int, int, int],
         codes: tuple[str, str],
     ) -> CodeNotice:
-        """Return the notice that a body has other code or another input than before.
+        """Return the notice that the code or the input of a body has changed.
 
         Args:
             counts: The numbers of answered calls, of executed calls, and of recorded

@@ -30,8 +30,8 @@ from flowpregel.errors import ConfigurationError
 
 NOTHING_KNOWN = KnownQuestions((), "")
 ANY_QUESTION = ""
-"""The id of an answer without a particular question. The question that is asked first
-gets this answer.
+"""The key of an answer that was given without the id of a question. The question that
+is asked first gets this answer.
 """
 
 
@@ -42,8 +42,8 @@ class Answers:
     by_id: dict[str, Any] = field(default_factory=dict)
     """The answers that no task has taken yet, by interrupt id."""
     for_moved: list[Any] = field(default_factory=list)
-    """The answers to questions that were asked before the graph was moved. They go to
-    the questions that the graph asks now.
+    """The answers to questions that a graph asked under an earlier namespace, before it
+    was moved. They go to the questions that it asks now.
     """
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
     """The questions that were asked and have no answer, by id."""
@@ -61,11 +61,13 @@ class Answers:
 
 
 class AskedQuestions:
-    """The questions that an attempt of a task asks, and the recorded ones.
+    """The questions that an attempt of a task asks, matched with the recorded
+    questions.
 
     Args:
         name: The name of the task, for notices.
-        namespace: The namespace in the ids of the questions.
+        namespace: The namespace of the task, from which the ids of the questions are
+            made.
         known: The questions of earlier attempts. Questions with answers come first.
         answered: The number of questions with answers.
     """
@@ -127,7 +129,9 @@ class AskedQuestions:
         return index < self._answered
 
     def without_answer(self, index: int) -> tuple[QuestionRecord, ...]:
-        """Return the records, without the answer to the question at *index*."""
+        """Return the records in the order they have if the question at *index* loses
+        its answer: it moves behind the answered questions.
+        """
         others = [record for at, record in enumerate(self.records) if at != index]
         others.insert(self._answered - 1, self.records[index])
         return tuple(others)
@@ -151,7 +155,7 @@ class AskedQuestions:
         self._unused.remove(index)
         known = self.records[index]
         if not self.is_answered(index):
-            # The user sees this question now, so the next answer belongs to it.
+            # The user sees the new question now, so the next answer belongs to it.
             self.records[index] = question._replace(id=known.id)
         elif known.content:
             self.notices.append(
@@ -180,7 +184,7 @@ def _content_of(value: Any) -> str:
     try:
         return digest_of(value, "a question", strict=False)
     except ConfigurationError:
-        # A value that is nested too deeply has no digest, so only its type is compared.
+        # A value that is nested too deeply has no digest, so its type stands for it.
         return f"a nested {type(value).__qualname__}"
 
 

@@ -2,7 +2,8 @@
 
 A call is identified by its key: the caller, the name of the task, the content of the
 arguments, and the number of the call among equal calls. The position of the call in the
-body is recorded too, to distinguish chance from change.
+body is recorded too. It shows whether an unrecorded call comes from changed code, or
+from code that is not deterministic.
 
 ======================================  =============================================
 the call of the body                    effect
@@ -57,8 +58,8 @@ from flowpregel.errors import (
 )
 
 REFUSALS = CodeChangedError, InputMismatchError, ReplayMismatchError, ValueEncodingError
-"""The errors with which a call fails if its record must not answer it. The record is
-not changed.
+"""The errors with which a call fails if its record must not be used as the result. The
+record is not changed.
 """
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """The writes that replace a recorded failure, so that the call is tried again."""
@@ -72,7 +73,8 @@ def digest_of_caller(caller: Task) -> str:
     try:
         content = digest_of(caller.input, "the input", strict=False)
     except ConfigurationError:
-        # An input that is nested too deeply has no digest, so it counts as empty.
+        # An input that is nested too deeply has no digest, so an empty string replaces
+        # the digest.
         content = ""
     input_digest = ids.text_digest(caller.path, content)[CODE_DIGITS:]
     return code_of_node(caller.node) + input_digest
@@ -98,7 +100,7 @@ def answer_from_record(
         run: The run.
         caller: The task of the body.
         call: The call.
-        task_id: The id that the call has if its code has not changed.
+        task_id: The id that the call has as long as its code has not changed.
         record: The key of the call.
 
     Raises:
@@ -115,9 +117,9 @@ def answer_from_record(
     if recorded is None:
         check_chance(run, caller, record)
         return task_id, None
-    # A nested call is not counted, because it is not repeated if the call around it is
-    # answered from its record. A call that this run has made in an earlier attempt of
-    # the body is not counted either.
+    # A call inside another call is not counted, since it is not repeated if the result
+    # of the outer call comes from its record. A call that this run made in an earlier
+    # attempt of the body is not counted either.
     is_of_earlier_run = task_id not in body.recorded
     body.replayed += is_of_earlier_run and caller.record is None and record.code != ""
     run.replay.matched.add(record.name)
@@ -129,7 +131,7 @@ def answer_from_record(
         )
     lost = lost_result(writes)
     if lost is not None:
-        # The new call gets an id of its own, so that the unreadable record is not
+        # The repeated call gets a different id, so that the unreadable record is not
         # overwritten.
         task_id = ids.task_id(task_id, "in place of what cannot be read")
         writes = recorded_of(run, body, task_id)
@@ -154,7 +156,9 @@ def _of_other_code(
     record: CallRecord,
     writes: Sequence[Write],
 ) -> tuple[str, CallRecord, Sequence[Write]]:
-    """Return the id, the record and the writes that answer a call of changed code."""
+    """Return the id, the record and the writes to use for a call whose code has
+    changed.
+    """
     recorded = record_in(writes)
     assert recorded is not None
     body: BodyCalls = caller.attempt.body
@@ -165,8 +169,8 @@ def _of_other_code(
         new_id = ids.task_id(task_id, record.code)
         new_writes = recorded_of(run, body, new_id)
         if run.options.adopts_input and not new_writes:
-            # A user who adopts a changed input need not expect that this edited task
-            # runs again, so a notice reports the edit.
+            # The user has adopted a changed input, and may not expect that this edited
+            # task runs again. So a notice reports that.
             report = run.replay.report
             report.recomputed[record.name] += 1
             report.codes[record.name] = recorded.code, record.code
@@ -206,7 +210,7 @@ def note_use(
     used = body.sequence.used
     for path, digest, size in record.files:
         used[USED_FILE + path, digest] = size
-    # Questions that the library itself asks have no code, and are not counted.
+    # Calls that the library itself makes have no code, and are not counted.
     if code:
         used[name, code] += 1
         report.used[name, code] += 1
@@ -237,12 +241,12 @@ def count_unreplayed(run: Run, tasks: Sequence[Task]) -> None:
     last attempts.
     """
     recorded = list(run.replay.recorded_calls())
-    # Calls that a recorded call made are left out: they are not repeated if the
-    # recorded call is answered from its record.
+    # Calls that a recorded call made are left out: they are not repeated if the result
+    # of that call comes from its record.
     callers = {digest_of_call(record) for record in recorded}
     report = run.replay.report
     for record in recorded:
-        # Questions that the library itself asks, such as those of `imap`, have no code.
+        # Calls that the library itself makes, such as those of `imap`, have no code.
         # They are not counted.
         if record.code != "" and record.caller not in callers:
             report.unreplayed += 1

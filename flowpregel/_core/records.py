@@ -36,14 +36,14 @@ from flowpregel.policies import (
 Version: TypeAlias = int | str | float
 """The version of a channel, which grows with each change.
 
-It is an int of nanoseconds, or the format of a foreign saver.
+It is an int of nanoseconds, or has the format of another library's saver.
 """
 
 Write: TypeAlias = tuple[str, Any]
 """One write of a task: the channel and the value."""
 
-# A write may have one of these names in place of a channel's name. A task has finished
-# when it has a write that is not a control write.
+# A write may have one of these names in place of a channel's name. Such a write is a
+# control write. A task has finished when it has any other write.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
 """The channel of the questions of a task, and their key in the output of a run."""
@@ -55,7 +55,9 @@ RETURN = "__return__"
 TASKS = "__pregel_tasks"
 PREVIOUS = "__previous__"
 CALLED = "__call__"
-"""The fields of a `CallKey`, and the position of the call: see `CallRecord`."""
+"""The channel of the record of a call, which consists of the fields of a
+`CallRecord`.
+"""
 ATTEMPT = "__ran__"
 """The channel of a task's `AttemptRecord`, whose fields our savers store beside the
 task's writes. It is never shown.
@@ -89,25 +91,25 @@ DURABILITY = "run_durability"
 """The key in the metadata for the durability of the run that made a checkpoint.
 
 Only the stored checkpoints of our own savers have the key. Snapshots, streams and the
-methods of LangGraph's savers leave it out: their metadata have LangGraph's keys.
+methods of LangGraph's savers leave it out: their metadata has LangGraph's keys only.
 """
 DRAWING = "run_drawing"
-"""The key in the metadata for the digest of the drawing of the graph that made a
-checkpoint. Each drawing is stored only once in a store, like the source of code. The
-key is left out wherever `DURABILITY` is left out.
+"""The key in the metadata for the digest of a drawing: the drawing of the graph that
+made the checkpoint. A store keeps each drawing once. Like `DURABILITY`, it is found
+only in checkpoints that our savers have stored.
 """
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
 NOTHING_DUE, TASKS_DUE, PAUSED, LIMIT_REACHED = range(4)
-"""The continuations of a checkpoint: nothing is due; tasks are due; tasks are due but
-wait for a person, at a breakpoint or after an edit; or the run has used up its
-supersteps, which is an error.
+"""The values of `Checkpoint.follows`, in this order: nothing is due; tasks are due;
+tasks are due but wait for a person, at a breakpoint or after an edit; or the run has
+used up its supersteps, which is an error.
 """
 
 
 class Durability(Enum):
-    """The time at which checkpoints and writes reach the disk."""
+    """The mode that determines when checkpoints and writes reach the disk."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -161,13 +163,13 @@ class Node:
     the node runs.
     """
     mapper: Callable[[Any], Any] | None = None
-    """A function that makes the node's input from the values of the channels that the
-    node reads.
+    """A function that makes the node's input from the values of the channels that it
+    reads.
     """
     writers: tuple[Any, ...] = ()
     """The functions that each take the node's output and return writes."""
     reads: tuple[str, ...] = ()
-    """The channels that the writers may read again, with the task's own writes
+    """The channels that the writers may read again, with the writes of their own task
     applied.
     """
     reads_state: bool = False
@@ -175,17 +177,19 @@ class Node:
     retry: tuple[RetryPolicy, ...] = ()
     cache: CachePolicy | None = None
     space: tuple[str, ...] = ()
-    """The namespace of the results that the node shares."""
+    """The namespace, in the cache, of the results that the node shares."""
     timeout: TimeoutPolicy | None = None
     resources: Resources | None = None
     """The resources that a task of the node takes while it runs, if any."""
     handler: str | None = None
     """The name of the node that handles the failures of this node."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """The policy for a result that other code made, or None for the run's policy."""
+    """The policy for a recorded result of different code, or None for the run's
+    policy.
+    """
     adopts: tuple[str, ...] = ()
-    """The earlier names of the task, whose recorded results count as results of the
-    task.
+    """The earlier names of the task. Results that are recorded under them are used as
+    results of the task.
     """
     executor: Any = None
     """The executor of the node, or None for the run's default executor."""
@@ -223,26 +227,24 @@ class Arguments:
 
 @dataclass(slots=True, eq=False)
 class TaskOrigin:
-    """The source of a task: the call that it answers, and the context variables in
-    which it runs.
+    """The origin of a task: the call whose result it computes, and the context
+    (`contextvars.Context`) in which it runs.
     """
 
     record: CallRecord | None = None
     """The key of the call, or None if the call is not recorded."""
     stream: tuple[object, ...] = ()
-    """The position of the call, from which random numbers are seeded. It does not
-    depend on a clock.
+    """The position of the call, from which the task's random numbers are seeded. It
+    does not depend on a clock.
     """
     depth: int = 0
     """The number of callers above the task in its run."""
     variables: Any = None
-    """The context variables of the caller, or None for the variables of the run's
-    caller.
-    """
+    """The `contextvars.Context` of the caller, or None for that of the run's caller."""
     code: Any = None
     """The packed code of the node, or None if it is packed when the task starts."""
     waiting: list[Any] = field(default_factory=list)
-    """The calls (each a `Call`) that wait for the task: one for each attempt of the
+    """The calls (each a `Call`) that wait for the task: one from each attempt of the
     body.
     """
     sources: Sources = ()
@@ -260,8 +262,8 @@ class CacheClaim:
     is_busy: bool = False
     """True if the task waits for the result that another task or run computes."""
     writes: Sequence[Write] = ()
-    """The writes of the task as the node made them. Each task that gets them prepares
-    them for itself.
+    """The writes of the task as the node made them. Each task that gets them has its
+    channels prepare them again.
     """
 
 
@@ -283,7 +285,7 @@ class Attempt:
     span: Span | None = None
     """The time span of the last attempt that has ended."""
     failed: tuple[FailedAttempt, ...] = ()
-    """The last attempts that failed."""
+    """The latest of the failed attempts."""
     deaths: int = 0
     """The number of workers that died while they ran the task."""
     writes: Sequence[Write] = ()
@@ -348,7 +350,7 @@ class Task:
 
     @property
     def variables(self) -> Any:
-        """The context variables of the caller, or None for the variables of the run's
+        """The `contextvars.Context` of the caller, or None for that of the run's
         caller.
         """
         return None if self.origin is None else self.origin.variables
@@ -367,7 +369,7 @@ class Task:
 
     @property
     def call(self) -> str:
-        """The call as readable text, or an empty text if the task is not a call."""
+        """The call as readable text, or an empty string if the task is not a call."""
         if self.kind is not Kind.CALL:
             return ""
         record = self.record
@@ -393,7 +395,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The outcome of a task that raised, timed out, or lost its worker."""
+    """The outcome of a task that raised an error, timed out, or lost its worker."""
 
     error: BaseException
     items: ItemOutcomes | None = None
@@ -403,7 +405,7 @@ class Raised:
         """Return the error, or the errors of all failed items."""
         if self.items is None:
             return [self.error]
-        # Several items may have failed with one error, such as a timeout.
+        # One error, such as a timeout, may have failed several items of a chunk.
         return [*{id(error): error for error in self.items.errors.values()}.values()]
 
 
@@ -473,10 +475,9 @@ class Address:
     thread_id: str
     """The id of the thread."""
     namespace: str = ""
-    """The namespace of a nested run, or an empty text for the outermost run."""
+    """The namespace of a nested run, or an empty string for the outermost run."""
     checkpoint_id: str | None = None
-    """The id of the checkpoint. None means the newest checkpoint, or all checkpoints.
-    """
+    """The id of the checkpoint. None means the newest checkpoint, or all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,7 +487,7 @@ class Delta:
     previous: Version | None
     """The version to which the writes were applied, or None for an empty channel."""
     writes: tuple[Any, ...]
-    """The writes, in the order of the reducer's argument."""
+    """The writes, in the order in which the reducer gets them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,9 +499,7 @@ class DeltaHistory:
     seed: Any
     """The nearest snapshot, or `MISSING` when there is none."""
     writes: Sequence[tuple[Any, ...]]
-    """The writes of each superstep since the snapshot, as one tuple for each superstep,
-    oldest first.
-    """
+    """The writes since the snapshot, as one tuple for each superstep, oldest first."""
     is_stored: bool = True
     """True if the writes are stored as deltas of the channel. Otherwise they were found
     elsewhere, and the next checkpoint must store the whole value.
@@ -511,9 +510,9 @@ class DeltaHistory:
 class Checkpoint:
     """The durable state at a barrier, as a saver stores and returns it.
 
-    In a `Batch`, *values* and *deltas* hold just the channels that changed since the
+    In a `Batch`, *values* and *deltas* contain just the channels that changed since the
     parent; a changed channel in neither of the two is empty now. In a `Saved`, *values*
-    holds every channel that has one, and *deltas* is not used.
+    contains each channel that has a value, and *deltas* is unused.
     """
 
     id: str
@@ -537,7 +536,7 @@ class Checkpoint:
     values: Mapping[str, Any] = field(default_factory=dict)
     deltas: Mapping[str, Delta] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """The metadata of the user (``config["metadata"]``), ``run_id``, ``parents``."""
+    """The metadata of the user (``config["metadata"]``), ``run_id`` and ``parents``."""
     follows: int = NOTHING_DUE
     """The continuation: 0 if nothing is due, 1 if tasks are due, 2 if tasks are due but
     wait for a person, or 3 if the run has used up its supersteps.
@@ -581,7 +580,9 @@ class Batch:
     checkpoint: Checkpoint | None = None
     """The new checkpoint, or None if the superstep has not ended yet."""
     fence: int | None = None
-    """The fencing token of the run's lease."""
+    """The fencing token of the run's lease: a store refuses the batch of an outdated
+    lease.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -675,7 +676,7 @@ class Saved:
     """The id of the newest checkpoint, which the ids of later ones must exceed."""
     newest_versions: tuple[Version, ...] = field(default=(), compare=False)
     """The greatest version of the thread, which later versions must exceed. It is empty
-    if the versions of different branches differ anyway.
+    if the versions of two branches can never be equal.
     """
     ran: tuple[TaskAttempt, ...] = ()
     """The attempts of the tasks that have writes on the checkpoint, in the same

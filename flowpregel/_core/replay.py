@@ -1,5 +1,5 @@
-"""The records of earlier runs that answer the calls of this run, and the report about
-them.
+"""The records of earlier runs that provide results for the calls of this run, and the
+report about their use.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ class ReplayReport:
     """The counts of a run that resumes, for the notices at its end."""
 
     is_changed: bool = False
-    """True if a body that has made a call has other code, or another input, than in the
+    """True if the code or the input of a body that has made a call differs from the
     recorded run.
     """
     answered: int = 0
-    """The number of calls that their records answered."""
+    """The number of calls whose results came from their records."""
     executed: int = 0
     """The number of calls that ran."""
     unreplayed: int = 0
     """The number of recorded calls that no body made again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
-    """The number of used results that other code made, by the name of the task."""
+    """The number of used results that different code had made, by the name of the
+    task.
+    """
     recomputed: Counter[str] = field(default_factory=Counter)
-    """The number of calls that run again because other code made the recorded result,
-    by the name of the task.
+    """The number of calls that run again because different code had made the recorded
+    result, by the name of the task.
     """
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The digests of the recorded code and of the present code, by the name of a task
@@ -54,8 +56,8 @@ class ReplayReport:
 
 @dataclass(slots=True, eq=False)
 class Replay:
-    """The writes that were stored on the checkpoint before this run, and what the
-    search in them has found.
+    """The writes that were stored on the checkpoint before this run, and the state of
+    the search for recorded calls in them.
     """
 
     pending: dict[str, list[Write]] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class Replay:
     reuses_writes: bool = True  # no mutant: The start of a run sets the field.
     """True if tasks with stored writes get these writes and need not run."""
     is_resuming: bool = False  # no mutant: The start of a run sets the field.
-    """True if the run continues the superstep at which the thread stands."""
+    """True if the run continues the thread's present superstep."""
     report: ReplayReport = field(default_factory=ReplayReport)
     known_files: set[tuple[Any, ...]] | None = None
     """The files of recorded calls, or None until the files are read."""
@@ -79,7 +81,8 @@ class Replay:
     """The names of the tasks that have made a recorded call again."""
     unmatched: dict[str, UnmatchedCallsError | None] = field(default_factory=dict)
     """The error for each task's first call without a record, by the task's name. The
-    value is None if recorded calls of the task may still follow.
+    value is None if no error applies: the user has already had the notice, or recorded
+    calls of the task may still follow.
     """
     vain_lookups: Counter[str] = field(default_factory=Counter)
     """The number of lookups in a row that found no call, by the name of the task. Only
@@ -88,7 +91,7 @@ class Replay:
     """
 
     def clear(self) -> None:
-        """Drop the stored writes, which a new checkpoint has consumed."""
+        """Drop the stored writes, which a new checkpoint includes."""
         self.pending = {}
         self.lazy_results = None
         self.calls_by_position = None

@@ -33,7 +33,7 @@ def obey(
     *,
     stores_writes: bool,
 ) -> Steps:
-    """Apply a `Command`.
+    """Apply a `Command` that is the input of a run.
 
     Args:
         run: The run.
@@ -163,8 +163,8 @@ def _open_questions(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
             if task_id in replaced:
                 dropped.add(interrupt.id)
             questions[interrupt.id] = interrupt
-    # The question of a call also counts as a question of the task that made the call,
-    # under the same id. If either task is replaced, the question is dropped.
+    # The question of a call is also stored, under the same id, as a question of the
+    # task that made the call. If either task is replaced, the question is dropped.
     return {id: item for id, item in questions.items() if id not in dropped}
 
 
@@ -185,8 +185,8 @@ def _unanswered_records(run: Run) -> set[str]:
 
 
 def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
-    """Return the ids of tasks that are no longer due, because a command sent other
-    tasks.
+    """Return the ids of tasks that are no longer due, because the `Send` objects of a
+    command replace them.
 
     The `Send` objects of a command replace those of the last superstep.
     """
@@ -281,7 +281,7 @@ def _check_ids(
     answers: Mapping[str, Any],
     questions: Mapping[str, Interrupt],
 ) -> None:
-    """Refuse answers to interrupts that do not wait for an answer."""
+    """Raise an error for answers to interrupts that do not wait for an answer."""
     unknown = sorted(answers.keys() - questions.keys() - _unanswered_records(run))
     if not unknown or not run.replay.reuses_writes:
         return

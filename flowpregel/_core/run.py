@@ -56,9 +56,11 @@ class Result:
     """The result of a run for its caller."""
 
     values: Any
-    """The last shown values of the output channels, or None if nothing was written."""
+    """The values of the output channels that were last added to the stream, or None if
+    nothing was written to them.
+    """
     interrupts: tuple[Interrupt, ...] = ()
-    """The questions that wait for answers, with which the run resumes."""
+    """The questions that wait for answers. The run resumes with the answers."""
     paused: bool = False
     """True if the run stopped at a breakpoint or an interrupt."""
     questions: tuple[QuestionRecord, ...] = ()
@@ -99,9 +101,9 @@ class Run:
     answers: Answers = field(default_factory=Answers)
     outbox: Outbox = field(default_factory=Outbox)
     code_around: CodeAround = field(init=False)
-    """The digests of the code that works beside the nodes."""
+    """The digests of the code that runs beside the nodes, such as reducers."""
     output: Any = None
-    """The last shown values of the output channels."""
+    """The values of the output channels that were last added to the stream."""
     stopped: Stopped | None = None
     """The request to end the run, if there is one."""
 
@@ -134,11 +136,12 @@ class Run:
         return update
 
     def show(self, update: Update | None = None) -> None:
-        """Show the values of the output channels.
+        """Add the values of the output channels to the stream.
 
         Args:
-            update: The changes of a barrier. The values are shown only if the barrier
-                wrote to an output channel, and an output channel has a new value.
+            update: The changes of a barrier. If it is given, the values are added only
+                if the barrier wrote to an output channel, and an output channel has a
+                new value.
         """
         outputs = self.stream_events.outputs
         if update is not None and (
@@ -170,7 +173,7 @@ class Run:
             self.outbox.writes.append(TaskWrites(checkpoint_id, task_id, path, tracked))
 
     def store_return(self, task: Task, writes: Sequence[Write]) -> None:
-        """Store the writes of a task that returned, and show them."""
+        """Store the writes of a task that returned, and add them to the stream."""
         task.attempt.writes = writes or ((records.NO_WRITES, None),)
         self.store_end(task, task.attempt.writes)
         events = self.stream_events
@@ -239,16 +242,16 @@ class Run:
         change.
         """
         if self.outbox.is_deferred:
-            # The body gets a copy of the result, because the body may change the result
-            # before the batch is encoded.
+            # The writes are copied here, because the body may change the result before
+            # the batch is encoded.
             writes = private_copy(tuple(writes))
         if body.may_repeat:
             body.recorded[task.id] = private_copy(tuple(writes))
         return writes
 
     def _note_failure(self, task: Task, writes: Sequence[Write]) -> FailedCall | None:
-        """Note the failure of *task*. Return the failed call with its arguments, or
-        None if the arguments are not stored.
+        """Note the failure of *task* in its record. Return the failed call with its
+        arguments, or None if the arguments are not stored.
         """
         if task.attempt.span is not None:
             note_failed(task, writes[0][1])
@@ -259,8 +262,8 @@ class Run:
         return FailedCall(task.node.home, task.input, task.node.redacted)
 
     def _note_unseen_values(self, attempt: AttemptRecord) -> None:
-        """Note the values that are missing from the digests of the code behind a
-        result.
+        """Add the values that are missing from the digests of the code behind a result
+        to the report of the replay.
         """
         codes = {name: code for name, code, _ in attempt.used}
         codes[attempt.name] = attempt.code
@@ -321,8 +324,8 @@ class Run:
             else:
                 other_writes.append((channel, value))
         if answers is not None:
-            # The answers are always appended last, even if they were stored earlier in
-            # the list, so that the positions of the other writes do not change.
+            # The answers are always put last, even if they were stored earlier in the
+            # list, so that the positions of the other writes do not depend on them.
             writes = [*other_writes, (records.RESUME, answers)]
             self.replay.pending[records.RUN_TASK_ID] = writes
             self.store_writes(records.RUN_TASK_ID, "", writes)
@@ -402,8 +405,9 @@ class Run:
             self.now += 1
             cursor.checkpoint_id = ids.checkpoint_id(self.now, cursor.step)
             if outbox.is_deferred:
-                # The barrier has applied the pending writes, and no checkpoint before
-                # it will be stored. So these writes are never needed, and are dropped.
+                # The barrier of the superstep has applied the pending writes, and no
+                # checkpoint older than the barrier will be stored any more. So they are
+                # dropped.
                 outbox.has_unstored_input |= source == "input"
                 outbox.writes.clear()
             else:
@@ -430,7 +434,7 @@ class Run:
         return self.flush(checkpoint, is_last=True)
 
     def _make_checkpoint(self, step: int, follows: int) -> Checkpoint:
-        """Return the state as the checkpoint of *step*, which is about to be stored."""
+        """Return the state as the checkpoint of *step*, which will be stored next."""
         cursor = self.cursor
         state = self.state
         update = state.unsaved or Update(0)

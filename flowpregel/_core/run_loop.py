@@ -54,7 +54,7 @@ def run_program(
             read.
         user_input: The input. None resumes the run. A `Command` answers questions,
             writes to channels, or determines the next nodes.
-        traced: True if a tracer already receives this run.
+        traced: True if a tracer already follows this run.
 
     Raises:
         GraphRecursionError: The run used up its supersteps.
@@ -87,12 +87,12 @@ def run_program(
 
 def _fail(run: Run, error: BaseException) -> Steps:
     """Release the claims of a run that ends with *error*, and store its results."""
-    # An effect may be performed only after its cause was stored, so the effects that
-    # are left are dropped.
+    # An effect may be performed only after its cause was stored, so the effects whose
+    # commit will not follow are dropped.
     run.outbox.effects.clear()
     if run.outbox.claims:
-        # The claims are released, because the outermost run may continue and try again.
-        # Until then, no other task may wait for the results of this run.
+        # The claims are released, because this run may be a nested one that its outer
+        # run tries again later. Until then, no other task may wait for its results.
         yield CacheStore(dict.fromkeys(run.outbox.claims))
     is_over_limit = isinstance(error, GraphRecursionError)
     yield from run.store_rest(LIMIT_REACHED if is_over_limit else TASKS_DUE)
@@ -175,8 +175,9 @@ def _end_step(run: Run, tasks: list[Task]) -> Steps:
     outputs = barrier_of(tasks)
     before = run.state
     if run.outbox.is_deferred:
-        # The only checkpoint of the run is made at its end. It must not contain changes
-        # by a barrier that failed, so the barrier works on a copy.
+        # With durability="exit", the only checkpoint of the run is made at its end. It
+        # must not contain changes by a barrier that failed, so a copy of the state is
+        # kept.
         before = run.state.copy(changing(run.program, run.state, outputs))
     try:
         update = run.apply(outputs)

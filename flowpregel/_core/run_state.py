@@ -43,19 +43,19 @@ class Update:
     version: Version
     """The new version of every changed channel."""
     changed: list[str] = field(default_factory=list)
-    """The channels whose version moved."""
+    """The channels that got the new version."""
     updated: set[str] = field(default_factory=set)
-    """The changed channels that hold a value, and so may trigger nodes."""
+    """The changed channels that have a value, and so may trigger nodes."""
     written: set[str] = field(default_factory=set)
-    """The channels that were written, changed or not."""
+    """The channels that were written to, whether they changed or not."""
     deltas: dict[str, Delta] = field(default_factory=dict)
 
     def then(self, later: Update) -> Update:
         """Return the changes of this barrier and of *later* as the changes of one
         barrier.
 
-        A DeltaChannel that changed in both, and whose earlier change is stored in full,
-        has no delta: its value is stored in full again.
+        A DeltaChannel that changed in both, and whose earlier change is not a delta but
+        a full value, has no delta: its full value is stored.
         """
         deltas = {
             name: delta
@@ -86,7 +86,7 @@ class RunState:
     newest: Version | None = None
     """The newest of all versions."""
     available: set[str] = field(default_factory=set)
-    """The channels that hold a value."""
+    """The channels that have a value."""
     updates_since_snapshot: dict[str, int] = field(default_factory=dict)
     """The number of deltas from which each DeltaChannel's value is rebuilt."""
     updated: set[str] | None = None
@@ -169,9 +169,9 @@ def _replay(
     channel: BaseChannel[Any, Any],
     history: DeltaHistory,
 ) -> None:
-    """Apply the writes since a snapshot to *channel*, which holds the snapshot.
+    """Apply the writes since a snapshot to *channel*, which contains the snapshot.
 
-    The channel may have another type now than when the writes were made.
+    The type of the channel may have changed since the writes were made.
     """
     if not history.is_stored:
         unsaved = state.unsaved or Update(0)

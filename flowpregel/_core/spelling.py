@@ -1,7 +1,7 @@
 """The ways to spell one call: equal spellings are equal calls.
 
 ``work(0)``, ``work(x=0)`` and ``work(0, deep=False)``, where False is the default,
-request the same. All of them get the same digest as the first call. The digest has the
+request the same. All of them get the digest of the first one. The digest has the
 arguments by position up to the first gap, all other arguments by name, and no argument
 that equals its default. So a new parameter with a default does not change the digest of
 earlier calls.
@@ -31,7 +31,9 @@ _POSITIONAL = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spelling:
-    """The parameters of a function, by which its calls are spelled."""
+    """The parameters of a function, which determine the canonical spelling of a
+    call.
+    """
 
     signature: inspect.Signature | None = None
     """The signature of the function, or None if it cannot be read. In that case, each

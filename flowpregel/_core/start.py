@@ -47,7 +47,7 @@ class StartMode:
     """The relation of a run to the stored state of the thread."""
 
     resumes: bool
-    """True if the run continues where the thread stands."""
+    """True if the run continues the thread's present superstep."""
     is_addressed: bool
     """True if the user named a checkpoint."""
     is_answering: bool
@@ -124,8 +124,8 @@ def _read_code_of_bodies(run: Run) -> None:
     """Compute the digests of bodies before the bodies run. The digests are stored with
     the results.
 
-    A body may change the objects that it closes over, which must not count as an edit
-    of the body.
+    A body may change the objects that it closes over. If the digest were computed
+    afterwards, such a change would look like an edit of the body.
     """
     if run.options.address is None:
         return
@@ -177,7 +177,7 @@ def _run_from(
 
 
 def _stand_at(run: Run, saved: Saved) -> None:
-    """Put *run* at the checkpoint *saved*, with its pending writes."""
+    """Let *run* start at the checkpoint *saved*, with its pending writes."""
     checkpoint = saved.checkpoint
     cursor = run.cursor
     cursor.checkpoint_id = checkpoint.id
@@ -220,8 +220,8 @@ def _choose_branch(
     saved: Saved | None,
     mode: StartMode,
 ) -> bool:
-    """Return whether the run needs its own branch, and drop stored writes that it must
-    not use again.
+    """Return whether the run needs its own branch, and drop those stored writes that it
+    must not use.
     """
     replay = run.replay
     is_replaying = mode.is_addressed and not mode.is_answering
@@ -383,7 +383,7 @@ def input_writes(run: Run, user_input: Any) -> Sequence[Write]:
 
 
 def _check_keys(channels: Sequence[str], user_input: Any) -> None:
-    """Refuse an input whose keys are not the names of input channels."""
+    """Raise an error for an input whose keys are not the names of input channels."""
     if not isinstance(user_input, Mapping):
         raise TypeError(
             f"the input must be a dict with keys of {', '.join(channels)}, not "

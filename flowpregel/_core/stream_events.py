@@ -46,7 +46,7 @@ def ended_task(task: Task, step: int) -> EndedTask:
 
 
 class StreamEvents:
-    """The event maker of one run, for the stream modes that are read.
+    """A maker of stream events for one run, in the stream modes that are read.
 
     Args:
         modes: The stream modes that are read.
@@ -73,7 +73,8 @@ class StreamEvents:
         self._streams = frozenset(names(stream_channels))
         self._wants_tasks = bool(modes & {"tasks", "debug"})
         self.shows_tasks = self._wants_tasks or bool(modes & {"updates", "messages"})
-        """True if the start or end of a task makes an event in any mode that is read.
+        """True if the start or end of a task causes an event in any of the modes that
+        are read.
         """
         self.wants_checkpoints = bool(modes & {"checkpoints", "debug"})
 
@@ -85,8 +86,8 @@ class StreamEvents:
         *,
         cached: bool = False,
     ) -> Iterable[Emit]:
-        """Yield the event for the writes of a task. In the *mode* ``recorded``, they
-        are writes of an earlier run.
+        """Yield the event for the writes of a task. In the *mode* ``recorded``, the
+        writes are those of an earlier run.
         """
         if mode in self._modes and not node.hidden:
             payload: dict[str, Any] = {node.name: self.update_of(writes)}
@@ -308,7 +309,7 @@ class TaskActivity:
     report: Report | None = None
     """The last report of the progress."""
     series: dict[str, MetricSeries] = field(default_factory=dict)
-    """The series by the names of the metrics."""
+    """The series of values, by the names of the metrics."""
 
     def add(self, values: MetricValues) -> None:
         """Add the latest values of the task's metrics."""
@@ -348,8 +349,8 @@ def finished_writes(writes: Iterable[Write]) -> list[Write]:
 def interrupts_of(pending: Iterable[Write], *, live: bool) -> tuple[Interrupt, ...]:
     """Return the interrupts among a task's *pending* writes.
 
-    If *live*, return none for a task that has finished, since all its interrupts are
-    answered.
+    If *live*, the result is empty for a task that has finished, since all its
+    interrupts are answered.
     """
     interrupts: tuple[Interrupt, ...] = ()
     for channel, value in pending:

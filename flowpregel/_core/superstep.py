@@ -1,4 +1,4 @@
-"""One superstep: start the tasks that are due, and handle the end of each.
+"""One superstep: start the tasks that are due, and handle the end of each task.
 
 Theory of operation. A superstep is a loop of wake-ups. Each wake-up brings events, and
 has two halves. While the events are handled, nothing leaves the superstep. Afterwards,
@@ -104,7 +104,7 @@ class StepEnd:
     """The command of a task to the parent graph."""
 
     def fail(self, error: BaseException) -> bool:
-        """Note *error* as the failure of the superstep, and return whether it is the
+        """Record *error* as the failure of the superstep, and return whether it is the
         first failure.
         """
         is_first = self.failure is None
@@ -115,12 +115,12 @@ class StepEnd:
 
 @dataclass(slots=True, eq=False)
 class Superstep:
-    """The tasks of one superstep, the calls they make, and the end of each.
+    """The tasks of one superstep and the calls they make, and how each of them ends.
 
     Args:
         run: The run of the superstep.
         tasks: The planned tasks, in the order in which their writes are applied.
-        step: The common context of the tasks.
+        step: The facts that all tasks of the superstep have in common.
     """
 
     run: Run
@@ -224,7 +224,7 @@ class Superstep:
     # ------------------------------------------------------------ starts
 
     def _due_tasks(self) -> list[Task]:
-        """Show all planned tasks in the stream, and return the tasks that must start.
+        """Add all planned tasks to the stream, and return the tasks that must start.
         The other tasks have finished in an earlier run.
         """
         run = self.run
@@ -264,8 +264,8 @@ class Superstep:
 
     def _start_clock(self, seconds: float) -> Steps:
         """Set the deadline of the superstep."""
-        # A reader of the stream may have paused the run since the last wake-up, so the
-        # time of that wake-up is too old for the deadline.
+        # The reader of the stream may have paused the run since the last wake-up. So
+        # the time of that wake-up may be too old to compute the deadline.
         wakeup = yield effects.Wait(0)
         self.run.now = max(wakeup.now, self.run.now)
         yield from self._handle(wakeup)
@@ -301,7 +301,7 @@ class Superstep:
                 self._effects.append(effects.Cancel(task.id, kill, leave))
 
     def _note_withdrawn(self, task: Task) -> None:
-        """Note that a call has not run, if *task* is a call that waited and never
+        """Note that *task* has not run, if it is a call that waited and never
         started.
         """
         if task.parent is not None and task.attempt.first_started is None:
@@ -331,7 +331,7 @@ class Superstep:
         return at_once
 
     def _stop_late(self, failed: FailedBodies, now: int) -> None:
-        """Stop the calls of *failed* bodies whose grace is over.
+        """Stop the calls of *failed* bodies whose time to end (grace) is over.
 
         Args:
             failed: The failed bodies.
@@ -341,7 +341,7 @@ class Superstep:
             self._cancel([task.id for task in late], kill=True, leave=leave)
 
     def _handle_event(self, event: effects.Event, wakeup: Wakeup) -> None:
-        """Handle an event, unless its task is not open any more, or has begun its next
+        """Handle an event, unless its task is settled, or has begun its next
         attempt.
         """
         if isinstance(event, effects.Stopped):
@@ -373,7 +373,7 @@ class Superstep:
         self._cancel(list(self._open), kill=event.kill, leave=event.leave)
 
     def _handle_emitted(self, task: Task, event: effects.Emitted) -> None:
-        """Give the stream an item that a running task has emitted."""
+        """Add an item that a running task has emitted to the stream."""
         outbox = self.run.outbox
         if isinstance(event.payload, effects.Notice):
             outbox.note(event.payload.text, event.payload.subject)
@@ -419,9 +419,9 @@ class Superstep:
         if run.stopped is not None:
             self._settle(task, Withdrawn())
         elif record and not run.replay.is_empty() and unmatched(run, caller, record):
-            # Recorded calls exist that no call has matched yet. So this call waits:
-            # other calls of the same task may follow at once and match these records,
-            # and then this call is simply new.
+            # Some recorded calls were matched by no call yet. So this call waits: if
+            # other calls of the same task follow at once and match these records, this
+            # call is simply new.
             self._waiting.add(task.id, wakeup.monotonic + effects.HOLD)
         else:
             self._start_call(task)
@@ -472,11 +472,11 @@ class Superstep:
         self._start_call(task)
 
     def _refuse(self, task: Task, error: BaseException) -> None:
-        """Fail a call that was not made. The record of the call is not changed."""
+        """Let a call fail that does not run. The record of the call is not changed."""
         run = self.run
         del self._open[task.id]
         run.replay.report.executed -= not task.node.hidden
-        # The call was not made, so nothing about it is stored.
+        # The call did not run, so nothing about it is stored.
         self._resolve(task, Raised(error))
 
     def _resolve(self, task: Task, outcome: Outcome) -> None:
@@ -568,7 +568,7 @@ class Superstep:
             self._settle(task, outcome)
 
     def _accepted_outcome(self, task: Task, event: Ended) -> Outcome:
-        """Return the outcome of an attempt that counts for the run. It differs from the
+        """Return the outcome of an attempt as the run uses it. It differs from the
         executor's outcome if the task was cancelled, if its writes fit no channel, or
         if its body has not seen a failure.
         """
@@ -637,7 +637,7 @@ class Superstep:
             self._resolve(task, outcome)
 
     def _share(self, task: Task, claim: CacheClaim, outcome: Outcome) -> None:
-        """Offer the result of a settled task to the cache. If there is no result,
+        """Put the result of a settled task into the cache. If there is no result,
         release the *claim* of the task.
         """
         if claim.is_busy:

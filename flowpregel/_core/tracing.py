@@ -47,7 +47,7 @@ class TracedRun:
     thread_id: str | None
     """The id of the thread, or None if nothing of the run is stored."""
     namespace: str
-    """The namespace of a nested run, or an empty text for the outermost run."""
+    """The namespace of a nested run, or an empty string for the outermost run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,8 @@ class TracedCall:
     graph_namespace: str | None
     """The namespace of the nested run that the task starts, or None."""
     variables: Context
-    """The context variables in which the task will run, in a worker too if they are
-    carried. The tracer may set some.
+    """The `contextvars.Context` in which the task will run. The tracer may set
+    variables in it. A worker gets those that are declared with `carry`.
     """
 
 
@@ -220,7 +220,7 @@ def observed_steps(steps: Steps, observer: StepsObserver) -> Steps:
 
 
 class _Trace:
-    """The translation of a run's effects and replies for its tracer."""
+    """A translator of a run's effects and replies to calls of the tracer's methods."""
 
     def __init__(self, tracer: RunTracer) -> None:
         self.tracer = tracer

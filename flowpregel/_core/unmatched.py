@@ -1,4 +1,5 @@
-"""Calls that no recorded call fits: a notice before finished work is repeated.
+"""Calls that no recorded call fits: the user gets a notice before finished work is
+repeated.
 
 The first call of a task without a record, in a run that resumes:
 
@@ -42,10 +43,10 @@ def unmatched(
     caller: Task,
     record: CallRecord,
 ) -> UnmatchedCallsError | None:
-    """Return the error for the new call of *record*, for which there is no recorded
-    call.
+    """Return the error for the new call that *record* describes, for which no recorded
+    call was found.
 
-    The run has stored writes of an earlier run.
+    This is called only if the thread has stored writes of an earlier run.
 
     Returns:
         None if the call may run at once.
@@ -90,7 +91,7 @@ def held_calls(name: str, waiting: Iterable[Task]) -> list[Task]:
 
 
 def notice_of(error: UnmatchedCallsError, name: str) -> str:
-    """Return the notice before a call of the task *name* is made."""
+    """Return the notice that the user gets before a call of the task *name* is made."""
     text = (
         f"{error.summary}; to stop before the new calls run, press Ctrl-C now, or "
         "pass on_unmatched='error'"
@@ -140,8 +141,8 @@ def _is_replaced(
     recorded: CallRecord,
     record: CallRecord,
 ) -> bool:
-    """Return whether the call of *record* replaces the recorded call of another
-    task.
+    """Return whether the call that *record* describes replaces the recorded call of
+    another task.
     """
     if recorded.name in run.replay.matched:
         return False

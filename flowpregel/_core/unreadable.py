@@ -2,8 +2,8 @@
 gone.
 
 A saver that reads results one by one replaces such a value by an `Unreadable`, so that
-the run can still use all other values. Only if the value is needed, the error is
-raised, or with ``on_unreadable="rerun"`` the value is computed again.
+the run can still use all other values. The error is raised only if the value is needed.
+With ``on_unreadable="rerun"``, the value is then computed again instead.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def lost_result(writes: Iterable[Write]) -> ValueEncodingError | None:
 
 
 def check_policy(policy: UnreadablePolicy, error: ValueEncodingError) -> None:
-    """Raise *error*, unless *policy* lets an unreadable value be computed again."""
+    """Raise *error*, unless *policy* lets a task compute an unreadable value again."""
     if policy == "error":
         error.add_note("pass on_unreadable='rerun' to compute it again")
         raise error
@@ -64,7 +64,8 @@ def with_input(
 
     Args:
         saved: A checkpoint.
-        channel: The name of the input's channel, if the flow has one.
+        channel: The name of the input's channel, or None if the flow has no such
+            channel.
         value: The new input, or None.
         policy: "rerun" if *value* may replace the recorded input.
 
@@ -108,7 +109,8 @@ def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
     """Return *saved* without the tasks that must run again because their writes are
     unreadable.
 
-    Calls stay: the policy applies to a call when its body makes it again.
+    Unreadable calls stay in it: the policy is applied to a call when its body makes it
+    again.
 
     Raises:
         ValueEncodingError: An unreadable value cannot, or must not, be computed again.
@@ -122,7 +124,8 @@ def readable(saved: Saved, policy: UnreadablePolicy) -> Saved:
 def _without_lost_tasks(saved: Saved, policy: UnreadablePolicy) -> Saved:
     """Return *saved* without the tasks that have an unreadable write.
 
-    An error that cannot be read is replaced: its task is tried again in any case.
+    A stored error that cannot be read is replaced by another error, because its task is
+    tried again in any case.
     """
     calls = {write.task_id for write in saved.writes if write.channel == CALLED}
     lost: set[str] = set()
