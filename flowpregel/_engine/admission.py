@@ -1,10 +1,11 @@
 """Limits and rates for the tasks of a run that run in this process.
 
-A task is in one of three states: it waits in a group of tasks with the same needs; it
-runs, and holds its slots; or it has ended, and its slots are free. `start_ready` is
-called after every batch of events, when another run has released a slot, and at
-`deadline`. It starts the tasks that can start, by priority, and sets the next deadline.
-It checks only the first task of each group.
+A task takes one slot of each limit that it names. It is in one of three states: it
+waits in a group of tasks with the same needs; it runs, and occupies its slots; or it
+has ended, and its slots are free. `start_ready` is called after every batch of events,
+when another run has released a slot, and at `deadline`. It starts the tasks that can
+start, by priority, and sets the next deadline. It checks only the first task of each
+group.
 """
 
 from __future__ import annotations
@@ -34,21 +35,25 @@ from flowpregel.executors.shared import CapturedArguments, Shared
 from flowpregel.policies import rate_of
 
 _BYTES_A_PLACE: Final = 1 << 20
-"""The number of bytes of input for which a job takes 1 more of an executor's room."""
+"""The number of bytes of input for which a job takes one more slot of an executor's
+room.
+"""
 
 
 _MOST_AHEAD: Final = 31
-"""The number of calls that a run books for a rate along with its next call."""
+"""The number of calls whose starts a run books in advance, together with that of the
+next call, if they have a rate.
+"""
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 
 
 def places_of(job: Job) -> int:
-    """Return the amount of an executor's room that *job* takes.
+    """Return the number of slots of an executor's room that *job* takes.
 
     An executor keeps the packed inputs of all its jobs. It may have thousands of small
-    jobs, but must not have a thousand copies of one large array. Such jobs wait in the
-    run, where their inputs are references. The size is a cheap estimate: it counts the
-    arguments, not the values inside them.
+    jobs, but must not have a thousand copies of one large array. So jobs with large
+    inputs wait in the run, where their inputs are references. The size is a cheap
+    estimate: it counts the arguments, not the values inside them.
     """
     task_input = job.task.input
     if isinstance(task_input, CapturedArguments):
@@ -66,12 +71,12 @@ def places_of(job: Job) -> int:
 
 
 def _size_of_value(value: Any) -> int:
-    """Return the size of a text or an array in bytes, or 0 for any other value."""
+    """Return the size of a string or an array in bytes, or 0 for any other value."""
     if isinstance(value, str | bytes | bytearray):
         return len(value)
     # The attribute is looked up on the type, because a user's `__getattr__` may run any
-    # code. A `Shared` handle counts as empty, because its value is in shared memory
-    # already.
+    # code. The size of a `Shared` handle is 0, because its value is already in shared
+    # memory.
     if not hasattr(type(value), "nbytes") or isinstance(value, Shared):
         return 0
     try:
@@ -105,7 +110,7 @@ class ConcurrencyLimit:
         return self._most - self._used
 
     def enter(self, task_id: str) -> None:
-        """Count a task that starts without having waited in this queue."""
+        """Count the slots of a task that starts without having waited in this queue."""
         self._used += 1 - self._running.get(task_id, 0)
         self._running[task_id] = 1
 
@@ -156,7 +161,9 @@ class ConcurrencyLimit:
 
 @dataclass(frozen=True, slots=True)
 class _GroupKey:
-    """The common needs of tasks that start in the order of their arrival."""
+    """The needs that tasks of one group have in common. The tasks of a group start in
+    the order of their arrival.
+    """
 
     limits: SharedLimits
     demand: Demand
@@ -165,9 +172,11 @@ class _GroupKey:
     """The limit of tasks that run at once, `max_concurrency`."""
     priority: int
     rates: TokenRates
-    """The rates for which the tasks count."""
+    """The rates that limit the starts of the tasks."""
     is_nested: bool
-    """True if a caller may hold slots. Then no slots are reserved for earlier tasks."""
+    """True if a caller of the tasks may occupy slots. Then they need not leave slots to
+    earlier tasks.
+    """
 
     @property
     def names(self) -> set[tuple[SharedLimits, str]]:
@@ -179,14 +188,14 @@ class _GroupKey:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Tasks that wait for the same limits."""
+    """A group of tasks that wait for the same limits."""
 
     key: _GroupKey
     jobs: OrderedDict[str, tuple[int, Job]] = field(default_factory=OrderedDict)
     """The number of each job in the order of arrival, and the job, by task id."""
     ahead: set[str] = field(default_factory=set)
-    """The ids of the tasks whose start may have been booked together with that of an
-    earlier task.
+    """The ids of the tasks whose start times may have been booked in advance, together
+    with that of an earlier task.
     """
 
     @property
@@ -200,8 +209,8 @@ class AdmissionQueue:
     """The tasks of a run, and of the runs nested in it, that wait for limits and rates.
 
     Args:
-        mailbox: The mailbox that receives the ends of tasks that can never start. A
-            post to it wakes the run.
+        mailbox: The mailbox that gets an `Ended` event for each task that can never
+            start. A post to it wakes the run.
         free: A function that returns the number of further jobs that an executor would
             start at once.
         begin: A function that starts a job.
@@ -235,8 +244,8 @@ class AdmissionQueue:
         """Start those of *jobs* that can start, and queue the others.
 
         Args:
-            jobs: The jobs of tasks that take slots of limits, or count for a rate.
-            limits: The limits and rates for which the jobs count.
+            jobs: The jobs of tasks that take slots of limits, or have a rate.
+            limits: The limits that the jobs take slots of.
             concurrency: The limit of tasks that run at once, if there is one.
         """
         for job in jobs:
@@ -250,7 +259,7 @@ class AdmissionQueue:
         assert resources is not None
         names = tuple(dict.fromkeys(resources.limit))
         if job.executor.capabilities.admits:
-            # The executor itself keeps the limits, so they are not counted here.
+            # The executor itself enforces the limits, so they are not counted here.
             names = ()
         demand = Demand(names, resources.rate, task.node.home or task.name)
         try:
@@ -331,9 +340,9 @@ class AdmissionQueue:
         return None
 
     def _try_start(self, task_id: str, group: _Group) -> float | None:
-        """Take the slots and the share of the rate that the first task of a group
-        needs, and return None. If they are not free, return the time at which to try
-        again.
+        """Take the slots that the first task of a group needs and the cost of the task
+        from its rate, and return None. If that is not possible now, return the time at
+        which to try again.
 
         Raises:
             Exception: The store of the rate cannot be changed.
@@ -357,8 +366,8 @@ class AdmissionQueue:
         return again_at
 
     def _next_costs(self, group: _Group) -> dict[str, float]:
-        """Return the costs of the next tasks of a group for which there is room,
-        without the first task, by task id.
+        """Return the costs, by task id, of the tasks behind the first task of a group,
+        as far as there is room for them.
         """
         # No times are booked in advance for tasks with a limit: at the booked time,
         # such a task might still wait for a slot.
@@ -369,8 +378,8 @@ class AdmissionQueue:
         return {task_id: self._costs[task_id] for task_id in task_ids}
 
     def _give_back_ahead(self, group: _Group) -> None:
-        """Give back the bookings of tasks that have no room now, because they would
-        start later than booked.
+        """Cancel the bookings of tasks for which there is no room now, because they
+        would start later than booked.
         """
         for task_id in group.ahead:
             if task_id in group.jobs:
@@ -382,15 +391,15 @@ class AdmissionQueue:
         executor can start at once.
         """
         room = inf if key.concurrency is None else key.concurrency.room
-        # A task without a rate may hold its slots while it waits for an OS thread. But
-        # a start that counts for a rate must happen at once.
+        # A task without a rate may occupy its slots while it waits for an OS thread.
+        # But a start that is counted by a rate must happen at once.
         if key.demand.rate is None:
             return room
         return min(room, self._free(key.executor))
 
     def _refuse_stuck(self) -> None:
-        """End the first task that can never start because its callers hold the slots
-        that it needs.
+        """Let the first task fail that can never start because its callers occupy the
+        slots that it needs.
         """
         nested = {
             group.key.limits for group in self._groups.values() if group.key.is_nested
@@ -465,20 +474,20 @@ class AdmissionQueue:
 
 
 def _rates_of(job: Job) -> TokenRates:
-    """Return the rates for which a job counts: if the run has a store, those of all
-    programs that use it, and otherwise those of this program.
+    """Return the rates that count the start of a job: if the run has a store, those of
+    all programs that use the store, and otherwise those of this program.
     """
     saver = saver_of(job.run)
     return rates_of(saver) if hasattr(saver, "change_rate") else LOCAL_RATES
 
 
 def _cost_of(task: Task) -> float:
-    """Return the cost of a task, which counts for its rate.
+    """Return the cost of a task, of which its rate limits the sum.
 
     Raises:
         ResourcesError: The cost is greater than the rate.
-        ConfigurationError: The cost is no number, or is less than 0.
-        Exception: The user's function has raised it.
+        ConfigurationError: The cost is not a number, or is less than 0.
+        Exception: The user's ``cost=`` function has raised it.
     """
     resources = task.node.resources
     if resources is None or resources.rate is None or resources.cost is None:
@@ -501,11 +510,11 @@ def _cost_of(task: Task) -> float:
 
 
 def _check_slots(task: Task, demand: Demand, limits: SharedLimits) -> None:
-    """Check that a task needs no more slots than the limits have, and no more than its
-    callers leave free.
+    """Check that a task needs no more slots of each limit than there are, and no more
+    than its callers leave free.
 
     Raises:
-        ResourcesError: It needs more.
+        ResourcesError: The task needs more.
     """
     for name in demand.limits:
         total = limits.limits.get(name, 0)

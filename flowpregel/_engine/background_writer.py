@@ -30,7 +30,7 @@ MOST_BEHIND: Final = 32
 that many.
 """
 LONGEST_BEHIND: Final = 0.05
-"""Seconds that a commit may take before the run waits for it, on a slow disk."""
+"""Seconds after which the run waits for the end of a commit, as on a slow disk."""
 ENOUGH: Final = MOST_BEHIND // 2
 """The number of waiting batches at which a transaction begins at once. About as many
 batches may arrive during its commit.
@@ -57,8 +57,8 @@ class BackgroundWriter:
         self._waiting: deque[Batch] = deque()
         self._changed = threading.Condition()
         self._busy, self._began = 0, 0.0
-        """The number of batches in the current commit, and the monotonic seconds at
-        which it began.
+        """The number of batches in the current commit, and the time (monotonic seconds)
+        at which it began.
         """
         self._error: BaseException | None = None
         self._is_awaited = False

@@ -57,14 +57,16 @@ from flowpregel.policies import TracePolicy
 
 _REDACTED: Final = "<redacted>"
 _IN_NODE: Final = "seq:step:1"
-"""The tag with which LangChain marks a run that the code of a node has started."""
+"""The tag that LangChain's handlers get with a (traced) run that was started inside a
+node.
+"""
 
 
 def callback_id(run_id: str) -> UUID:
-    """Return the id under which handlers know the run *run_id*.
+    """Return the id that handlers get for the run *run_id*.
 
-    Handlers expect a UUID. The id of a run may be any text, and is then converted to a
-    UUID.
+    Handlers expect a UUID. The id of a run may be any string. If it is not a UUID, it
+    is converted to one.
 
     Example:
         >>> callback_id("6ba7b812-9dad-11d1-80b4-00c04fd430c8").version
@@ -90,20 +92,21 @@ class GraphLabels:
     interrupt_after: Names = frozenset()
     """The nodes after which the run stops."""
     variables: Context = field(default_factory=copy_context)
-    """The context variables in which the nodes run."""
+    """The `contextvars.Context` in which the nodes run."""
     own_tags: tuple[str, ...] = (_IN_NODE,)
     """The tags of a nested graph that its nodes do not have."""
 
 
 def _ignore(_: ParentCommand) -> None:
-    """Do nothing with the command of a graph that has no graph around it."""
+    """Ignore the command of a graph that is not nested in another graph."""
 
 
 class GraphCallbacks:
-    """The calls of handlers for the nodes of one graph's run, outermost or nested.
+    """The calls of callback handlers for the nodes of one graph's run, outermost or
+    nested.
 
     Args:
-        handlers: The handlers.
+        handlers: The callback handlers.
         labels: The labels of the run.
         run_id: The id of the run.
         parent_id: The id of the node that the run is nested in, or None.
@@ -166,7 +169,7 @@ class GraphCallbacks:
             result: Result = yield from observed_steps(steps, self)
         except BaseException as error:
             self._abandon()
-            # The outer run closes the steps of a nested run that it abandons.
+            # An outer run abandons a nested run by closing the nested run's generator.
             is_abandoned = isinstance(error, GeneratorExit)
             cause = TaskCancelled() if is_abandoned else error
             self.handlers.call("on_chain_error", cause, **identity)
@@ -202,7 +205,9 @@ class GraphCallbacks:
                     self._forward(event.payload)
 
     def _forward(self, payload: Any) -> None:
-        """Call a handler for a task in another process, if *payload* is such a call."""
+        """Call the handler that a task in another process wants to call, if *payload*
+        is such a call.
+        """
         if isinstance(payload, HandlerCall):
             handler = self.handlers.handlers[payload.position]
             self.handlers.call_one(
@@ -277,7 +282,9 @@ class GraphCallbacks:
             self.handlers.call("on_chain_error", _error_of(outcome), **identity)
 
     def _abandon(self) -> None:
-        """Call the handlers for the attempts that the run no longer waits for."""
+        """Report the attempts that the run no longer waits for as ended to the
+        handlers.
+        """
         for attempt in self._attempts.values():
             self.handlers.call("on_chain_error", TaskCancelled(), **attempt.identity)
         self._attempts.clear()
@@ -314,14 +321,14 @@ class _StartedAttempt:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The arguments by which a handler recognizes the attempt."""
+        """The arguments that identify the attempt for a handler."""
         return _arguments_of_run(self.run_id, self.parent_id, self.tags)
 
 
 def _arguments_of_run(
     run_id: UUID, parent_id: UUID | None, tags: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the arguments by which a handler recognizes a run."""
+    """Return the arguments that identify a run for a handler."""
     return {"run_id": run_id, "parent_run_id": parent_id, "tags": [*tags]}
 
 

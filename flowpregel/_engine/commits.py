@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Committer:
-    """A saver, used by one run.
+    """A committer of one run's batches to a saver.
 
     Args:
-        saver: The saver that keeps the checkpoints.
-        durability: The time at which a commit has to be on disk.
+        saver: The saver of the run.
+        durability: The mode that determines when a commit must be on disk.
     """
 
     def __init__(self, saver: BaseCheckpointSaver, durability: Durability) -> None:
@@ -34,7 +34,7 @@ class Committer:
         """The background writer, after the first commit of the run."""
 
     def commit(self, batch: Batch) -> None:
-        """Commit *batch*, or hand it to the background writer.
+        """Commit *batch*, or pass it to the background writer.
 
         The first batch of a run is always committed here, so that a store that cannot
         be written is noticed before the first task runs.
@@ -74,7 +74,9 @@ class Committer:
             self.writer = BackgroundWriter(self.saver)
 
     def load(self, load: Load | LoadAttempts) -> Any:
-        """Return the reply to *load*, including this run's own commits."""
+        """Return the stored records that *load* requests, including this run's own
+        commits.
+        """
         if self.saver.needs_loop:
             refuse_blocked_loop(self.saver)
         if self.writer is not None:
@@ -110,7 +112,7 @@ class Committers:
     _by_saver: dict[BaseCheckpointSaver, Committer] = field(default_factory=dict)
 
     def of(self, saver: BaseCheckpointSaver, durability: Durability) -> Committer:
-        """Return the committer of *saver*. Each call returns the same committer."""
+        """Return the committer of *saver*, which is always the same."""
         return self._by_saver.setdefault(saver, Committer(saver, durability))
 
     def close(self) -> None:
@@ -127,7 +129,8 @@ class Committers:
                     committer.writer = None
 
     async def close_on_loop(self) -> None:
-        """Close on another OS thread if a saver may need the running event loop for it.
+        """Do the same as `close`, on another OS thread, if a saver may need the running
+        event loop for that.
 
         If the waiting task is cancelled, the cancellation takes effect once everything
         is committed.
@@ -151,7 +154,7 @@ class Committers:
 # ---------------------------------------------------------------- commits on a loop
 
 Awaited: TypeAlias = "dict[asyncio.Future[None], Batch]"
-"""Batches, in order, by the future of each commit."""
+"""The batches of a queue, in order, by the future of each batch's commit."""
 
 _QUEUES: dict[
     tuple[asyncio.AbstractEventLoop, BaseCheckpointSaver],
@@ -160,8 +163,8 @@ _QUEUES: dict[
 """The batches of the runs on an event loop, and the task that commits them to a saver.
 
 While a commit is in progress on another OS thread, the loop continues the other runs.
-Their batches are collected here and stored together in the next commit. The task is
-referenced here, since an event loop does not keep tasks alive.
+Their batches are collected here and stored together in the next commit. The asyncio
+task is referenced here, since an event loop does not keep its tasks alive.
 """
 
 
@@ -173,7 +176,7 @@ def _commit_with_others(
 
     The future fails with the saver's error for this batch. If the future is cancelled
     while the batch waits, the batch is not committed: the run ends and commits the
-    remaining work itself, and no older batch may follow that.
+    remaining work itself, after which no older batch may be committed.
     """
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
@@ -210,8 +213,9 @@ async def _commit_waiting(saver: BaseCheckpointSaver, waiting: Awaited) -> None:
                     done.set_exception(error)
     finally:
         del _QUEUES[asyncio.get_running_loop(), saver]
-        # If futures remain here, the event loop is ending, and this asyncio task with
-        # it. The futures are cancelled, so that no coroutine waits for them.
+        # If futures remain here, the event loop is ending and has cancelled this
+        # asyncio task. So the futures are cancelled, and no coroutine waits for them
+        # any longer.
         for done in (*group, *waiting):
             done.cancel()
 
@@ -228,7 +232,7 @@ def _commit_together(
     except Exception as error:  # noqa: BLE001 - it is raised in the run that asked
         if len(batches) == 1:
             return [error]
-        # A single batch may be the cause of the error. So each batch is committed on
-        # its own, and the others are stored.
+        # Perhaps only one of the batches causes the error. So each batch is committed
+        # on its own, in order to store the others.
         return [_commit_together(saver, (batch,))[0] for batch in batches]
     return [None] * len(batches)

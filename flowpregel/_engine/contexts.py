@@ -1,4 +1,4 @@
-"""The exits of the `Context` channels of runs that have ended."""
+"""The exits of `Context` channels when their runs have ended."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def adrive(engine: Engine) -> AsyncIterator[Item]:
 
 
 def finish(engine: Engine) -> None:
-    """End a run that was left early: cancel its tasks, and keep finished results."""
+    """End a run that was left early: cancel its tasks, and store finished results."""
     try:
         request = engine.stop()
         while request is not None:

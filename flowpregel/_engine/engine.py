@@ -87,7 +87,9 @@ from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.local import InlineExecutor, check_stack
 
 _AWAITED = (LeaveContexts, effects.Prepare)
-"""The effects that an event loop must await, whatever the saver."""
+"""The effects (requests that a run yields) that a run on an event loop always awaits.
+Whether others are awaited depends on the saver.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,7 +106,7 @@ class RunPlan:
     resources: ExitStack
     """The resources to release when the run ends."""
     lease: Lease | None = None
-    """The lease of the run, by which the saver may ask the run to stop."""
+    """The lease of the run, through which the saver may ask the run to stop."""
     stop_after: float | None = None
     """Seconds after which the run is asked to stop, with a grace period for its tasks,
     or None.
@@ -115,7 +117,7 @@ class RunPlan:
 
 @dataclass(slots=True)
 class IORequest:
-    """An effect of one of the runs that may take time."""
+    """A request to perform an effect of one of the runs, which may take time."""
 
     run: ActiveRun
     effect: effects.Effect | LeaveContexts
@@ -291,8 +293,8 @@ class Engine:
                 assert committer is not None
                 await committer.commit_on_loop(effect.batch)
             else:
-                # If this coroutine is cancelled, the OS thread still runs. So the
-                # thread must not change the engine: it only returns the reply.
+                # If this coroutine is cancelled, the other OS thread still runs. So
+                # that OS thread must not change the engine: it only returns the reply.
                 run.receive(effect, await asyncio.to_thread(self._reply_to, request))
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
@@ -402,9 +404,9 @@ class Engine:
     def _run_until_done(self, future: CallFuture[Any]) -> None:
         """Continue the run while a task on this OS thread waits for *future*.
 
-        The task runs inside the performance of a `Wait`, and this method leaves no
-        other request behind. On an event loop it returns when only the loop can finish
-        the call.
+        The task runs inside the performance of a `Wait`, and this method leaves no open
+        request behind. On an event loop it returns when only the loop can finish the
+        call.
 
         Raises:
             RecursionError: The stack is nearly full.
@@ -458,8 +460,8 @@ class Engine:
         grace = self._stop_grace
         if self._tasks.stopping is None and not stopped.kill and grace < inf:
             self._post_later(grace, Stopped(stopped.reason))
-            # An OS thread cannot be stopped, so a second later the run no longer waits
-            # for its task.
+            # A task on an OS thread cannot be stopped. So a second later, the run stops
+            # waiting for it.
             self._post_later(grace + 1, Stopped(stopped.reason, leave=True))
         self._stop_all(stopped)
 
@@ -515,7 +517,9 @@ class Engine:
         return None
 
     def _prepare(self, run: ActiveRun, effect: effects.Prepare) -> IORequest | None:
-        """Plan a nested run, or return a request to plan it beside the event loop."""
+        """Plan a nested run, or return a request to plan it without blocking the event
+        loop.
+        """
         if self._is_async and effect.needs_loop:
             return IORequest(run, effect)
         try:
@@ -538,8 +542,8 @@ class Engine:
         or to the driver.
         """
         if isinstance(end, StopIteration):
-            # A StopIteration is no error: it carries the result that the steps have
-            # returned.
+            # A StopIteration is not an error: it contains the result that the steps
+            # have returned.
             run.end = end = end.value
         if run.failure is not None:
             run.end = end = run.failure

@@ -44,7 +44,9 @@ _FLAGS: Final = {
 switches it off.
 """
 _BASE_CLASS: Final = "langchain_core.callbacks.base"
-"""The module of methods that do nothing, because a handler has not overridden them."""
+"""The module that defines a handler's method if the handler has not overridden it. Such
+a method does nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Handlers:
     def call_one(
         self, handler: Any, method: str, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
-        """Call *method* of *handler*, if it has the method."""
+        """Call *method* of *handler*, if it has the method. An error is logged."""
         try:
             function = _callable_method(handler, method)
             if function is None:
@@ -82,7 +84,9 @@ class Handlers:
             _log_failure(method)
 
     def _await(self, reply: Awaitable[Any], method: str) -> None:
-        """Await a *reply* of *method*, on the event loop of the run if it has one."""
+        """Await a *reply*, which *method* returned, on the event loop of the run if it
+        has one.
+        """
         if self.queue is not None and self.queue.is_here():
             self.queue.add(reply, method)
         else:
@@ -101,8 +105,8 @@ class Handlers:
         yield replace(self, handlers=tracers), recorded
 
     def with_more(self, handlers: Sequence[Any]) -> Handlers:
-        """Return these handlers, followed by those of *handlers* that are not among
-        them.
+        """Return these handlers, followed by those of the given *handlers* that are not
+        among them.
         """
         more = [*self.handlers]
         for handler in handlers:
@@ -112,7 +116,9 @@ class Handlers:
         return replace(self, handlers=more)
 
     def observe_nodes(self) -> bool:
-        """Return whether any handler has a method that is called while a run runs."""
+        """Return whether any handler has one of the methods that are called during a
+        run.
+        """
         for handler in self.handlers:
             for method in (*_FLAGS, *LIFECYCLE_METHODS):
                 if _callable_method(handler, method) is not None:
@@ -189,7 +195,7 @@ class HandlerQueue:
         return _running_loop() is self._loop
 
     def add(self, reply: Awaitable[Any], method: str) -> None:
-        """Await *reply* of *method* after the earlier ones."""
+        """Await *reply*, which *method* returned, after the earlier coroutines."""
         self._last = self._loop.create_task(self._after(self._last, reply, method))
 
     async def _after(self, earlier: Any, reply: Awaitable[Any], method: str) -> None:

@@ -1,4 +1,6 @@
-"""The inbox of a run and of the runs nested in it, and the clock of their wake-ups."""
+"""The inbox of a run and of the runs nested in it, and the clock from which their
+versions and ids are made.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ and its handler is called only after the wait.
 """
 
 LATE_READING_LIMIT: Final = 1.0
-"""Seconds for which a cancelled run on an event loop still reads a value.
+"""Seconds for which a cancelled run on an event loop still reads (unpickles) a value
+from a worker.
 
 Reading may run any user code, and may never end.
 """
@@ -64,7 +67,7 @@ def now() -> int:
 def refuse(event: Event | UnreadEvent) -> None:
     """Cancel the call in an event that no run handles, because its caller has ended.
 
-    Such a call is made by an OS thread that has the caller's context and still runs
+    Such a call comes from an OS thread that has the caller's context and still runs
     after the caller has ended. Without this function, the future of the call would
     never be done.
     """
@@ -74,7 +77,9 @@ def refuse(event: Event | UnreadEvent) -> None:
 
 @dataclass(eq=False)
 class RunInbox:
-    """The mailbox of a run whose own OS thread waits for events."""
+    """The mailbox of a run whose own OS thread waits for events, some of which are
+    unread: their values from workers are still pickled.
+    """
 
     _posted: SimpleQueue[Sequence[Event | UnreadEvent]] = field(
         default_factory=SimpleQueue
@@ -83,10 +88,14 @@ class RunInbox:
     a signal handler may post at any point of this OS thread's code.
     """
     _events: deque[Event | UnreadEvent] = field(default_factory=deque)
-    """The events that were taken out of *_posted*."""
+    """The events that were taken out of *_posted*, and that the run has not received
+    yet.
+    """
     backlog: Backlog = field(default_factory=Backlog)
     is_busy: Callable[[Collection[str]], bool] = lambda waiting: False
-    """Return whether a task of the run computes something (`TimedWait`)."""
+    """A function that returns whether a task of the run computes something
+    (`TimedWait.is_busy`).
+    """
     _timed_wait: _clock.TimedWait | None = None
     """The wait of this run for events, which a clock that skips time can end."""
     _is_closed: bool = False
@@ -97,7 +106,9 @@ class RunInbox:
         return bool(self._events) or not self._posted.empty()
 
     def post(self, *events: Event | UnreadEvent) -> None:
-        """Deliver events, from any OS thread. After the end of the run, refuse them."""
+        """Deliver events, from any OS thread. After the end of the run, refuse them
+        (see `refuse`).
+        """
         self._posted.put(events)
         # The flag is read after the event was put into the queue, and `close` sets the
         # flag before it empties the queue. So either this method or `close` finds the
@@ -173,7 +184,7 @@ class RunInbox:
         self._events.extend(posted)
 
     def _enter(self, clock: _clock.TimeSource, deadline: int | None) -> None:
-        """Note that this run waits until *deadline*."""
+        """Register with *clock* that this run waits until *deadline*."""
         if self._timed_wait is None:
             self._timed_wait = _clock.TimedWait(
                 self.post, is_busy=self.is_busy, is_lasting=True
@@ -182,7 +193,7 @@ class RunInbox:
         clock.enter(self._timed_wait)
 
     def _read(self, unread: UnreadEvent, before: Sequence[Event]) -> Event | None:
-        """Read an event on this OS thread.
+        """Read (unpickle) an event on this OS thread.
 
         If a signal handler interrupts the reading, the events taken *before* return to
         the inbox, and only the unread value is lost.
@@ -295,7 +306,8 @@ class LoopInbox(RunInbox):
             is_read = done.done()
         finally:
             if not is_read:
-                # The cancelled future makes the other OS thread read no further value.
+                # Because the future is cancelled, the other OS thread reads no further
+                # value.
                 done.cancel()
                 # A copy of the list is passed on, because the other OS thread may still
                 # append to the list.

@@ -1,7 +1,8 @@
 """The calls of callback handlers when a run stops to ask, and when it resumes.
 
-A run resumes at its first superstep; a nested run has a superstep of its own that
-resumes. Only the outermost run stops: a question of a nested run is its question too.
+A run resumes at its first superstep, and so does each run that is nested in it. Only
+the outermost run stops, because a question of a nested run is also a question of the
+outermost run.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ LIFECYCLE_METHODS: Final = ("on_interrupt", "on_resume")
 
 
 class LifecycleCalls:
-    """The calls of handlers for the stops and the resumption of one run.
+    """The calls of callback handlers when one run stops or resumes.
 
     Args:
         call: A function that calls a method of each handler.
         run_id: The id of the run.
-        interrupt_after: The nodes after which the run stops; ``"*"`` means all.
+        interrupt_after: The nodes after which the run stops; ``"*"`` means all nodes.
     """
 
     def __init__(

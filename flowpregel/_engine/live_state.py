@@ -14,7 +14,9 @@ from flowpregel.executors.base import Executor, JobKey
 MOST_TASKS: Final = 500
 """The greatest number of running tasks that the live state lists."""
 _MOST_POINTS: Final = 60
-"""The limit on the points of a metric of a running task."""
+"""The greatest number of points (values over time) that are listed for a metric of a
+running task.
+"""
 
 
 def live_state(
@@ -39,7 +41,8 @@ def live_state(
     begun = [(job.task, *running[job.key]) for job in jobs if job.key in running]
     begun += [(task, 0, 0) for task in graphs]
     visible = [entry for entry in begun if not entry[0].node.hidden]
-    # The tasks that do the work come first, because the list may be cut.
+    # Tasks that compute something come before tasks that only wait for others, because
+    # the end of the list may be cut off.
     visible.sort(key=lambda entry: entry[0].node.role != "leaf")
     return {
         "running": [_running_task(*entry) for entry in visible[:MOST_TASKS]],
@@ -81,7 +84,7 @@ def _running_task(task: Task, pid: int, began: int) -> dict[str, Any]:
 def _published_points(series: dict[str, MetricSeries]) -> dict[str, Any]:
     """Return some points of each series: the time, the value and the step.
 
-    NaN, such as the step of a point without one, is null for the readers.
+    NaN, such as the step of a point without one, becomes null in JSON.
     """
     published: dict[str, Any] = {}
     # The items are copied, because the run's OS thread may add a series at the same
@@ -89,6 +92,7 @@ def _published_points(series: dict[str, MetricSeries]) -> dict[str, Any]:
     for name, metric in [*series.items()]:
         points = metric.points()
         stride = 1 + len(points) // _MOST_POINTS
-        # The points are counted from the end, so that the last point is always kept.
+        # The points are counted from the end, so that the last point is always
+        # included.
         published[name] = points[::-1][::stride][::-1]
     return published

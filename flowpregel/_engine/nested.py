@@ -35,8 +35,8 @@ class RunContext(RunInfo):
 
     committer: Committer | None = None
     committers: Committers = field(default_factory=Committers)
-    """The committers of all savers that keep state of the run or of graphs nested in
-    it.
+    """The committers of all savers to which the run, or a graph nested in it,
+    commits.
     """
     namespace: str = ""
     modes: frozenset[str] = frozenset()
@@ -44,20 +44,20 @@ class RunContext(RunInfo):
     options: Options = field(default_factory=Options)
     """The options of the run itself, which nested runs inherit."""
     variables: Context = field(default_factory=copy_context)
-    """The context variables of the run's caller, in which the nodes run."""
+    """The `contextvars.Context` of the run's caller, in which the nodes run."""
     replayed_before: str | None = None
     """The checkpoint from which the outermost run is replayed, or None. Nested graphs
     start from their states before this checkpoint.
     """
     replayed: set[str] = field(default_factory=set)
-    """The nested graphs that have already started from before that checkpoint, as
-    namespaces without task ids.
+    """The nested graphs that have already started in this replay, as namespaces without
+    task ids.
     """
     is_finished: bool = False
     """True if the run had already ended, and only its stored result is returned."""
     callbacks: GraphCallbacks | None = None
-    """The calls of the handlers for the nodes of the run, or None if no handler is
-    called for nodes.
+    """The calls of the callback handlers for the nodes of the run, or None if no
+    handler is called for nodes.
     """
 
     def take_back(self, namespace: str) -> str | None:
@@ -94,11 +94,11 @@ class ActiveRun:
     graph_task: GraphTask | None = None
     """The task that this run executes, or None for the outermost run."""
     depth: int = 0
-    """The number of runs around this run."""
+    """The number of runs that this run is nested in."""
     deadline: int | None = None
-    """The monotonic nanoseconds at which the run, which waits for events, continues
-    even without an event. It is 0 if the run must continue at once, or None if the run
-    continues only after an event.
+    """The time (monotonic nanoseconds) at which the run, which waits for events,
+    continues even without an event. It is 0 if the run must continue at once, or None
+    if the run continues only after an event.
     """
     reply: Any = None
     """The reply to the last effect."""
@@ -115,7 +115,7 @@ class ActiveRun:
     """The result or the error of the run, once it has ended."""
 
     def receive(self, effect: object, reply: Any) -> None:
-        """Take the reply to *effect*, with which the run continues."""
+        """Store the reply to *effect*, with which the run will continue."""
         self.reply = reply
         if isinstance(effect, effects.Prepare):
             self.run_context = reply.run_context
@@ -134,7 +134,9 @@ class ActiveRun:
             self.post(task, outcome)
 
     def stop(self, stopped: Stopped) -> None:
-        """Ask the run to stop, unless it already has the same or a stronger request."""
+        """Ask the run to stop, unless it already has the same request or a stronger
+        one.
+        """
         before = self.stopped
         if before is None or (stopped.kill, stopped.leave) > (
             before.kill,
@@ -162,7 +164,8 @@ class NestedRuns:
     """The nested runs of one outermost run.
 
     The tasks of two runs of the same graph would have the same ids if both runs resumed
-    from the same checkpoint. So the runs of a graph that has a memory take turns.
+    from the same checkpoint. So the runs of a graph that has a memory (its own
+    checkpoints, from which each run resumes) take turns.
 
     Args:
         ready: The runs that can continue. A nested run is added when it can begin.
@@ -210,8 +213,8 @@ class NestedRuns:
             self.ready.append(run)
 
     def note_written(self, end: Ended) -> None:
-        """Note that the writers of a nested graph's node have ended, with *end* for the
-        whole task.
+        """Complete *end*, the end of a task that ran a nested graph and then the node's
+        writers.
         """
         graph_task = self.active.pop(end.task_id).graph_task
         if graph_task is not None:

@@ -32,7 +32,7 @@ from flowpregel.context import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCallbacks(NodeCallbacks):
-    """The handlers for the code of one attempt of a node."""
+    """The callback handlers for the code of one attempt of a node."""
 
     handlers: Handlers
     run_id: UUID
@@ -52,7 +52,7 @@ class AttemptCallbacks(NodeCallbacks):
     def enter(
         self, scope: Scope, call: Callable[..., Any], *, on_loop: bool
     ) -> Generator[Awaitable[None], None, Callable[..., Any]]:
-        """Pass the handlers to the code of an attempt that begins.
+        """Make the handlers available to the code of an attempt that begins.
 
         Args:
             scope: The scope of the attempt.
@@ -78,7 +78,7 @@ class AttemptCallbacks(NodeCallbacks):
         node = scope.job.task.node
 
         def call_step(callee: Any, *args: Any, **options: Any) -> Any:
-            """Call a step of the node, with a manager of its own."""
+            """Call a step of the node, with a callback manager of its own."""
             position = node.steps.index(callee) + 1
             tag = f"seq:step:{position}"
             self._pass_on(scope, self.run_id, tag, on_loop=on_loop)
@@ -94,9 +94,9 @@ class AttemptCallbacks(NodeCallbacks):
         Args:
             scope: The scope of the attempt.
             run_id: The id that models and tools get as the parent's id.
-            tag: The tag of the runs that the code starts, or None. With a tag, the
-                config of the code has the manager too.
-            on_loop: Whether the code is awaited.
+            tag: The tag of the (traced) runs that the code starts, or None. With a tag,
+                the config that the code gets contains the manager too.
+            on_loop: Whether the code is awaited on an event loop.
         """
         make_manager = self.handlers.make_manager
         if make_manager is None:
@@ -113,16 +113,16 @@ class AttemptCallbacks(NodeCallbacks):
     def path(
         self, scope: Scope, name: str | None, tag: str, state: Any, *, on_loop: bool
     ) -> Iterator[PathRun]:
-        """Call the handlers at the start and at the end of the function of a
-        conditional edge.
+        """Call the handlers when the path function of a conditional edge starts and
+        ends.
 
         Args:
             scope: The scope of the attempt.
             name: The name of the function, or None for a ``Runnable``, which calls the
                 handlers itself.
-            tag: The tag of the function's run.
+            tag: The tag with which the function's run is reported.
             state: The input of the function.
-            on_loop: Whether the function is awaited.
+            on_loop: Whether the function is awaited on an event loop.
         """
         path_run = PathRun()
         self._pass_on(scope, self.run_id, tag, on_loop=on_loop)

@@ -1,5 +1,5 @@
-"""The results that runs share, and the claims of a run on the results that it
-computes.
+"""The results that runs share. While a run computes one, its claim on the result lets
+other runs wait.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from flowpregel.errors import ConfigurationError
 
 
 class SharedResults:
-    """The cache of a run, with claims. One run claims a missing key and computes the
-    result, and all other runs wait for it.
+    """The cache of a run, and the run's claims on results that it computes. One run
+    claims a missing key and computes the result, and all other runs wait for it.
 
     Args:
         cache: The cache, or None if the run has none.
@@ -46,7 +46,7 @@ class SharedResults:
             busy = {key: BUSY for key in missing if not self._claim(key)}
             if missing:
                 # The cache is read again, because another run may have shared a result
-                # before the claim.
+                # just before the claim.
                 values |= self._cache.get(missing)
         except BaseException:
             self._release(unclaimed)

@@ -68,8 +68,8 @@ _timeout_of: Final = attrgetter("timeout")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The executor of the tasks of one node, and the limits for which these
-    tasks wait.
+    """The executor of the tasks of one node, and the limits that these tasks wait
+    for.
     """
 
     executor: Executor
@@ -78,7 +78,9 @@ class Placement:
     without waiting.
     """
     limits: SharedLimits | None
-    """The limits and rates for which the tasks wait in the run, or None."""
+    """The limits and rates that the tasks wait for in the run, or None if they do not
+    wait in the run.
+    """
 
 
 class TaskStarter:
@@ -89,9 +91,9 @@ class TaskStarter:
         run_executors: The executors of the run.
         nested: The nested runs.
         limit: The greatest number of tasks that run at once. Bodies, nested graphs and
-            tasks that have made a call do not count.
-        give_up: A function that is called with the error if a task could not be started
-            and will never end.
+            tasks that have made a call are not counted.
+        give_up: A function that is called with the error if a task could not be
+            started, so that its end will never be reported.
     """
 
     def __init__(
@@ -112,14 +114,15 @@ class TaskStarter:
         self._limits: dict[
             tuple[Executor, Resources | None] | None, ConcurrencyLimit
         ] = {}
-        """The limits of running tasks. If the whole run has a limit, the only key is
-        None. Otherwise, there is a limit for each executor with a `room`.
+        """The limits on the number of running tasks. If the whole run has a limit, the
+        only key is None. Otherwise, there is one for each executor with a `room` and
+        each `Resources`.
         """
         if limit is not None:
             self._limits[None] = ConcurrencyLimit(limit)
         self._admission: AdmissionQueue | None = None
-        """The tasks outside of pools that wait for limits and rates, or None if there
-        was no such task so far.
+        """The queue of tasks that wait in the run for limits and rates, or None if
+        there was no such task so far.
         """
         self.deadline: int | None = None
         """Monotonic nanoseconds at which such a waiting task may start without any
@@ -186,8 +189,8 @@ class TaskStarter:
             self._admit(jobs, placement.limits, placement.concurrency)
             return
         if placement.concurrency is not None:
-            # A task holds a slot while it waits for the jobs below it, so these jobs go
-            # before the other waiting jobs.
+            # A task occupies a slot while it waits for the jobs that it has called, so
+            # these jobs go before the other waiting jobs.
             jobs = placement.concurrency.acquire(jobs, first=is_below)
         self._due += jobs
 
@@ -206,12 +209,12 @@ class TaskStarter:
             default: The executor of the run.
             committer: The committer of the run's store, if it has one.
             is_below: True if a task has called these tasks. They go to a pool at once,
-                since the caller may hold room in the pool.
+                since the caller may occupy room in the pool.
             times_out: True if one of the tasks has a timeout.
 
         Raises:
-            ConfigurationError: The executor cannot stop a task, or does not count the
-                resources.
+            ConfigurationError: The executor cannot stop a task that has a timeout, or
+                does not support the resources.
             TypeError: The node is async, and a sync run cannot await it.
         """
         executor, resources = self._executors.of_node(node, default), node.resources
@@ -230,8 +233,8 @@ class TaskStarter:
             return Placement(executor, self._limits.get(None), limits)
         if is_below:
             return Placement(executor, None, limits)
-        # Each kind of resources has a limit of its own, so that a task that waits for a
-        # resource does not block tasks that do not need it.
+        # Tasks with different resources have separate limits, so that a task that waits
+        # for a resource does not block tasks that do not need it.
         concurrency = self._limits.setdefault(
             (executor, resources), ConcurrencyLimit(executor.room, places_of)
         )
@@ -308,10 +311,10 @@ class TaskStarter:
     def deliver(
         self, events: Sequence[Ended | Request | Emitted], root: ActiveRun
     ) -> None:
-        """Give each run its events. Tasks that have ended, or that wait for calls, make
-        room for other tasks.
+        """Give each run its events. The slots of tasks that have ended, or that wait
+        for calls, are given to other tasks.
 
-        The event of a task that has ended before goes to the outermost run, *root*, but
+        An event of a task that has already ended goes to the outermost run, *root*, but
         a call of such a task is refused.
 
         Args:
@@ -364,7 +367,7 @@ class TaskStarter:
     def cancel(self, _: ActiveRun, effect: Cancel) -> None:
         """Withdraw a waiting task, or stop a running task or its nested run.
 
-        If all runs must stop, a running task that is not killed gets a warning.
+        If all runs must stop, a running task that is not killed is only asked to end.
         """
         nested = self._nested.active.get(effect.task_id)
         if nested is not None and nested.end is None:
@@ -399,7 +402,7 @@ class TaskStarter:
         return False
 
     def withdraw(self) -> None:
-        """Withdraw the jobs that were not handed to an executor yet."""
+        """Withdraw the jobs that were not passed to an executor yet."""
         due, self._due = self._due, []
         for job in due:
             self._mailbox.post(Ended(*job.key, Withdrawn()))
@@ -437,8 +440,8 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
     """Check that *executor* can apply the timeout and the resources of *node*.
 
     Raises:
-        ConfigurationError: The executor cannot stop a task, or does not count the
-            resources.
+        ConfigurationError: The executor cannot stop a task that has a timeout, or does
+            not support the resources.
     """
     capabilities, kind = executor.capabilities, type(executor).__name__
     if times_out and not capabilities.times_out:
@@ -464,19 +467,19 @@ def _check(node: Node, executor: Executor, *, times_out: bool) -> None:
 def _limits_here(
     node: Node, executor: Executor, default: Any, saver: Any
 ) -> SharedLimits | None:
-    """Return the limits for which tasks of *node*, which has resources, wait in the
-    run, or None if they do not wait in the run.
+    """Return the limits that tasks of *node*, which has resources, wait for in the run,
+    or None if they do not wait in the run.
 
     Args:
         node: The node of the tasks.
-        executor: The executor of the tasks. A pool counts limits itself.
-        default: The executor of the run, whose limits count for nodes that name no
+        executor: The executor of the tasks. A pool enforces limits itself.
+        default: The executor of the run, whose limits apply to nodes that name no
             executor with limits.
         saver: The saver of the run, or None.
 
     Raises:
-        ConfigurationError: All programs of the store must share the limits, but the
-            store has no lock files.
+        ConfigurationError: All programs that use the store must share the limits, but
+            the store has no lock files.
     """
     resources, capabilities = node.resources, executor.capabilities
     assert resources is not None
@@ -523,11 +526,15 @@ class RunExecutors:
     loop: Any
     limit: int | None
     _made: dict[object, Executor] = field(default_factory=dict)
-    """The executors that end with the run, made when first needed."""
+    """The executors that were made for the run and end with it, each made when it is
+    first needed.
+    """
     _left_behind: set[Executor] = field(default_factory=set)
-    """The executors with tasks that still run because they could not be stopped."""
+    """The executors whose tasks still run because they could not be stopped."""
     _entered: set[Executor] = field(default_factory=set)
-    """The executors of nodes that read `Context` channels."""
+    """The executors of nodes that read `Context` channels, and so may enter their
+    contexts.
+    """
 
     @property
     def driver_executor(self) -> str:
@@ -589,7 +596,7 @@ class RunExecutors:
         return self._once("loop", lambda: on_loops.CoroutineExecutor(self.loop))
 
     def _threads(self, node: Node) -> Executor:
-        """Return the OS threads for *node*.
+        """Return the executor with OS threads for *node*.
 
         A task with a rate must begin as soon as the executor gets it, and must not wait
         for an OS thread that a task without a rate occupies.
@@ -604,13 +611,17 @@ class RunExecutors:
         return self._made[key]
 
     def note_contexts(self, executor: Executor) -> None:
-        """Note that tasks on *executor* may enter contexts."""
+        """Note that tasks on *executor* may enter the contexts of `Context`
+        channels.
+        """
         self._entered.add(executor)
 
     def leave_contexts(
         self, contexts: Sequence[bytes], error: BaseException | None
     ) -> None:
-        """Have all executors that entered the contexts of an ended run exit them."""
+        """Exit the contexts of an ended run in all executors that may have entered
+        them.
+        """
         for executor in self._entered:
             executor.leave(contexts, error)
 
