@@ -2,10 +2,10 @@
 
 A digest is computed from globals, module attributes, cells and defaults. It is valid as
 long as each of these refers to the same object. Objects are compared by identity, so
-that a large table takes no longer than a number. A change *inside* an object is not
-detected.
+that comparing a large table takes no longer than comparing a number. A change *inside*
+an object is not detected.
 
-`Bindings.hold` runs before each call of a task. It therefore compares whole tuples of
+`Bindings.hold` runs before each call of a task. For speed, it compares whole tuples of
 identities with functions written in C, and has no Python loop over names.
 """
 
@@ -37,7 +37,9 @@ def weak_reference_to(value: Any) -> Callable[[], Any]:
 
 
 class Bindings:
-    """The objects to which names, closure cells and parts of functions referred."""
+    """The objects to which names, closure cells and parts of functions referred when a
+    digest was computed.
+    """
 
     __slots__ = ("_functions", "_names", "_owners", "_reads")
 
@@ -45,7 +47,9 @@ class Bindings:
         self._owners: dict[int, Any] = {}
         """The module or function that owns a dict of variables, by the dict's id."""
         self._names: dict[int, dict[str, _NamedValue]] = {}
-        """The names that code reads from a dict of variables, by the dict's id."""
+        """The names that code reads from a dict of variables, each with its value, by
+        the dict's id.
+        """
         self._functions: dict[int, types.FunctionType] = {}
         self._reads: list[_Read] = []
 
@@ -81,8 +85,8 @@ class Bindings:
         """Record the identities of all noted objects, and drop the notes.
 
         Args:
-            state: The names that code rebinds while it runs, in the form that
-                `Definition.rebound` has. They are left out, because they may refer to
+            state: The names that code rebinds while it runs, in the form of
+                `Definition.rebound`. They are left out, because they may refer to
                 another object at any time.
         """
         state = frozenset(state)
@@ -135,8 +139,8 @@ class Bindings:
                 if tuple(map(id, objects)) != read.before:
                     return False
         except (ValueError, TypeError):
-            # The binding cannot be compared, because a cell is empty, or the closure is
-            # None.
+            # A cell is empty, or the closure is None, so the identities cannot be
+            # compared.
             return False
         return True
 
@@ -162,7 +166,8 @@ class _NamedValue(NamedTuple):
 
 
 class _Read:
-    """The identities of the objects that were read from one owner.
+    """The identities of the objects that were read from one owner: a module, a class or
+    a function.
 
     The references to the owner and to the objects are weak where the type supports it,
     because a digest may be kept for as long as any of these objects exists.
@@ -205,8 +210,8 @@ class _Read:
         self.before = tuple(map(id, objects))
         """The identities of the objects."""
         self.is_lost = False
-        """True if one of the objects was freed, because a new object may have the same
-        identity.
+        """True if one of the objects was freed. A new object may then have the same
+        identity, so the identities prove nothing any more.
         """
         itself = weakref.ref(self)
 

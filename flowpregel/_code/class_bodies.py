@@ -20,12 +20,13 @@ from flowpregel._code.tree import FUNCTIONS
 COMPUTED = object()
 """A placeholder for the value of an attribute that cannot be read from the source."""
 DEFINED = object()
-"""A placeholder for a method without decorators."""
+"""A placeholder for the value of a name that a method without decorators binds."""
 _FRAME = {"RESUME", "RETURN_VALUE"}
 """The instructions at the beginning and the end of any expression."""
 _CONSTANT = {"LOAD_CONST", "RETURN_CONST"}
-"""The only other instruction of an expression that the compiler has folded to a
-constant. Python 3.12 and 3.13 have one for the constant and the end together.
+"""The instructions that load or return a constant. If an expression has only these and
+those of `_FRAME`, the compiler has folded it to a constant. Python 3.12 and 3.13 load
+and return a constant with a single instruction.
 """
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
@@ -150,7 +151,7 @@ def _is_derived(
     name: str,
     bound: Mapping[str, Any],
 ) -> bool:
-    """Return whether an attribute follows from other parts of the class."""
+    """Return whether an attribute is derived from other parts of the class."""
     if name.startswith("__") and name.endswith("__"):
         return True
     if not issubclass(class_, tuple):

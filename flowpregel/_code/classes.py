@@ -20,12 +20,14 @@ from typing import Any
 from weakref import WeakSet
 
 IMPORTABLE_ELSEWHERE: WeakSet[type] = WeakSet()
-"""Classes of another process's main program that were pickled by value. In that process
-they are importable.
+"""Classes of another process's main program that were pickled by value. In that other
+process they are importable.
 """
 _HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8
-"""Flags of types. A class defined in Python has the first and lacks the second."""
+"""`_HEAP_TYPE` and this are flags of types. A class defined in Python has the first and
+lacks the second.
+"""
 _DERIVED = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
@@ -35,7 +37,7 @@ _DERIVED = (
     types.BuiltinFunctionType,
     types.DynamicClassAttribute,
 )
-"""Types of class attributes that follow from `__slots__`, fields or C code."""
+"""Types of class attributes that are derived from `__slots__`, fields or C code."""
 _DATA_NAMES = frozenset(
     {
         "__slots__",
@@ -48,13 +50,13 @@ _DATA_NAMES = frozenset(
         "__private_attributes__",
     }
 )
-"""The special attributes that are content. All others are derived from the content, or
-serve as documentation.
+"""The special attributes (``__name__`` and so on) that are part of the content of a
+class. All others are derived from the content, or serve as documentation.
 """
 _SKIPPED = frozenset({"_abc_impl", "_is_protocol", "_is_runtime_protocol"})
 _GENERATED_BY = frozenset({"dataclasses", "reprlib", "enum", "collections"})
-"""The modules that generate methods for classes. If a method of a class comes from one
-of these modules, it follows from the fields or members of the class.
+"""The modules that generate methods for classes. A method from one of these modules is
+derived from the fields or members of the class.
 """
 
 

@@ -1,13 +1,14 @@
 """A digest of the meaning of a function: its code, and all that the code refers to.
 
 Each function, class and constant that the function refers to, directly or indirectly,
-is a *unit*, which has a meaning. The digest is computed from the meanings of all units,
-in the order in which they are reached, and from the links between units. Only
-definitions of the function's own package or folder are read. A definition of another
-package is represented by its name. `reader` has the details.
+is a *unit*. Its *meaning* is text that represents its code or its content. The digest
+is computed from the meanings of all units, in the order in which they are reached, and
+from the links between units. Only definitions of the function's own package or folder
+are read. A definition of another package is represented by its name. `reader` has the
+details.
 
-A digest is computed again only if a name in the code refers to another object than
-before: see `bindings`. A value that a program changes in place, such as a list that its
+A digest is computed again only if a name in the code refers to a different object: see
+`bindings`. A value that a program changes in place, such as a list that its
 tasks fill, is state: changing the value does not change the digest.
 
 ============================================  =========================================
@@ -45,8 +46,8 @@ _bindings_of: Final = attrgetter("bindings")
 
 
 class KeptDigest:
-    """The digest of a function, computed again when a name in its code refers to
-    another object.
+    """The digest of a function, computed again when a name in its code refers to a
+    different object.
 
     Args:
         function: Any object that `code_digest` accepts.

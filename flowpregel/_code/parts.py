@@ -30,10 +30,10 @@ _LONGEST_INT: Final = 128
 """The greatest number of bits of an int that is written as text."""
 _MOST_ITEMS: Final = 20
 _VALUE: Final = "="
-"""The prefix of a content that is a value. Any other content is a digest."""
+"""The prefix of a part's content that is a value. Any other content is a digest."""
 _LINK: Final = re.compile(r"->\d+;")
-"""A pattern for links to other units. It is used because the number in a link depends
-on the order of the units.
+"""A pattern for links to other units. The links are removed from a part's content,
+because the number in a link depends on the order of the units.
 """
 _KINDS: Final = frozenset({"constant", "function", "class", "version"})
 _UNORDERED: Final = frozenset({set, frozenset})
@@ -49,7 +49,7 @@ class CodePart(NamedTuple):
     name: str
     """The name without the module."""
     content: str
-    """The content. A value or a version follows ``=``; a digest stands alone."""
+    """The content: ``=`` and a value or a version, or a digest without the ``=``."""
 
     @property
     def value(self) -> str | None:
@@ -69,8 +69,8 @@ def unit_part(unit: Unit, meaning: str, *, is_constant: bool) -> CodePart:
     """
     name = unit.name.rpartition(":")[2][:_LONGEST_NAME]
     kind: PartKind = "function"
-    # Unit 0 is the function whose digest is computed. It counts as a function even if
-    # it is a callable object.
+    # Unit 0 is the function whose digest is computed. It is recorded as a function even
+    # if it is a callable object.
     if is_constant and unit.number:
         kind = "constant"
         text = _value_text(unit.value)
@@ -115,8 +115,8 @@ def parts_in(record: str) -> list[CodePart]:
 
 
 def package_of(value: Any) -> str:
-    """Return the top-level package of a module, class or function, or an empty text for
-    the standard library.
+    """Return the top-level package of a module, class or function, or an empty string
+    for the standard library.
     """
     home = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
     package = str(home).partition(".")[0]

@@ -49,7 +49,9 @@ _LONGEST_MEANING = 1 << 20
 
 
 class Constant(NamedTuple):
-    """A constant that may change in place, with its meaning."""
+    """A constant whose value may change in place, with the meaning that was computed
+    for it.
+    """
 
     value: Callable[[], Any]
     """A function that returns the constant, or None if it no longer exists."""
@@ -74,11 +76,11 @@ class CodeDigest:
     """The digest, as 32 hexadecimal digits."""
     parts: Mapping[str, str]
     """The meaning of the function, and of each function, class and constant that it
-    refers to, by ``module:name``. If the content of a part could not be read, the
-    meaning mentions that.
+    refers to, by ``module:name``. If the content of a part could not be read, its
+    meaning says so.
     """
-    # no mutant: Two digests with equal parts have equal sources, so comparing the
-    # sources changes nothing.
+    # no mutant: Two digests with equal parts have equal sources, so a comparison of the
+    # sources would change nothing.
     source: str = dataclasses.field(repr=False, compare=False)
     """The source of the parts, which users can compare."""
     unseen: tuple[str, ...] = ()
@@ -136,7 +138,7 @@ class CodeReader:
         )
         self._constants: dict[str, Constant] = {}
         self._filled: set[str] = set()
-        """The names of containers that functions fill."""
+        """The names of the containers to which functions add items."""
         self._rebound: set[str] = set()
         """The outer names that one of the definitions binds. `Definition.rebound`
         explains them.
@@ -267,7 +269,9 @@ class CodeReader:
             self._writer.write(value, unit)
 
     def _fill_from_source(self, unit: Unit, class_: type) -> bool:
-        """Write the source of a class and return True, or False if it has none."""
+        """Add the source of a class to *unit*, and return whether the class has a
+        source.
+        """
         methods = [
             value
             for value in vars(class_).values()

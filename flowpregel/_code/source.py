@@ -38,12 +38,14 @@ class Definition(NamedTuple):
     source: str
     """The source text of the definition."""
     filled: frozenset[str] = frozenset()
-    """The names of containers that the code fills, as in ``rows.append(row)``."""
+    """The names of containers to which the code adds items, as in
+    ``rows.append(row)``.
+    """
     attributes: Mapping[str, Any] = MappingProxyType({})
     """The names that the body of a class binds: see `bound_by`."""
     rebound: frozenset[str] = frozenset()
-    """The outer names that the code binds, such as ``"nonlocal n"`` and
-    ``"settings.n"``.
+    """The names outside the definition that its code binds, such as ``"nonlocal n"``
+    and ``"settings.n"``.
 
     Global names are included only if there is no source. Otherwise, they are in
     `SourceFile.rebound`.
@@ -64,7 +66,7 @@ _SETS_OF_TYPE = re.compile(
 
 
 def _rebound_in(source: str) -> frozenset[str]:
-    """Return the outer names that a definition binds."""
+    """Return the names outside of a definition that its code binds."""
     rebound = set(_SETS.findall(source))
     for attribute in _SETS_OF_TYPE.findall(source):
         rebound.add(f"cls{attribute}")
@@ -75,7 +77,8 @@ def _rebound_in(source: str) -> frozenset[str]:
 
 
 def rebound_by(code: CodeType) -> frozenset[str]:
-    """Return the outer names that code without a source binds.
+    """Return the names outside of a function that its bytecode binds, for a function
+    without a source.
 
     Attributes are left out, since bytecode does not show to which object they belong.
     """
@@ -97,8 +100,8 @@ class AttributesUsed(NamedTuple):
 
     names: frozenset[str]
     stored: frozenset[str]
-    """The names of the attributes that the method sets, and of containers that it
-    fills.
+    """The names of the attributes that the method sets, and of the attributes that are
+    containers to which it adds items.
     """
 
 
@@ -114,7 +117,7 @@ def attributes_used(method: FunctionType) -> AttributesUsed:
     text = "".join(lines[first:last])
     if not text:
         # Without a source, any name in the bytecode may be an attribute that the method
-        # sets, so all of them are returned.
+        # sets, so all names are returned.
         code_names = frozenset(code.co_names)
         return AttributesUsed(code_names, code_names)
     owner = code.co_varnames[0]
@@ -233,7 +236,8 @@ class SourceFile:
 
         Each tree comes with the number of lines of the file before it.
         """
-        # no mutant: With a wrong index, the tree of the whole file gives the answer.
+        # no mutant: If the index is wrong, the caller finds the definition in the tree
+        # of the whole file.
         index = bisect_right(self._starts, line - 1)
         if index > 0:
             first = self._starts[index - 1]
@@ -293,7 +297,8 @@ def _starts(lines: Sequence[str]) -> Iterator[int]:
     """
     is_decorated = False
     for index, line in enumerate(lines):
-        # no mutant: With a wrong index, the tree of the whole file gives the answer.
+        # no mutant: If an index is wrong, the caller finds the definition in the tree
+        # of the whole file.
         if line[:1] not in _LAYOUT:
             if not is_decorated:
                 yield index

@@ -1,4 +1,6 @@
-"""The sources of this process's tasks and bodies, for notices and for stores."""
+"""The sources of this process's tasks and bodies, which notices show and stores
+record.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ if TYPE_CHECKING:
 
 SOURCES: dict[str, str] = {}
 """The sources of the tasks and bodies of this process by digest, and the records of
-their parts by `parts_key`.
+their parts (`parts_record`) by `parts_key`.
 """
 UNSEEN: dict[str, str] = {}
-"""The values whose content a digest does not include, by digest."""
+"""The names of the values whose content a digest does not include, by digest."""
 
 
 def parts_key(code: str) -> str:
@@ -30,11 +32,11 @@ def parts_key(code: str) -> str:
 def note_code(
     code: str, digests: Sequence[CodeDigest], *, has_notices: bool = True
 ) -> None:
-    """Keep the source of the code with the digest *code*, and the values that the
-    digest does not include.
+    """Add the source of the code with the digest *code* to `SOURCES`, and the values
+    that the digest does not include to `UNSEEN`.
 
     Args:
-        code: The digest under which the source and the values are kept.
+        code: The digest under which the source and the values are found.
         digests: The digests that *code* was computed from.
         has_notices: True if a run must give a notice about the values.
     """

@@ -38,7 +38,7 @@ def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
 
 
 def constant_text(value: Any) -> str:
-    """Return a text for a number, a `str` or bytes, the same in every version of
+    """Return a number, a `str` or bytes as text that is the same in every version of
     Python.
     """
     # `repr` is not used, because the characters that it escapes depend on the Python
@@ -48,7 +48,7 @@ def constant_text(value: Any) -> str:
 
 @dataclass(slots=True, eq=False)
 class _NameScope:
-    """The names in a function, class or comprehension that is being written."""
+    """The names in a function, class or comprehension that is being written as text."""
 
     kind: type[ast.AST] | None
     outer: _NameScope | None
@@ -56,7 +56,7 @@ class _NameScope:
     names in the class body.
     """
     bound: set[str] = field(default_factory=set)
-    """The names that the scope binds."""
+    """The names that the function, class or comprehension binds."""
     keywords: set[str] = field(default_factory=set)
     """The parameters that a call may pass by name. Their names are part of the meaning.
     """
@@ -94,7 +94,7 @@ class _TreeWriter:
         """The scope of the names that the written definition does not bind."""
 
     def finish(self) -> str:
-        """Return the text."""
+        """Return the text of everything that was written."""
         for (name, *_), positions in self.outside.uses.items():
             self._fill(positions, f"{name};")
         return "".join(self._parts)
@@ -235,7 +235,7 @@ class _TreeWriter:
 
     def visit_ExceptHandler(self, node: Any, scope: _NameScope) -> None:
         """Write a node, such as an except clause, that binds a name. The name is a
-        plain text in the node, not a child node.
+        plain string in the node, not a child node.
         """
         name_field = "rest" if isinstance(node, ast.MatchMapping) else "name"
         self._bind(getattr(node, name_field), scope)
@@ -304,7 +304,7 @@ class _TreeWriter:
     def visit_JoinedStr(self, node: ast.JoinedStr, scope: _NameScope) -> None:
         """Write an f-string.
 
-        Adjacent texts are joined, because some versions of Python split them.
+        Adjacent constant parts are joined, because some versions of Python split them.
         """
         text = ""
         self._parts.append("JoinedStr(")

@@ -11,7 +11,7 @@ from flowpregel._code.classes import is_importable
 from flowpregel._code.modules import Modules
 
 _MOST_CLASSES = 200
-"""The limit on the classes, other than importable ones, whose content is read for one
+"""The greatest number of classes that are not importable whose content is read for one
 digest.
 """
 
@@ -45,8 +45,9 @@ class Units:
     def __init__(self, modules: Modules) -> None:
         self.order: list[Unit] = []
         self._by_key: dict[int | str, Unit] = {}
-        """The units by key. The key of a function or class is its id, and the key of a
-        constant is its name, because equal constants may or may not be one object.
+        """The units by key. The key of a function or class is its id. The key of a
+        constant is its name, because it depends on the process whether equal constants
+        are one object.
         """
         self._modules = modules
         self._unnamed_classes: set[type] = set()
@@ -81,8 +82,8 @@ class Units:
         """
         if not isinstance(value, type) or is_importable(value):
             return False
-        # The number of classes that are not importable is limited, because a mock
-        # creates a new class for each attribute of a class, so reading a mock would
-        # never end.
+        # The number of classes that are not importable is limited, because reading a
+        # mock would otherwise never end: it creates a new class for each attribute of a
+        # class.
         self._unnamed_classes.add(value)
         return len(self._unnamed_classes) <= _MOST_CLASSES

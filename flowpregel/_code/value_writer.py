@@ -1,8 +1,8 @@
 """The content of values, written into units.
 
 A value is written as its type followed by its parts. A function or class in it is
-written as a link to its unit. A value whose content cannot be read is written as its
-type alone, and noted as unseen.
+written as a link to its unit. If the content of a value cannot be read, only its type
+is written, and the value is noted as unseen.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from flowpregel._code.tree import constant_text
 from flowpregel._code.units import Unit, Units
 
 _MOST_REDUCTIONS = 20_000
-"""The greatest number of objects of other packages that are read for one unit."""
+"""The greatest number of objects of other packages that are read for one unit
+(function, class or constant).
+"""
 _DEEPEST = 100
 """The depth of nesting at which the reading of a constant stops."""
 
 
 class ValueWriter:
-    """A writer of values.
+    """A writer of values as text, for the meanings of units.
 
     Args:
         units: The units that links refer to. A link may add a unit.
@@ -69,7 +71,7 @@ class ValueWriter:
         """True if no value that was written can change in place."""
 
     def begin_unit(self) -> None:
-        """Begin the object count of a new unit."""
+        """Begin to count the objects that are read for a new unit."""
         self._reductions = 0
 
     def write(self, value: Any, unit: Unit) -> None:
@@ -78,8 +80,8 @@ class ValueWriter:
             unit.tokens.append(f"{constant_text(value)};")
             return
         written = len(unit.tokens)
-        # A user's object may raise any error when its attributes are read. The object
-        # is then written by its type alone.
+        # A user's object may raise any error when its attributes are read. Then only
+        # its type is written.
         with suppress(Exception):
             self._write_value(self._unwrapped(value), unit)
             return
@@ -187,8 +189,8 @@ class ValueWriter:
         self.tasks.append(value)
         steps = values.steps_of(value) if self._through_tasks else []
         if value is unit.value:
-            # No source is shown for the task itself, because the code that calls the
-            # task shows the task's name.
+            # No source is shown for the task itself, because its name is visible in the
+            # source of the code that calls it.
             unit.source = ""
         self.write([str(getattr(value, "name", "")), *steps], unit)
 
@@ -234,7 +236,7 @@ class ValueWriter:
         if values.changes_when_used(value) or values.is_too_large(value):
             return None
         # Some objects create new objects each time they are read, so reading them would
-        # never end. The number of objects is limited for this reason.
+        # never end. So the number of objects is limited.
         self._reductions += 1 if len(self._open) < _DEEPEST else _MOST_REDUCTIONS
         if self._reductions > _MOST_REDUCTIONS:
             return None
@@ -275,6 +277,6 @@ class ValueWriter:
             others = {name: state[name] for name in state if name not in names}
             return others or None
         parts = tuple(self._without_own_state(value, part) for part in state)
-        # The state of an object with slots is a pair: its attributes, and its slots.
-        # If no slot is left, the attributes alone are the state.
+        # The state of an object with slots is a pair: its attributes, and its slots. If
+        # all slots were left out, the attributes alone are the state.
         return parts[0] if parts[1:] == (None,) else parts

@@ -32,7 +32,8 @@ ATOMS = frozenset({int, float, complex, str, bytes, bool, type(None), type(...)}
 _PLAIN = (type, types.FunctionType, functools.partial, types.MethodType)
 """Types of callables that wrap no other function."""
 IN_ENVIRONMENT = re.compile(r"\b(site|dist)-packages\b")
-"""A pattern of the directory that is in the path of every file of an installed package.
+"""A pattern for the directory that is in the path of every file of an installed
+package.
 """
 _SHOWN = frozenset({"datetime", "decimal", "fractions", "uuid", "zoneinfo"})
 """Modules of small values whose `repr` shows their whole content."""
@@ -66,8 +67,8 @@ FIXED = (
     range,
     slice,
 )
-"""Types of objects that do not change in place, whatever they contain. `CodeReader`
-makes an exception for a class whose content is read.
+"""Types of objects that cannot be changed in place themselves, although their items may
+be. `CodeReader` makes an exception for a class whose content is read.
 """
 _WITHOUT_CONTENT = frozenset(
     {
@@ -175,7 +176,9 @@ def steps_of(graph: Any) -> list[Any]:
 
 
 def home_of(value: Any) -> Any:
-    """Return the function or class whose module counts as the module of *value*."""
+    """Return the function or class in whose module *value* is considered to be
+    defined.
+    """
     value = peeled(value)
     if isinstance(value, types.FunctionType | type):
         return value
@@ -224,7 +227,7 @@ def class_of(code: types.CodeType, variables: Mapping[str, Any]) -> Any:
 
 
 def wrapped_by(value: Any) -> list[Any]:
-    """Return the functions that *value*, a wrapper of another package, calls."""
+    """Return the functions that *value*, a wrapper from another package, calls."""
     if not isinstance(value, types.FunctionType):
         return []
     attributes = vars(value)
@@ -246,7 +249,8 @@ def wrapped_by(value: Any) -> list[Any]:
 
 
 def content_of(value: Any) -> list[Any] | None:
-    """Return the parts of *value*, or None if no table in this module has its type.
+    """Return the parts of *value*, or None if neither `_CONTAINERS` nor another rule in
+    this module fits its type.
 
     The type itself is not among the parts.
     """
@@ -268,10 +272,11 @@ _MOST_CONTENTS = 256
 
 
 def first_content(name: str, value: Any) -> Any:
-    """Return a copy of a container, made at the first call with this *name*.
+    """Return a copy of *value*, if it is a container, that was made at the first call
+    with this *name* and object.
 
-    Code that fills a list, dict or set must have the same digest afterwards. A value
-    that is not a container is returned itself.
+    The digest of code that adds items to a list, dict or set must not change by that.
+    Any other value is returned itself.
     """
     if type(value) not in (list, dict, set, deque, defaultdict, Counter, OrderedDict):
         return value
@@ -281,8 +286,8 @@ def first_content(name: str, value: Any) -> Any:
         content = value
         with suppress(Exception):
             content = deepcopy(value)
-        # The entry keeps the container alive, because the id of a deleted container may
-        # be given to another object.
+        # The entry refers to the container, so that it stays alive, and no other object
+        # gets its id.
         known = _first_contents[key] = value, content
         while len(_first_contents) > _MOST_CONTENTS:
             _first_contents.popitem(last=False)
@@ -357,8 +362,8 @@ def is_record(value: Any) -> bool:
 
 
 def has_no_content(value: Any) -> bool:
-    """Return whether *value* is a lock, a standard stream, a logger or another tool on
-    whose content no result depends.
+    """Return whether *value* is a lock, a standard stream, a logger or another such
+    object, on whose content no result depends.
     """
     if any(value is stream for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return True
@@ -387,8 +392,8 @@ def changes_when_used(value: Any) -> bool:
 
 
 def is_bound(value: Any) -> bool:
-    """Return whether *value* is a bound method written in C, such as ``table.get``, and
-    not a module-level function.
+    """Return whether *value* is a bound method written in C, such as ``table.get``, as
+    opposed to a module-level function.
     """
     if not isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
         return False
@@ -398,8 +403,8 @@ def is_bound(value: Any) -> bool:
 
 
 def is_known_by_name(value: Any) -> bool:
-    """Return whether a bound method is also a module-level function, as
-    `random.randint` is.
+    """Return whether a module offers a bound method as a function, as `random` does
+    with `randint`.
     """
     name = getattr(value, "__name__", "")
     module = sys.modules.get(type(getattr(value, "__self__", None)).__module__)
@@ -474,7 +479,8 @@ in addition to its items.
 
 
 def target_of_partial(target: Any) -> Any:
-    """Return the callable inside a `functools.partial`, or *target* if it is none.
+    """Return the callable inside a `functools.partial`, or *target* itself if it is not
+    a partial.
 
     Nested partials are unwrapped too.
     """
