@@ -12,7 +12,7 @@ from typing import Any, Final
 from flowpregel._code.classes import class_of_main, is_importable
 
 PROTOCOL: Final = 5
-"""The protocol of all pickles, stored ones included."""
+"""The pickle protocol of all pickles, stored ones included."""
 
 
 @cache
@@ -23,19 +23,19 @@ def by_value_pickler() -> Any:
     import cloudpickle  # noqa: PLC0415 - 30 ms, and seldom needed
 
     class WithoutVariables(cloudpickle.Pickler):  # type: ignore[misc]
-        """A cloudpickle pickler that leaves out the namespace around a pydantic class.
+        """A pickler of cloudpickle that leaves out the variables of the function in
+        which a pydantic class is defined.
 
-        A pydantic class that is defined in a function keeps the variables of that
-        function, to resolve annotations. Any of these variables may be a lock or
-        another object that cannot be pickled.
+        Such a class refers to these variables, in order to resolve annotations. Any of
+        these variables may be a lock or another object that cannot be pickled.
         """
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, CodeType):
                 # cloudpickle leaves the file name out since version 3.1.3, so the name
                 # is added here. Each call adds a new `str` object. With one shared
-                # object, the pickle would depend on whether the value refers to the
-                # same object elsewhere.
+                # object, the pickle would depend on whether other parts of the value
+                # refer to the same object.
                 return code_of_file, (
                     "".join(obj.co_filename),
                     *self.dispatch_table[CodeType](obj),
@@ -60,14 +60,14 @@ def by_value_pickler() -> Any:
             return reduced
 
         def reduced_by_cloudpickle(self, obj: Any) -> Any:
-            """Return cloudpickle's own reduction of *obj*."""
+            """Return cloudpickle's own reduction (recipe to rebuild it) of *obj*."""
             return super().reducer_override(obj)
 
     return WithoutVariables
 
 
 def _is_annotate_function(obj: Any) -> bool:
-    """Return whether *obj* is a function in which Python 3.14 keeps annotations.
+    """Return whether *obj* is a function through which Python 3.14 stores annotations.
 
     `functools.update_wrapper` copies this function into the dict of a wrapper that is
     an object, such as a partial. If the annotations are those of a method, the function
@@ -78,7 +78,7 @@ def _is_annotate_function(obj: Any) -> bool:
 
 
 def _refuse_open_file(obj: Any) -> None:
-    """Raise an error if *obj* is an open text file, but not stdout or stderr.
+    """Raise an error if *obj* is an open text file other than stdout and stderr.
 
     cloudpickle would read the file, and pickle a `StringIO` in place of it.
     """

@@ -1,9 +1,9 @@
-"""Copies of values, which do not change when the original is changed.
+"""Copies of values that do not change when the original is changed.
 
 A value in an in-memory saver, store or cache must not change after it was stored. Only
 a value of an immutable class is stored itself. Any other value is pickled, and the
-pickle is stored in a tuple of one item. No value of an immutable class is a tuple, so
-the two forms can be told apart.
+pickle is stored in a tuple of one item. Since no immutable class is a tuple, the two
+forms can be distinguished.
 """
 
 from __future__ import annotations
@@ -115,19 +115,18 @@ def _dumps_by_value(value: Any, description: object) -> bytes:
 
 
 Decode: TypeAlias = Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]
-"""A function that decodes the stored writes of several supersteps. Each call returns
+"""A function that decodes the stored writes of several supersteps. Each call creates
 new objects.
 """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplayedWrites(Sequence[tuple[Any, ...]]):
-    """The writes of a channel's supersteps, oldest first. The writes of each superstep
-    are a tuple.
+    """The writes to a channel, as one tuple for each superstep, oldest first.
 
-    The states of one history have most writes in common. They share the stored writes,
-    and each state decodes the writes that it needs, so that no object is part of two
-    states.
+    The states of one history have most writes in common. So they share the stored
+    (encoded) writes, and each state decodes the writes that it needs. No decoded object
+    is then part of two states.
     """
 
     stored: Sequence[Any]

@@ -44,14 +44,14 @@ from flowpregel.carried import default_of, variable_at, variable_place
 from flowpregel.errors import TaskSerializationError
 
 SHARE_FROM: Final = 128 << 10
-"""The size, in bytes, from which a buffer is sent through shared memory. The link is
-faster for smaller buffers.
+"""The size, in bytes, from which a buffer is sent through shared memory. For smaller
+buffers, the link to the worker (a socket) is faster.
 """
 AS_A_WHOLE: Final = "it cannot be pickled as a whole"
 
 
 def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
-    """Return *value* pickled, exactly.
+    """Return *value* as a pickle that restores it exactly.
 
     Args:
         value: The value to pickle.
@@ -65,10 +65,10 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     stays = partial(stays_inside, large, SHARE_FROM)
     cloudpickle = sys.modules.get("cloudpickle")
     is_registered = cloudpickle and cloudpickle.list_registry_pickle_by_value()
-    # Plain pickle is tried only if no module's code is sent by value, because plain
-    # pickle would write such modules by name.
+    # If the code of any module is sent by value, plain pickle is not tried, because it
+    # would write that module's functions by name.
     if not (SENT_MODULES.get() or is_registered):
-        # `suppress` is not used, because it would cost more than the pickle of a small
+        # `suppress` is not used, because it would take longer than pickling a small
         # value.
         try:
             data = pickle.dumps(value, PROTOCOL, buffer_callback=stays)
@@ -85,8 +85,8 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
 @cache
 def _by_value_pickler() -> Any:
     class ByValue(by_value_pickler()):  # type: ignore[misc]
-        """A cloudpickle pickler that pickles decorated functions and the coordinator's
-        classes by name.
+        """A pickler of cloudpickle that pickles decorated functions, and in a worker
+        the coordinator's classes, by name.
         """
 
         def reducer_override(self, obj: Any) -> Any:
@@ -147,7 +147,7 @@ def _reference_for(obj: Any) -> tuple[Any, ...] | None:
 
 
 def _with_its_layout(kind: type, reduced: Any) -> Any:
-    """Return cloudpickle's reduction of the class *kind*, with the parts that
+    """Return cloudpickle's reduction of the class *kind*, completed by the parts that
     cloudpickle leaves out.
 
     cloudpickle leaves out ``__slots__``. The rebuilt class would have a ``__dict__``
@@ -163,8 +163,8 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
     if is_typeddict(kind) and bases == (dict,):
         bases = (TypedDict,)
     slots = vars(kind).get("__slots__")
-    # Slots are passed on only for plain classes, because the metaclass of a
-    # `NamedTuple` and other metaclasses make the slots themselves, and may refuse them.
+    # Slots are passed on only for plain classes, because metaclasses, such as that of a
+    # `NamedTuple`, make the slots themselves, and may refuse given ones.
     makes_none = type(kind) in (type, ABCMeta) and not issubclass(kind, tuple)
     if makes_none and isinstance(slots, str | tuple | list | dict):
         namespace = {**namespace, "__slots__": slots}
@@ -203,7 +203,7 @@ def wrapper_of(function: FunctionType) -> tuple[str, int] | None:
 
     In a module, the name of a function with ``@task`` refers to the task, not to the
     function itself. If the function were sent by value, the globals that it uses, such
-    as caches, locks and tables, would be copied.
+    as caches, locks and tables, would be copied with it.
 
     Returns:
         The name and the number; None if *function* is not found under its name.
@@ -238,8 +238,8 @@ _made_here: WeakSet[type] = WeakSet()
 
 
 def mark_as_worker() -> None:
-    """Mark this process as a worker, where a class that arrives by value is the
-    coordinator's.
+    """Mark this process as a worker, in which every class that arrives by value belongs
+    to the coordinator.
     """
     global _in_worker
     _in_worker = True
@@ -250,7 +250,7 @@ def _known_there(kind: type) -> tuple[str, str] | None:
     coordinator has not sent this class by value.
 
     If the class were sent back by value, cloudpickle would find the coordinator's own
-    class, and overwrite its attributes and methods with our copies.
+    class, and overwrite its attributes and methods with the worker's copies.
     """
     name = _part_of_cloudpickle("_DYNAMIC_CLASS_TRACKER_BY_CLASS").get(kind)
     if name is None or kind in _made_here:
@@ -318,7 +318,7 @@ def find_culprit(value: Any, name: str) -> tuple[str, str]:
     if isinstance(part, ContextVar):
         reason += "; pass it to flowpregel.carry() where it is made, and it travels"
     # A path through closures does not name the classes of the objects on the path, so
-    # the classes are added to the text.
+    # the classes are added in parentheses.
     classes = foreign_classes(owners) if "<closure " in path else []
     inside = f" (in {', '.join(classes)})" if classes else ""
     return f"{name}{path}: {class_name(part)}{inside}", reason

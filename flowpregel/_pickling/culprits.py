@@ -13,7 +13,9 @@ from typing import Any
 
 _DEEPEST = 30
 _MOST_PARTS = 10_000
-"""The greatest depth, and the most parts of one value, that are searched."""
+"""`_DEEPEST` and this limit the search: the greatest depth, and the greatest number of
+parts of one value.
+"""
 
 
 def culprit_in(
@@ -79,7 +81,7 @@ def why_refused(value: Any, encode: Callable[[Any], object]) -> str | None:
 
 
 def foreign_classes(owners: Iterable[Any]) -> list[str]:
-    """Return the names of the classes of *owners*, without classes of the standard
+    """Return the names of the classes of *owners*, except classes of the standard
     library and of flowpregel.
 
     Example:

@@ -39,7 +39,8 @@ because later versions contain references to repeated objects.
 _MARSHAL = 2
 _SIZE = 16
 _MOST_RUNS = 256
-"""The number of runs for which a `SharedSpace` remembers that the constants were read.
+"""The number of runs that a `SharedSpace` remembers: for these it has already read the
+constants.
 """
 _LARGE = 1 << 20
 """The size, in bytes, from which a buffer is hashed separately, with SHA-256."""
@@ -134,8 +135,8 @@ def arguments_digest(
 
 
 def plain_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the `arguments_digest` of plain values that are given only by position, or
-    None for other arguments. Plain values refer to no file.
+    """Return the `arguments_digest` of arguments that are plain values and all
+    positional, or None for other arguments. Plain values refer to no file.
     """
     if kwargs or not _ATOMS.issuperset(map(type, args)):
         return None
@@ -144,14 +145,14 @@ def plain_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None
 
 
 def has_plain_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return True if all arguments are numbers, texts or other plain values."""
+    """Return True if all arguments are numbers, strings or other plain values."""
     return _ATOMS.issuperset(map(type, chain(args, kwargs.values())))
 
 
 def _reduced(value: Any) -> str | tuple[Any, ...]:
     """Return the reduction that pickle would make of *value*: the function that
-    rebuilds it, and that function's arguments. Enums have a reduction of their own
-    here.
+    rebuilds it, and that function's arguments. For enums, the reduction differs from
+    that of pickle.
     """
     if isinstance(value, enum.Flag) and value.name not in type(value).__members__:
         members = [member for member in type(value) if member in value]
@@ -160,8 +161,8 @@ def _reduced(value: Any) -> str | tuple[Any, ...]:
             rest &= ~member.value
         return type(value), ([member.name for member in members], rest)
     if isinstance(value, enum.Enum):
-        # A member is reduced to its name, since it remains the same member if its value
-        # changes.
+        # An enum member is reduced to its name, because it remains the same member if
+        # its value is edited.
         return type(value), (value.name,)
     return reduced(value)
 
@@ -213,7 +214,9 @@ class SharedSpace:
         self._codes: list[CodeDigest] = []
         """The code digests in the namespace."""
         self._asked_by: dict[Hashable, None] = {}
-        """The latest runs for which constants that change in place were read."""
+        """The latest runs for which the constants that may change in place were
+        read.
+        """
 
     def now(self, run: Hashable = None) -> tuple[str, ...]:
         """Return the namespace for a call that is made now.
@@ -286,7 +289,7 @@ def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
 _MAKERS = [
     getattr(copyreg, name) for name in ("__newobj__", "__newobj_ex__", "_reconstructor")
 ]
-"""The functions by which pickle rebuilds most objects. Their first argument is the
+"""The functions with which pickle rebuilds most objects. Their first argument is the
 class.
 """
 _FIELDS_SET = "__pydantic_fields_set__"
@@ -303,7 +306,9 @@ def _content_of_part(part: Any) -> Any:
 
 
 class _Feeder:
-    """A writer that adds values to a digest, each with its kind and size."""
+    """A writer that adds values to a digest, each with its kind and size, so that
+    different values give different bytes.
+    """
 
     __slots__ = ("_fields", "_meanings", "_open", "_strict", "_update", "_what")
 
@@ -323,19 +328,19 @@ class _Feeder:
         values that contain it.
         """
         self._meanings: dict[type, str] = {}
-        """The digests of classes. They are cached, because a value may contain many
-        objects of a class.
+        """The digests of the code of classes. They are cached, because a value may
+        contain many objects of a class.
         """
 
     def feed(self, value: Any) -> None:
-        """Write *value*."""
+        """Add *value* to the digest."""
         kind = type(value)
         if kind in _ATOMS:
             self._update(marshal.dumps(value, _MARSHAL))
             return
         depth = len(self._open)
         if (first := self._open.setdefault(id(value), depth)) != depth:
-            # The value contains itself, so only the distance to the outer value is
+            # The value contains itself, so only the distance to that outer value is
             # written.
             self._update(b"^%d" % (depth - first))
             return
@@ -364,7 +369,9 @@ class _Feeder:
             self._update(digest)
 
     def _apart(self, value: Any) -> bytes:
-        """Return a separate digest of *value*, to sort keys and set items by."""
+        """Return a separate digest of *value*, by which keys and set items are
+        sorted.
+        """
         digest = hashlib.blake2b(digest_size=_SIZE)
         feeder = _Feeder(digest.update, self._what, self._strict, self._fields)
         feeder._open, feeder._meanings = self._open, self._meanings
@@ -394,8 +401,8 @@ class _Feeder:
             self._feed_class(value, is_value=True)
             return
         if (known := getattr(kind, "__flowpregel_digest__", None)) is not None:
-            # The object has stored its own digest, and never changes, so its content is
-            # not read again.
+            # The object never changes, and stores a digest of the content, which is
+            # therefore not read.
             self._update(b"h")
             self.feed(known(value))
             return
@@ -415,7 +422,7 @@ class _Feeder:
             parts = self._fields.strip(value, parts)
         self._update(b"o")
         if isinstance(parts, str):
-            # A reduction to a name does not show that the object with this name has
+            # A reduction to a name does not show whether the object with this name has
             # changed. If the object is a wrapper, such as one made by
             # `functools.cache`, the wrapped function is written too.
             inner = getattr(value, "__wrapped__", None)
@@ -426,7 +433,7 @@ class _Feeder:
             self._feed_parts(kind, parts)
 
     def _feed_parts(self, kind: type, parts: tuple[Any, ...]) -> None:
-        """Write the reduction *parts* of an object of the class *kind*."""
+        """Add the reduction *parts* of an object of the class *kind* to the digest."""
         maker, arguments, *rest = parts
         self.feed(self._home_of(maker))
         if isinstance(maker, type):
@@ -463,12 +470,12 @@ class _Feeder:
         return earlier or home
 
     def _feed_meaning(self, class_: type, *, is_value: bool) -> None:
-        """Write the digest of a class's code, unless its name is enough.
+        """Add the digest of a class's code to the digest, unless its name is enough.
 
-        For a recorded call, the name of an importable class is enough: an object counts
-        as the same after a method of the class was fixed. A shared cache (*strict*)
-        compares the code too, since the only cost of a miss is that the result is
-        computed again.
+        For a recorded call, the name of an importable class is enough: an object stays
+        the same argument after a method of the class was fixed. A shared cache
+        (*strict*) compares the code too, since the only cost of a miss is that the
+        result is computed again.
         """
         if is_importable(class_) and (
             is_outside(class_) or not (is_value or self._strict)

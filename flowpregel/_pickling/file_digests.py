@@ -1,4 +1,5 @@
-"""The digests of files and folders, and the states that stand for their contents.
+"""The digests of files and folders, and their states (inode, size, time): while a state
+is unchanged, the content need not be read again.
 
 ::
 
@@ -8,8 +9,9 @@
                           v
                           the content is read, and digested
 
-A state stands for a content only if the digest was taken some time after the last
-change. Otherwise, another change may follow that alters neither size nor time.
+An unchanged state proves an unchanged content only if the digest was computed some time
+after the last change. Otherwise, another change may follow that alters neither size nor
+time.
 """
 
 from __future__ import annotations
@@ -37,12 +39,14 @@ class FileState(NamedTuple):
     """
     entries: str = ""
     """A digest of the names, sizes and times of everything in a folder, or an empty
-    text for a file.
+    string for a file.
     """
 
 
 class FileDigest(NamedTuple):
-    """The digest of a content, and the state of the file when the digest was taken."""
+    """The digest of a content, and the state of the file when the digest was
+    computed.
+    """
 
     digest: str
     state: FileState
@@ -52,21 +56,25 @@ class WrittenFile(NamedTuple):
     """The record of an output file or folder of a task."""
 
     path: str
-    """The path that the task named, which may be relative."""
+    """The path as the task gave it, which may be relative."""
     folder: str
-    """The working folder of the task if the path is relative, or an empty text."""
+    """The working directory of the task if the path is relative, otherwise an empty
+    string.
+    """
     digest: str
     """A digest of the content."""
     state: FileState
     """The state of the output when the task had returned."""
     is_settled: bool
-    """True if an unchanged state proves that the content is unchanged."""
+    """True if an unchanged state proves that the content is unchanged (see
+    `_is_settled`).
+    """
 
 
 _DIGITS: Final = 16
 """The number of digits in a digest of the entries of a folder."""
 _KNOWN: Final[dict[str, FileDigest]] = {}
-"""The digests of files and folders, by absolute path."""
+"""The computed digests of files and folders, by absolute path."""
 _OUTPUTS: Final[dict[str, FileDigest]] = {}
 """The recorded digests of outputs, by absolute path."""
 _TICK: Final = 50_000_000
@@ -74,7 +82,9 @@ _TICK: Final = 50_000_000
 nanoseconds.
 """
 _SECONDS_TICK: Final = 2_000_000_000
-"""The coarsest resolution of modification times among file systems, in nanoseconds."""
+"""The coarsest resolution of modification times that are whole seconds, in
+nanoseconds.
+"""
 
 
 def file_digest(path: str) -> FileDigest:
@@ -132,7 +142,7 @@ def present_or_recorded_digest(path: str) -> FileDigest:
 
 
 def note_output(output: WrittenFile, path: str) -> None:
-    """Note the recorded digest of an output, so that the output need not be read.
+    """Remember the recorded digest of an output, so that the output need not be read.
 
     Args:
         output: The record of the output.
@@ -161,8 +171,8 @@ def written_file(path: str, folder: str) -> WrittenFile:
     """Return the record of an output that is complete.
 
     Args:
-        path: The path that the task named.
-        folder: The working folder of the task if the path is relative.
+        path: The path as the task gave it.
+        folder: The working directory of the task if the path is relative.
 
     Raises:
         OSError: The file cannot be read.
@@ -183,7 +193,7 @@ def has_recorded_content(
 ) -> bool:
     """Return whether the file or folder at *path* has the content of an output.
 
-    It is read only if its size is the same and its time is not.
+    The content is read only if the size is the same and the modification time is not.
 
     Args:
         output: The record of the output.
@@ -196,13 +206,13 @@ def has_recorded_content(
     recorded = output.state
     if state is None:
         state = present_state(path)
-    # The inode is not compared, because a copy of the file has another inode.
+    # The inode is not compared, because a copy of the file has a different inode.
     state = state._replace(inode=recorded.inode)
     if state == recorded:
         return True
     is_folder = bool(recorded.entries)
     is_same_kind = is_folder == bool(state.entries)
-    # The content of a pipe or a device is not read, because it need not end.
+    # The content of a pipe or a device is not read, because reading it may never end.
     is_readable = is_folder or os.path.isfile(path)
     if not is_same_kind or not is_readable or state.size != recorded.size:
         return False
@@ -218,7 +228,9 @@ def _state_of_file(status: os.stat_result) -> FileState:
 
 
 def _is_settled(state: FileState, at: int) -> bool:
-    """Return whether each change after the time *at* gives another state."""
+    """Return whether a file in *state* was last changed long enough before the time
+    *at*, so that any change after *at* alters the state.
+    """
     is_in_seconds = state.changed_at % 1_000_000_000 == 0
     tick = _SECONDS_TICK if is_in_seconds else _TICK
     return at - state.changed_at >= tick
@@ -258,8 +270,8 @@ def folder_state(folder: str) -> FileState:
 def _tree_digest(folder: str) -> str:
     """Return a digest of the names and the contents of everything below a folder.
 
-    A link to a folder counts by its target, because links may form a circle. Sockets
-    and pipes count by their names.
+    Of a link to a folder, the target path is digested and not the content, because
+    links may form a circle. Of sockets and pipes, only the names are digested.
     """
     tree = hashlib.blake2b()
     for path in _paths_below(folder):
@@ -276,7 +288,7 @@ def _add_entry(tree: hashlib.blake2b, name: str, content: str) -> None:
     """Add the name and the content of an entry of a folder to a digest."""
     for text in (name, content):
         data = os.fsencode(text)
-        # The length comes first, so that no two trees give the same bytes.
+        # The length comes first, so that different trees never give the same bytes.
         length = len(data)
         tree.update(length.to_bytes(8, "big"))
         tree.update(data)

@@ -2,9 +2,10 @@
 
 A recorded call has a digest of the arguments. If a data class among them has gained a
 field since, that digest is the digest of the same arguments without the field. But
-fields with default values must not be left out of every digest: a call recorded with an
-old default would then answer a call with an edited default. So such fields are left out
-only in a second look-up, when the first look-up finds nothing::
+fields with default values must not be left out of every digest: after an edit of a
+default, the call recorded with the old default would then be used for a call with the
+new one. So they are left out only in a second look-up, when the first look-up finds
+nothing::
 
     Params(n=1, deep=False) ──► digest of n and deep ──► nothing is recorded
                             └─► digest of n alone    ──► recorded before `deep` existed
@@ -30,8 +31,8 @@ Defaults: TypeAlias = Mapping[str, Callable[[], Any]]
 
 
 class LeftOutFields:
-    """The fields that a digest leaves out, and a record of the fields that it could
-    have left out.
+    """The fields of objects that a digest leaves out, and a record of the fields that
+    it could have left out as well.
 
     Args:
         left_out: The names of the fields to leave out, by class.
@@ -146,7 +147,7 @@ def choices(
 
 
 def _subsets(fields: list[str]) -> Iterator[frozenset[str]]:
-    """Yield the subsets of *fields* that are not empty, likely subsets first."""
+    """Yield the subsets of *fields* that are not empty, the likely subsets first."""
     tried: set[frozenset[str]] = set()
     singles = (frozenset((name,)) for name in reversed(fields))
     ends = (frozenset(fields[start:]) for start in range(len(fields)))

@@ -18,7 +18,9 @@ Homes: TypeAlias = dict[type, Home]
 MOST_HOMES = 8
 """The number of modules that are tried for the classes of one call."""
 _RENAMED: dict[str, str] = {}
-"""The new names, by the old names, from the stores that this process has opened."""
+"""The new names of renamed classes or modules by their old names, as recorded in the
+stores that this process has opened.
+"""
 
 
 def note_renames(names: Mapping[str, str]) -> None:
@@ -59,7 +61,7 @@ def _renamed_home(class_: type) -> Home | None:
         else:
             continue
         # The old and the new qualified name of a class have the same number of parts.
-        # So this number shows where the module ends in the old name.
+        # So this number tells where the module's name ends in the old name.
         depth = class_.__qualname__.count(".") + 1
         module, *qualname = (old + rest).rsplit(".", depth)
         return module, ".".join(qualname)
@@ -68,7 +70,7 @@ def _renamed_home(class_: type) -> Home | None:
 
 def _aliases_in(module: str, classes: Collection[type]) -> Homes:
     """Return the classes among *classes* that *module* has imported under their own
-    names.
+    names, each with *module* as its earlier home.
     """
     aliases: Homes = {}
     variables = getattr(sys.modules.get(module), "__dict__", None)

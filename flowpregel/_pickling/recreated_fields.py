@@ -18,10 +18,10 @@ def recreate_fields(class_name: str, fields: Sequence[str]) -> None:
     """Leave fields of a class's instances out when an instance is sent to another
     process, which recreates them.
 
-    The process takes the fields from a new instance, which it makes without arguments.
-    So the fields must not depend on the arguments, nor hold a state that matters.
-    Objects that protect something across tasks, such as a lock around a file, must not
-    be listed, because each process would have its own.
+    The receiving process takes the fields from a new instance, which it makes without
+    arguments. So the fields must not depend on the arguments of the class, nor contain
+    a state that matters. Objects that protect something across tasks, such as a lock
+    around a file, must not be listed, because each process would have its own.
 
     This is for plug-ins. Worker processes send objects too, so a plug-in has them call
     this function as well (``FLOWPREGEL_PRELOAD``).
@@ -70,8 +70,8 @@ def fill_instance(
 
     Args:
         instance: The instance.
-        state: The class that has the recreated fields, their names, and the other
-            fields.
+        state: The class that has the recreated fields, the names of these fields, and
+            the other fields, which were sent.
     """
     base, fields, sent = state
     recent = base()

@@ -2,9 +2,9 @@
 
 A function of a module is sent by its name, and the other process imports the module. If
 the other process is on a machine that lacks the module, the function must be sent by
-value, as a function of ``__main__`` is. A module can be named for all pickles of the
-program, with `cloudpickle.register_pickle_by_value`, or for those of one executor, with
-`send_by_value`.
+value, as a function of ``__main__`` is. Such a module can be declared for all pickles
+of the program, with `cloudpickle.register_pickle_by_value`, or for those of one
+executor, which uses `send_by_value`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any, Final
 SENT_MODULES: Final[ContextVar[frozenset[str]]] = ContextVar(
     "sent_modules", default=frozenset()
 )
-"""The modules that the running code sends by value. A package stands for its modules.
+"""The modules that the running code sends by value. The name of a package includes all
+its modules.
 """
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _LIBRARY: Final = __name__.partition(".")[0]
