@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from flowpregel.pregel.runner import GraphRun
 
 _PERIOD = 0.5
-"""Seconds between two updates of an output."""
+"""Seconds between two updates of the output of a cell."""
 
 
 class DisplayedRun(Protocol):
-    """A run that a notebook displays: a `RunHandle`."""
+    """A started run that a notebook displays: the interface of `RunHandle`."""
 
     id: str | None
 
     def _repr_html_(self) -> str | None:
-        """Return the run's page, or None if there is none."""
+        """Return the run's page as HTML, or None if there is none."""
 
 
 class CellView(ProgressView):
@@ -80,8 +80,8 @@ class CellView(ProgressView):
         while not wait([future], _PERIOD).done:
             output.update(self._content(handle))
         output.update(self._content(handle))
-        # If the program has closed the store by now, the page cannot be made, and the
-        # output keeps showing the counts.
+        # If the program has already closed the store, the page cannot be made, and the
+        # output still shows the counts.
         with suppress(Exception):
             page = handle._repr_html_()
             if page is not None:

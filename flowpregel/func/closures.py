@@ -21,8 +21,8 @@ from flowpregel.executors.processes.wire.references import cell_content, is_empt
 
 
 class NodeSnapshots:
-    """The nodes for the calls of a closure. Each node has a snapshot of the closure's
-    variables.
+    """The nodes for the calls of a task that is a closure. Each node has a snapshot of
+    the closure's variables.
 
     Args:
         node: The node of the task, whose function is a closure.
@@ -127,8 +127,8 @@ def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionT
     copy.__qualname__ = function.__qualname__
     copy.__module__ = function.__module__
     copy.__doc__ = function.__doc__
-    # The copy shares the dict with the function, because a function may store state in
-    # its attributes.
+    # The copy shares its attributes with the function, because a function may store
+    # state in them.
     copy.__dict__ = function.__dict__
     return copy
 
@@ -159,6 +159,6 @@ def _names_bound_by(code: CodeType) -> frozenset[str]:
 
 
 def called_by(node: Node) -> Any:
-    """Return the function that a call of *node* runs."""
+    """Return the user's function that a call of *node* runs."""
     (callee,) = node.steps
     return callee.func or callee.coroutine

@@ -26,7 +26,7 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 Co: TypeAlias = Coroutine[Any, Any, R]
-"""The return type of an async function."""
+"""The type that an async function returns when it is called."""
 
 
 class TaskDecorator(Protocol):

@@ -40,8 +40,8 @@ def default_store(method: str) -> BaseCheckpointSaver:
 def _hide_from_git(folder: Path) -> None:
     """Create a ``.gitignore`` in the default store, and print where the store is.
 
-    The file is created only once, even by two programs at the same time, so the text is
-    printed only once too.
+    The file is created only once, even by two programs at the same time, so the
+    location is printed only once too.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with suppress(FileExistsError):

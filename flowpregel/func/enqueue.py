@@ -50,15 +50,15 @@ def position_from(priority: Any, not_before: Any) -> QueuePosition:
 def store_enqueued(run: GraphRun, position: QueuePosition) -> None:
     """Store the input of *run* with its *position*, and do not begin the run.
 
-    If the thread has a run with the same input already, nothing is stored.
+    If the thread already has a run with the same input, nothing is stored.
     """
     # The run ends at the first barrier, which comes after the commit of the input.
     run.options = replace(run.options, drain=lambda: "it was enqueued")
-    # The run gets no callbacks here. The handlers of the run's start and end are called
-    # when the run begins.
+    # Callback handlers are not called here, but when the run begins in a process of
+    # ``flowpregel work``.
     metadata = {**run.config.metadata, QUEUE: tuple(position)}
     run.config = replace(run.config, callbacks=(), metadata=metadata)
-    # If the thread is busy, a run has already begun there, so nothing is enqueued.
+    # If the thread is busy, the run has already begun there, so nothing is enqueued.
     with UsersFrames(), suppress(GraphDrained, ThreadBusyError), defer_interrupts():
         for _ in run.items():
             pass

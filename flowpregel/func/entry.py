@@ -42,7 +42,7 @@ R = TypeVar("R")
 ValueT = TypeVar("ValueT")
 SaveT = TypeVar("SaveT")
 _OF_SCHEDULE = frozenset({"timezone", "catch_up", "jitter"})
-"""The options of `entrypoint` that need one of the options *cron* and *every*."""
+"""The options of `entrypoint` that require one of the options *cron* and *every*."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,10 +172,10 @@ class entrypoint(EntrypointOptions):
             such as ``"0 3 * * *"``. The first parameter of the function gets the due
             time, a datetime.
         every: The period between two runs, in place of *cron*: seconds, a timedelta, or
-            a text such as ``"1h"``.
+            a string such as ``"1h"``.
         timezone: The name of the time zone of *cron*, such as ``"Europe/Berlin"``.
-        catch_up: The due times to make up for that passed while no process was looking:
-            none (``"skip"``), the ``"last"`` one, or ``"all"``.
+        catch_up: Which of the due times that passed while no process was working to
+            make up for: none (``"skip"``), the ``"last"`` one, or ``"all"``.
         jitter: The longest random delay of a scheduled run.
 
     Raises:
@@ -291,8 +291,8 @@ def flow_of_body(
         run_identity_of(func, name, names(options.adopts)),
         nodes={name: _body_node(options, func, parameters)},
         channels={
-            # The channel is not guarded, because an adopted input replaces the
-            # earlier input.
+            # The channel accepts two writes (``guard=False``), because an adopted input
+            # replaces the earlier input.
             START: EphemeralValue(input_type, guard=False),
             END: LastValue(returned),
             PREVIOUS: LastValue(saved),
@@ -318,10 +318,11 @@ def flow_of_body(
 
 
 def _check_scheduled(name: str, parameters: FlowParameters) -> None:
-    """Raise an error if a function cannot be called with a due time alone.
+    """Raise an error if the function of a scheduled workflow cannot be called with the
+    due time alone.
 
     Raises:
-        ConfigurationError: Another parameter has no default.
+        ConfigurationError: A further parameter has no default.
     """
     try:
         parameters.signature.bind(None)
@@ -335,7 +336,7 @@ def _check_scheduled(name: str, parameters: FlowParameters) -> None:
 def _body_node(
     options: EntrypointOptions, func: Callable[..., Any], parameters: FlowParameters
 ) -> PregelNode:
-    """Return the node that calls *func*, and writes the result and the value saved
+    """Return the node that calls *func*, and writes its result, and the value to save
     for the next run.
     """
     writes = [
@@ -409,7 +410,8 @@ def _checked_parameters(func: Any, name: str, *, has_timeout: bool) -> FlowParam
 
 
 def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
-    """Return the types of a body's input, result and saved value.
+    """Return the types of a body's input and result, and of the value that it saves for
+    the next run.
 
     Args:
         func: The body.

@@ -84,8 +84,8 @@ RUN_OPTIONS: Final[Mapping[str, Any]] = {
 workflow.
 """
 _OF_INPUT: Final = ("id", "adopt", "again")
-"""The options that concern the arguments of a run. An answer has no arguments, so it
-takes none of these options.
+"""The options of a run that concern its arguments. `Flow.answer` takes no arguments of
+the run, so it takes none of these options.
 """
 _INSTEAD: Final[Mapping[str, str]] = {
     "map": (
@@ -266,9 +266,11 @@ class Flow(Pregel, Generic[P, R]):
         self.once: RunIdentity = replace(once, completed=self.completed)
         self.preset_options: Mapping[str, Any] = {}
         self.schedule: Schedule | None = None
-        """The times at which `flowpregel work` begins runs, or None."""
+        """The times at which `flowpregel work` begins runs, or None without a
+        schedule.
+        """
         self.expression: str = parameters.name
-        """The text by which a message refers to the workflow in code."""
+        """The Python expression with which messages refer to the workflow."""
         self._options = options
         self._signature = parameters.signature_with(options)
 
@@ -578,8 +580,8 @@ class Flow(Pregel, Generic[P, R]):
         return GraphRun(self, Command(resume=value), None, settings)
 
     def _with_signature(self, method: Any, **changes: Any) -> RunMethod[P, Any]:
-        """Return *method* with the docstring of the property, and the signature of the
-        workflow.
+        """Return *method* with the docstring of the property through which it is read,
+        and the signature of the workflow.
         """
         method.__doc__ = getattr(type(self), method.__name__).__doc__
         method.__qualname__ = f"{self.name}.{method.__name__}"
@@ -748,7 +750,8 @@ class Flow(Pregel, Generic[P, R]):
             f"result (async: await {self.name}.arun(...))"
         )
 
-    # At run time only, because type checkers report such uses by themselves.
+    # The method is hidden from type checkers, because they report such uses by
+    # themselves.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -794,8 +797,8 @@ class Flow(Pregel, Generic[P, R]):
         return options
 
     def _is_step(self, kwargs: Mapping[str, Any]) -> bool:
-        """Return whether the call is a step of an outer run, because it is made inside
-        that run and has no ``id``.
+        """Return whether the call is a step of an outer run: it is made inside that
+        run, and has no ``id``.
         """
         has_id = "id" in self._options_in(kwargs)
         return current.get() is not None and not has_id

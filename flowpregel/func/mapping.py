@@ -54,7 +54,7 @@ from flowpregel.executors.shared import with_values
 R = TypeVar("R")
 MappedCall: TypeAlias = tuple[CallFuture[Any], int | None]
 """The future of a call, and the number of items in its chunk, or None if the call is
-not for a chunk.
+not that of a chunk.
 """
 
 WINDOW: Final = max(16, 4 * (os.cpu_count() or 1))
@@ -93,10 +93,12 @@ def check_map(
 
 
 class AbandonedCalls:
-    """The calls of a loop that was left early, as a deferred step of the body.
+    """The calls of a `ResultStream` whose loop was left early. They are cancelled when
+    the body returns.
 
-    The calls are not cancelled when the loop is left, because the cause may be an
-    interrupt or a failure, after which the body runs through the loop again.
+    They are not cancelled as soon as the loop is left, because the cause may be an
+    interrupt or a failure. The body then runs through the loop again, and needs their
+    results.
     """
 
     def __init__(self, under_way: Mapping[int, MappedCall]) -> None:
@@ -158,7 +160,7 @@ class ResultStream(Generic[R]):
         self._next: deque[int] = deque()
         """The indices of the calls whose results come next."""
         self._awaited: CallFuture[Any] | None = None
-        """The future that becomes done when a call ends."""
+        """A future that is done when a call ends, or None until one is awaited."""
 
     def __iter__(self) -> Iterator[R]:
         for future, size in self._steps():
@@ -182,8 +184,8 @@ class ResultStream(Generic[R]):
                 yield item
 
     def _steps(self) -> Iterator[MappedCall]:
-        """Yield the futures to wait for, each with its number of items: 0 for a future
-        that has no results for the iterator.
+        """Yield the futures to wait for, each with its number of items: None for a call
+        that is not that of a chunk, 0 for a future without results for the reader.
         """
         abandoned = AbandonedCalls(self._under_way)
         self._scope.deferred.add(abandoned)
@@ -210,7 +212,7 @@ class ResultStream(Generic[R]):
                 future.add_done_callback(partial(self._note, index))
 
     def _note(self, index: int, _: object) -> None:
-        """Add a call to the ended calls, and wake a waiting iterator."""
+        """Add a call to the ended calls, and wake the reader if it waits."""
         self._ended.append(index)
         if self._awaited is not None:
             with suppress(InvalidStateError):
@@ -229,8 +231,8 @@ class ResultStream(Generic[R]):
                 yield self._awaited, 0
         for future in [self._under_way[index][0] for index in ended]:
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
-                # Nothing is recorded after a question or a cancellation, because it
-                # ends the body.
+                # This future raises in the body, which ends with the question or the
+                # cancellation. So the order is not recorded.
                 yield future, 0
         if self._scope.job.compares:
             under_way = tuple(self._under_way)
@@ -248,8 +250,8 @@ class ResultStream(Generic[R]):
         self._next.extend(ended)
 
     def _ended_of_window(self) -> tuple[int, ...]:
-        """Return the ended calls whose results were not read yet, and drop the other
-        calls.
+        """Return the ended calls whose results were not read yet, and forget the other
+        ended calls.
         """
         indices = [self._ended.popleft() for _ in range(len(self._ended))]
         ended = tuple(index for index in indices if index in self._under_way)
@@ -263,7 +265,8 @@ def _results(future: CallFuture[Any], result: Any, size: int | None) -> Iterable
     Args:
         future: The future of the call.
         result: The result of the call.
-        size: The number of items of the chunk, or None if the call is no chunk.
+        size: The number of items of the chunk, or None if the call is not that of a
+            chunk.
     """
     if size is None:
         return (result,)
@@ -273,12 +276,14 @@ def _results(future: CallFuture[Any], result: Any, size: int | None) -> Iterable
 
 
 def _error_of_item(chunk: CallFuture[Any], position: int) -> BaseException | None:
-    """Return the exception of an item of a chunk that failed, or None."""
+    """Return the exception of an item of a failed chunk, or None if the item has not
+    failed.
+    """
     assert chunk.items is not None
     error = chunk.items.errors.get(position)
     if error is not None and chunk.failure is not None:
-        # The exception of an item may be a copy from a worker, which has lost the ids
-        # of the failed calls.
+        # The exception of an item may be a copy from a worker, without the ids of the
+        # failed calls that were stored on the original.
         add_failed_calls(error, failed_calls(chunk.failure))
     return error
 
@@ -329,8 +334,8 @@ def redacted_positions(
 
 
 def positional_parameters(func: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the parameters to which positional arguments are bound, or
-    nothing if they are not known.
+    """Return the names of the parameters to which positional arguments are bound, or an
+    empty tuple if they are not known.
     """
     try:
         parameters = inspect.signature(func).parameters.values()
@@ -344,8 +349,8 @@ def positional_parameters(func: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class ItemFuture(Unresolved, Generic[R]):
-    """The future of one item of a chunk, which is done when the chunk is. It fails if
-    the item has failed, or if the chunk failed as a whole.
+    """The future of one item of a chunk, which is done when the chunk has ended. It
+    fails if the item has failed, or if the chunk failed as a whole.
 
     Args:
         chunk: The future of the chunk.
@@ -397,8 +402,8 @@ class ItemFuture(Unresolved, Generic[R]):
         )
 
     def _note_read(self) -> None:
-        """Note that the caller has seen the outcome of the item. The failure of the
-        chunk has been seen once all failed items have.
+        """Note that the caller has seen the outcome of the item. Once the outcomes of
+        all failed items were seen, the failure of the chunk is regarded as seen.
         """
         chunk = self._chunk
         if chunk.items is not None:
@@ -471,7 +476,7 @@ def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]
 
 
 def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) -> Any:
-    """Make a call once the futures among its arguments are done.
+    """Make a call of a task once the futures among its arguments are done.
 
     The future of the call is returned at once.
 
@@ -603,30 +608,30 @@ class ChunkAttempt:
             self._resume(saved)
 
     def _resume(self, saved: ItemOutcomes) -> None:
-        """Take over the outcomes of earlier attempts."""
+        """Continue with the outcomes of earlier attempts."""
         self.due = saved.due()
         self.results.update(saved.results)
         self._final = saved.final
         for position in saved.final:
             self._errors[position] = saved.errors[position]
         # The function must find its own saved value, and not that of the chunk. The job
-        # is copied, because the run may use the same objects.
+        # is changed in a copy, because the run may use the same objects.
         job = self.scope.job
         attempt = replace(job.task.attempt, saved=saved.state)
         self.scope.job = replace(job, task=replace(job.task, attempt=attempt))
 
     def end_item(self, position: int, result: Any) -> None:
-        """Note the result of an item, and move its outputs to their paths.
+        """Store the result of an item here, and move its output files to their paths.
 
-        The outputs do not wait for the other items, because the result stays even if
-        another item fails.
+        The files are not held back until the other items have ended, because the result
+        stays even if another item fails.
         """
         if self.scope.files is not None:
             publish_outputs(self.scope)
         self.results[position] = result
 
     def fail(self, position: int, error: Exception) -> None:
-        """Note the exception of an item, unless it ends the whole attempt."""
+        """Store the exception of an item here, unless it ends the whole attempt."""
         if self.scope.files is not None:
             self.scope.files.discard()
         error.add_note(self._described_item(position))

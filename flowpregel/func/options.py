@@ -144,7 +144,9 @@ class TaskOptions:
 
     @property
     def shares(self) -> CachePolicy | None:
-        """The policy for sharing results between runs, or None without sharing."""
+        """The policy for sharing results between runs, or None if they are not
+        shared.
+        """
         return self.cache_policy or (CachePolicy() if self.cache else None)
 
     def node(self, **other_fields: Any) -> Node:

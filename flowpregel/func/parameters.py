@@ -33,7 +33,7 @@ class FlowParameters:
 
     @property
     def is_one(self) -> bool:
-        """True if there is a single parameter, whose bare value is the input."""
+        """True if there is a single parameter, whose value itself is the input."""
         kinds = [parameter.kind for parameter in self.signature.parameters.values()]
         return len(kinds) == 1 and kinds[0] is not inspect.Parameter.VAR_KEYWORD
 
@@ -87,7 +87,9 @@ class FlowParameters:
         return text + did_you_mean(unknown, known)
 
     def arguments_of(self, run_input: Any) -> Any:
-        """Return the body's arguments for an input, or its bare positional argument."""
+        """Return the arguments with which the body is called for an input: an
+        `Arguments`, or, if there is only one positional argument, that argument itself.
+        """
         parameters = self.signature.parameters
         if not self._is_by_name(run_input):
             first = next(iter(parameters.values()), None)
@@ -124,13 +126,15 @@ class FlowParameters:
 
 
 def _means_more(value: Any) -> bool:
-    """Return whether a run would treat *value* as a command instead of an input."""
+    """Return whether *value*, as an input, would have a special meaning: None resumes a
+    run, and a `Command` instructs it.
+    """
     return value is None or isinstance(value, Command)
 
 
 def parameters_of(func: Callable[..., Any], name: str) -> FlowParameters:
-    """Return the parameters of *func* that the caller passes. A function without an
-    accessible signature has one parameter.
+    """Return the parameters of *func* that the caller passes. If the signature of
+    *func* cannot be read, assume one positional parameter.
     """
     try:
         signature = inspect.signature(func)

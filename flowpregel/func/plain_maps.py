@@ -1,10 +1,11 @@
 """`map` and `imap`: calls of any function with many items, in one line.
 
-Without an id, a run is named by the function alone, neither by its code nor by the
-items. So a program that was edited, or has other items, finds the calls of earlier
-runs. A recorded call answers only for an equal item and equal code: the run always
-adopts the present items, and calls of other code are made again. Recorded calls stay in
-the store, so two maps of one function do not replace each other's results.
+Without an id, a run is named by the function alone, and not by its code or the items.
+So a program that was edited, or has different items, finds the calls of earlier runs.
+The result of a recorded call is used only for an equal item and equal code: the run
+always adopts the present items, and calls of changed code are made again. Recorded
+calls stay in the store, so two maps of one function do not replace each other's
+results.
 """
 
 from __future__ import annotations
@@ -58,11 +59,13 @@ _RETRY_ALONE: Final = RetryPolicy(
 )
 """The policy for calls that ran out of memory, unless the user's policies have one."""
 WINDOW: Final = 8 * mapping.WINDOW
-"""The limit on the number of calls of `map` whose results were not read yet."""
+"""The greatest number of calls of `map` that are under way or have results that were
+not read yet.
+"""
 
 
 class MapKeywords(TaskKeywords, total=False):
-    """The further keywords of `map`, for type checkers."""
+    """The keywords of `map` that its signature does not name, for type checkers."""
 
     progress: bool | Callable[..., Iterable[Any]] | None
     adopt: bool
@@ -71,7 +74,7 @@ class MapKeywords(TaskKeywords, total=False):
 
 
 class StreamKeywords(MapKeywords, total=False):
-    """The further keywords of `imap`, for type checkers."""
+    """The keywords of `imap` that its signature does not name, for type checkers."""
 
     window: int | None
     ordered: bool
@@ -255,8 +258,9 @@ def imap(
     if isinstance(items, Sequence):
         text = text_of(items, chunksize)
     else:
-        # The items of an iterator are unknown before the run. So no two runs may count
-        # as having the same items, and the text is unique.
+        # The items of an iterator are unknown before the run. So the input of the run,
+        # which stands for its items, is a unique string: no two runs have the same
+        # items.
         text = f"items of an iterator, {uuid.uuid4()}"
         keywords["adopt"] = True
     return results.of(partial(flow.start, text, **keywords))
@@ -344,8 +348,8 @@ class PlainMap:
         return options
 
     def tracked(self, results: Iterable[R], items: Iterable[Any]) -> Iterable[R]:
-        """Return *results*, whose number is reported to the live view, or which the
-        user's function wraps.
+        """Return *results* with their progress shown: the live view counts them, or the
+        user's ``progress`` function wraps them.
         """
         total = len(items) if isinstance(items, Sized) else None
         if callable(self._progress):
@@ -370,7 +374,7 @@ def _retry_policies(
 
 
 class ResultQueue(Generic[R]):
-    """The results on their way from the body of a run to the user's loop.
+    """A queue of the results on their way from the body of a run to the user's loop.
 
     Args:
         size: The maximum number of results that were not yet read. The body waits
@@ -414,8 +418,8 @@ class ResultQueue(Generic[R]):
 
 
 def text_of(items: Sequence[Any], chunksize: int) -> str:
-    """Return the input of a run over *items*: their number, a digest, and the size of
-    the chunks. The items themselves are stored only with failed calls.
+    """Return the text that is the input of a run over *items*: their number, a digest,
+    and the size of the chunks. The items themselves are stored only with failed calls.
     """
     text = f"{len(items):,} items, {digest_of(items, 'the items', strict=False)}"
     return text if chunksize == 1 else f"{text}, in chunks of {chunksize}"

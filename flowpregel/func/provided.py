@@ -2,8 +2,8 @@
 
 `sleep` waits for a time and `signal` for a value from elsewhere, in a way that survives
 the end of the program. Both are ordinary task calls: they are recorded, run in parallel
-with other calls, and return the recorded result in a resumed run. They take no worker,
-because they wait on an event loop of the process that drives the run.
+with other calls, and return the recorded result in a resumed run. They occupy no
+worker, because they wait on an event loop of the process that drives the run.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _LOOK_EVERY: Final = 0.05
 """Seconds between two checks for a request to stop a command."""
 _CHUNK: Final = 1 << 16
 _KEPT_ERRORS: Final = 1 << 14
-"""The number of bytes at the end of a command's stderr that are kept for the message of
-a failure.
+"""The number of bytes at the end of a command's stderr that are kept for the error
+message if the command fails.
 """
 _STDERR: Final = 2
 """The file descriptor of stderr."""
@@ -318,7 +318,9 @@ def signal(name: str) -> CallFuture[Any]:
 
 
 class _SleepTask(TaskFunction[[float | None, End | None], float]):
-    """The task that computes the end of a sleep, whose calls differ only by order."""
+    """The task that computes the end of a sleep. Its calls are distinguished only by
+    their order.
+    """
 
     def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
@@ -337,13 +339,15 @@ class _WaitTask(TaskFunction[[float], None]):
     def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return the key of a call, with a text that shows the time in ISO format."""
+        """Return the key of a call, whose text shows the time in ISO format."""
         key = super()._call_key(node, args, kwargs, is_placed=is_placed)
         return key._replace(text=f"sleep until({_shown_end(args[0])})")
 
 
 def _begin_sleep(seconds: float | None, until: End | None) -> float:
-    """Return the end of a sleep in seconds since the epoch, which is recorded."""
+    """Return the end of a sleep, in seconds since the epoch. As the result of a task,
+    it is recorded.
+    """
     now = _clock.wall()
     if until is None:
         if not isinstance(seconds, int | float):
@@ -385,8 +389,8 @@ def _shown_end(until: object) -> str:
         case TimeOfDay():
             return until.isoformat()
         case int() | float():
-            # `datetime` has no infinity and no year 10,000, so such times are shown as
-            # numbers.
+            # `datetime` has no infinity and no year 10,000, so times that it cannot
+            # represent are shown as numbers.
             with contextlib.suppress(ValueError, OverflowError, OSError):
                 return datetime.fromtimestamp(until, UTC).isoformat()
             return repr(until)
@@ -394,9 +398,9 @@ def _shown_end(until: object) -> str:
 
 
 async def _wait_until(due: float) -> None:
-    """Wait on the event loop of the process that drives the run."""
+    """Wait until *due* on an event loop of the process that drives the run."""
     if pauses.get() and due > _clock.wall():
-        # An answer to this interrupt wakes the run before its time.
+        # An answer to this interrupt ends the sleep early.
         interrupt({SLEEPS_UNTIL: _shown_end(due)})
         return
     await _clock.wait_until(due, current_scope("sleep()").job.task.id)
@@ -444,12 +448,12 @@ class File(os.PathLike[str]):
     like any path; ``str()`` and f-strings give the path.
 
     Args:
-        path: The path of the file, or of a folder, which counts by the names and the
-            contents of everything in it. The file is read when a call with this
+        path: The path of the file, or of a folder. Of a folder, the names and the
+            contents of all files are compared. The file is read when a call with this
             argument is made. In this process the file is not read again as long as its
             inode, size and modification time are the same, unless it was written just
             before. The output of a task (see `Runtime.output`) is read once, where it
-            was written; if it is deleted later, its recorded content counts.
+            was written; if it is deleted later, the recorded digest is used.
 
     Example:
         >>> from pathlib import Path

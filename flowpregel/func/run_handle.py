@@ -54,7 +54,9 @@ class RunHandle(Generic[R]):
         self._future: Future[R] = Future()
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._on_event: Callable[[], object] = nothing
-        """The callback that wakes a coroutine waiting for an event, if there is one."""
+        """The callback that wakes the coroutine that waits for an event. It does
+        nothing if none waits.
+        """
         threading.Thread(
             target=self._work, name=f"flowpregel-{self.id}", daemon=True
         ).start()
@@ -150,8 +152,8 @@ class RunHandle(Generic[R]):
     async def _ended(self) -> R:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        # The future is shielded, because only `cancel` must stop the run, and not the
-        # cancellation of a waiting coroutine.
+        # The future is shielded, so that the cancellation of a waiting coroutine does
+        # not stop the run. Only `cancel` does.
         with UsersFrames(), on_sigterm(self._run.end):
             return await asyncio.shield(asyncio.wrap_future(self._future))
 
@@ -187,8 +189,8 @@ class RunHandle(Generic[R]):
         """Show an output in a notebook that is updated until the run has ended.
 
         Raises:
-            NotImplementedError: The run has ended, or the program runs in no notebook.
-                IPython then shows the handle's HTML or its repr.
+            NotImplementedError: The run has ended, or the program does not run in a
+                notebook. IPython then shows the handle's HTML or its repr.
         """
         if self._cell_view is None or self._future.done():
             raise NotImplementedError

@@ -1,5 +1,5 @@
-"""The nodes of tasks with shared results. The node of a call has the cache namespace
-for the task's code at the time of the call.
+"""The nodes of tasks with shared results. The node of each call contains the cache
+namespace for the code that the task has at the time of the call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from flowpregel.context import Scope
 
 
 class SharedNodes:
-    """The nodes of a task that shares its results, each with the results' namespace.
+    """The nodes of a task that shares its results, each with the cache namespace of the
+    results.
 
     Args:
         function: The plain function of the task.
@@ -25,7 +26,8 @@ class SharedNodes:
         self._function = function
         self._version = version
         self._last: tuple[Node, SharedSpace, Node] | None = None
-        """The node of the last call, its namespace, and the node with that namespace.
+        """The node of the last call as the caller passed it, its cache namespace, and
+        the copy of the node with that namespace.
         """
 
     def at(self, node: Node, scope: Scope, closure: Callable[..., Any] | None) -> Node:

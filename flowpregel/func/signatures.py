@@ -3,10 +3,10 @@
 A parameter that the run fills in is not an argument of a call: ``@task def g(x: float,
 runtime: Runtime)`` is called as ``g(1.0)``. Python's types can express a signature
 without its first parameter (`FirstRuntime`), but not a signature without a later
-parameter. So other functions are matched by the calls that they accept: `Runtime2`
-matches a function that takes two positional arguments, and `runtime` by name. Calls of
-a function that takes more than that (`Open1`: any keyword arguments, `Optional1`:
-arguments with defaults) are not checked.
+parameter. So functions with such a later parameter are matched by the calls that they
+accept: `Runtime2` matches a function that takes two positional arguments, and `runtime`
+by name. Calls of a function that takes more than that (`Open1`: any keyword arguments,
+`Optional1`: arguments with defaults) are not checked.
 
 The arguments of a workflow are passed together with the options of a run, which
 Python's types cannot express either. So `Takes2` matches a workflow that can be run

@@ -167,8 +167,8 @@ class CallParameters(FlowParameters):
         run_input = {}
         for parameter in parameters:
             argument = bound.arguments[parameter.name]
-            # A positional argument that is followed by another positional argument
-            # cannot be left out.
+            # Even if it equals its default, a positional argument that is followed by
+            # another one cannot be left out.
             is_placed = parameter.kind is parameter.POSITIONAL_ONLY or (
                 has_further and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
             )
@@ -177,8 +177,8 @@ class CallParameters(FlowParameters):
         return run_input
 
     def arguments_of(self, run_input: Any) -> Any:
-        """Return the arguments of the call for an input, which for `invoke` may also be
-        the only argument.
+        """Return the arguments of the call for an input: a dict as `input_of` returns
+        it or, from `invoke`, the value of the only parameter.
         """
         if not isinstance(run_input, dict):
             run_input = self.input_of((run_input,), {})
@@ -234,22 +234,24 @@ def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..
         result = task(*args, **kwargs).result()
         return entrypoint.final(value=result, save=None)
 
-    # The body counts as code of the task's module, but its name must not be the name of
-    # another definition in that module.
+    # The body is treated as code of the task's module. Its name contains a space, so
+    # that no definition in that module has the same name.
     body.__module__ = definition_of(task.func)[0]
     body.__qualname__ = f"run {task.name}"
     body.__name__ = task.name
     body.__doc__ = task.__doc__
     if store == DEFAULT_STORE:
-        # The import is done here, because the module imports the engine of stores.
+        # The import is done here, because the module imports the storage engine, which
+        # other calls do not need.
         from flowpregel.func.default_store import default_store  # noqa: PLC0415
 
         store = default_store(f"{task.name}.run")
     flow: Flow[..., Any] = flow_of_body(
         EntrypointOptions(checkpointer=store), body, parameters
     )
-    # The run is identified by the function of the task. `completed` is not set, because
-    # the recorded input never lacks arguments that have defaults.
+    # The runs are identified by the function of the task. The field `completed`, a
+    # function that adds defaults to a recorded input, stays unset: this workflow leaves
+    # out arguments that equal their defaults.
     flow.once = run_identity_of(task.func, task.name, names(task.options.adopts))
     flow.expression = f"{task.name}.as_flow(...)"
     return flow
@@ -266,7 +268,9 @@ def run_of_call(
     arguments = parameters.signature.parameters
 
     def prepared(kwargs: dict[str, Any]) -> Any:
-        """Return the method of the workflow, and take the store out of *kwargs*."""
+        """Return the method of the workflow of the call, and remove the option
+        ``store`` from *kwargs*.
+        """
         run_id = kwargs.get("id") if "id" not in arguments else None
         store = None if run_id is None else DEFAULT_STORE
         if "store" not in arguments:

@@ -131,9 +131,11 @@ class TaskFunction(Generic[P, R]):
         self._unbound: TaskFunction[Any, R] = self
         self._code = KeptDigest(func, _note_digest)
         self._digested: tuple[Any, KeptDigest] | None = None
-        """The closure's snapshot for the last call, and the digest of the code."""
+        """The function that the last call ran (for a closure, a snapshot), and the
+        digest of the code.
+        """
         self._past_codes: dict[str, CodeDigest] = {}
-        """The code digests of a closure's past calls, by the text of the digest."""
+        """The code digests of a closure's past calls, by their hexadecimal form."""
         self._shared = SharedNodes(func, options.version)
         self._chunked: tuple[Node, Node] | None = None
         """The node of the last chunked call, and the node that runs a chunk of it."""
@@ -185,7 +187,7 @@ class TaskFunction(Generic[P, R]):
     def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return the key by which the call is compared with recorded calls."""
+        """Return the key by which a call is compared with recorded calls."""
         text = described(self.name, args, kwargs, self.node.redacted)
         digest, files = self._spelling.digest_and_files(args, kwargs, self._digest)
         earlier = self._earlier_digests(args, kwargs) if node.adopts else ()
@@ -197,8 +199,8 @@ class TaskFunction(Generic[P, R]):
         """Return the digests that the arguments of a call may have had before the task
         changed.
 
-        If the task was not yet a method, the arguments did not include the instance. If
-        the task has since been wrapped by a decorator without `functools.wraps`, the
+        If the task was not a method then, the arguments did not include the instance.
+        If the task has since been wrapped by a decorator without `functools.wraps`, the
         arguments were bound to the signature of the wrapped function.
         """
         unbound = args[len(self._bound) :]
@@ -399,9 +401,9 @@ class TaskFunction(Generic[P, R]):
         key, name, node = None, f"{self.name}.map", self._node_now(scope)
         if scope.job.compares:
             text = f"{name}({len(items)} items from {first})"
-            # The digest is computed of one column for each parameter, because the
-            # digest of a column of plain numbers takes hardly longer than that of a
-            # single number.
+            # The values of each parameter are digested together, as one column: the
+            # digest of a column of plain numbers takes hardly longer than the digest of
+            # a single number.
             columns = tuple(zip(*items, strict=True))
             digest, files = with_files(lambda: self._digest(columns, {}))
             code = self._code_of(node)
@@ -495,8 +497,8 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def _closure(self) -> NodeSnapshots | None:
-        """The object that takes snapshots of the function, or None if the function is
-        not a closure.
+        """The maker of the snapshots of the function's closure, or None if the function
+        is not a closure.
         """
         (callee,) = self.node.steps
         if not getattr(callee.func or callee.coroutine, "__closure__", None):
@@ -504,7 +506,9 @@ class TaskFunction(Generic[P, R]):
         return NodeSnapshots(self.node)
 
     def _node_now(self, scope: Scope) -> Node:
-        """Return the node for a call, with the present values of the closure."""
+        """Return the node for a call, with the present values of the closure's
+        variables.
+        """
         node = self.node if self._closure is None else self._closure.take()
         if node.cache is None:
             return node
@@ -636,8 +640,8 @@ class TaskFunction(Generic[P, R]):
         """Return the digest of the code that a call of *node* runs (see `code`)."""
         if self._closure is None or self.options.version is not None:
             return self.code
-        # The field is read only once, because another OS thread, which makes a delayed
-        # call, may replace it.
+        # The field is read only once, because another OS thread that makes a delayed
+        # call may replace it.
         digested = self._digested
         called = called_by(node)
         if digested is None or digested[0] is not called:
@@ -645,7 +649,7 @@ class TaskFunction(Generic[P, R]):
         return digested[1].now().digest
 
     def _note_past(self, code: CodeDigest) -> None:
-        """Remember the code digest of a closure's call."""
+        """Remember the code digest of a call, if the task is a closure."""
         _note_digest(code)
         self._past_codes[code.digest] = code
         if len(self._past_codes) > _MOST_CODES:
@@ -656,8 +660,8 @@ class TaskFunction(Generic[P, R]):
         call in this process.
 
         The values of closure variables may differ between calls without an edit of the
-        code, so past calls count. A past call whose global names have other values now
-        does not count.
+        code, so the digests of past calls are accepted too, except if global names in
+        the code have other values now.
 
         Example:
             >>> from flowpregel import task
@@ -692,7 +696,8 @@ class TaskFunction(Generic[P, R]):
         bound.func = types.MethodType(self.func, instance)
         return bound
 
-    # At run time only, because type checkers report such uses by themselves.
+    # The method is hidden from type checkers, because they report such uses by
+    # themselves.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -715,7 +720,8 @@ class TaskFunction(Generic[P, R]):
             return None
         attribute: Any = module
         for part in name.split("."):
-            # `getattr` is not used, because it returns the bound form of a descriptor.
+            # `getattr` is not used, because it calls the descriptor's `__get__`, and
+            # does not return the task itself.
             attribute = inspect.getattr_static(attribute, part, None)
         if isinstance(attribute, staticmethod):
             attribute = attribute.__func__
@@ -730,7 +736,8 @@ def _note_digest(code: CodeDigest) -> None:
 
 
 class _ByName:
-    """A callable that calls a task's plain function, and is pickled as that function.
+    """A callable that calls a task's plain function, and is pickled as a reference to
+    the task.
 
     The function itself cannot be pickled by name, because its name in its module refers
     to the task.
