@@ -154,7 +154,7 @@ class _Lowering:
             self.nodes[name] = self._node(name, spec)
 
     def _add_trigger(self, name: str, *, is_deferred: bool) -> None:
-        """Add the channel that triggers a node."""
+        """Add the channel that triggers the node *name*."""
         channel: BaseChannel[Any, Any] = EphemeralValue(object, guard=False)
         if is_deferred:
             channel = LastValueAfterFinish(object)
@@ -162,7 +162,9 @@ class _Lowering:
         self.channels[TRIGGER + name] = channel
 
     def _add_join(self, starts: tuple[str, ...], end: str) -> None:
-        """Add the channel that triggers *end* when all of *starts* have run."""
+        """Add the channel that triggers *end* when all of the nodes *starts* have
+        run.
+        """
         channel = f"join:{'+'.join(starts)}:{end}"
         is_deferred = self.specs[end].defer
         kind = NamedBarrierValueAfterFinish if is_deferred else NamedBarrierValue
@@ -211,7 +213,7 @@ class _Lowering:
         )
 
     def _branches(self, node: str, node_schema: Schema) -> list[BranchWriter]:
-        """Return the writers of the branches that leave a node.
+        """Return the writers of the branches (conditional edges) that leave a node.
 
         Args:
             node: The name of the node.
@@ -254,7 +256,7 @@ def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
 
 
 def _with_missing(spec: NodeSpec, defaults: Mapping[str, Any]) -> NodeSpec:
-    """Return *spec* with the *defaults* of the options that it does not set."""
+    """Return *spec* with *defaults* for the options that it does not set."""
     changes = {}
     for key, default in defaults.items():
         # These two defaults do not apply to an error handler: its result is not cached,
@@ -285,7 +287,8 @@ def _reads(
 
 
 class _WithAsyncForm:
-    """A sync function with an async form, which calls the function on an OS thread.
+    """A sync function with an async form, which calls the function on another OS
+    thread.
 
     The async form is needed for a node with an async branch: such a node runs on the
     event loop, where the branch is awaited.
@@ -298,7 +301,9 @@ class _WithAsyncForm:
 
 
 def _node_target(action: Any, branches: list[BranchWriter]) -> Any:
-    """Return the action of a node, with an async form if a branch is async."""
+    """Return the action of a node, with an async form if a conditional edge that leaves
+    the node is async.
+    """
     has_async_branch = any(branch.path.func is None for branch in branches)
     if is_graph(action) or not has_async_branch:
         return action
@@ -320,8 +325,8 @@ def _drawn_parts(builder: GraphSpec) -> tuple[Iterable[str], list[Edge]]:
     specs = _with_defaults(builder)
     edges = list(dict.fromkeys(_drawn_edges(builder, specs)))
     sources = {edge.source for edge in edges}
-    # An edge to the end is drawn for each node that no edge leaves, because the run can
-    # end after it.
+    # An edge to the end is drawn for each node without an outgoing edge, because the
+    # run can end after it.
     for name, spec in specs.items():
         if name not in sources and not spec.is_handler:
             edges.append(Edge(name, END))

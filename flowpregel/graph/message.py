@@ -58,14 +58,14 @@ class RemoveMessage:
 def messages_with_ids(write: Any, identity: str) -> Any:
     """Return *write* in a form in which each message has an id.
 
-    A message without an id is copied, and the copy gets an id. A pair or a text, which
-    has no field for an id, becomes a dict. A value that cannot get an id is returned
-    unchanged, and the reducer refuses it.
+    A message without an id is copied, and the copy gets an id. A pair or a string,
+    which has no field for an id, becomes a dict. A value that cannot get an id is
+    returned unchanged, and the reducer refuses it.
 
     Args:
         write: A list of messages, one message, or an `Overwrite` of either.
-        identity: A text that no other write has. It determines the ids, so that a task
-            that runs again after a crash gives its messages the same ids.
+        identity: A string that is unique to the write. It determines the ids, so that a
+            task that runs again after a crash gives its messages the same ids.
 
     Example:
         >>> [message] = messages_with_ids([{"content": "hi"}], "task 1")
@@ -134,7 +134,7 @@ def _identified(message: Any, new_id: Callable[[], str] = _new_id) -> Any:
 
 
 def _unabbreviated(message: Any) -> Any:
-    """Return the dict for a (role, content) pair or a text, and any other *message*
+    """Return the dict for a (role, content) pair or a string, and any other *message*
     unchanged.
     """
     if isinstance(message, str):
@@ -229,14 +229,14 @@ class MessageList:
     def continues(self, value: Any) -> bool:
         """Return whether *value* is the present list.
 
-        A list to which a node has added a message is not, because the index lacks the
-        message.
+        A list to which a node has added a message in place is not, because the index
+        lacks the message.
         """
         return value is self.messages and len(value) == len(self.positions)
 
     def copy(self, value: list[Any]) -> MessageList:
-        """Return an independent copy, whose present list is *value*, a copy of the
-        present list.
+        """Return an independent copy of this object. Its present list is *value*, which
+        is a copy of the present list.
         """
         copied = copy.copy(self)
         copied.messages = value
@@ -271,7 +271,7 @@ class MessageList:
         self._is_langchain = self._is_langchain and bool(self.messages)
 
     def _converted(self, messages: Any) -> list[Any]:
-        """Return *messages* as a list of the messages to merge.
+        """Return *messages* as a list, in the form in which they are merged.
 
         If one of them is the first LangChain message, the present messages are
         converted too.
@@ -303,8 +303,8 @@ class MessageList:
         self.positions = positions
 
     def _apply_one(self, update: Any, removed: set[Any]) -> None:
-        """Add or replace a message, or add the id of a message to remove to
-        *removed*.
+        """Add or replace a message, or, if *update* removes a message, add that
+        message's id to *removed*.
         """
         key = _field(update, "id")
         if not _is_removal(update):
@@ -397,7 +397,8 @@ def langchain_messages(messages: Any) -> list[Any]:
     """Return *messages* as LangChain messages.
 
     Args:
-        messages: A list, or one message: an object, a chunk, a dict, a pair or a text.
+        messages: A list, or one message: an object, a chunk, a dict, a pair or a
+            string.
     """
     from langchain_core.messages import (  # noqa: PLC0415 - an extra
         BaseMessage,
@@ -407,7 +408,8 @@ def langchain_messages(messages: Any) -> list[Any]:
     )
 
     listed = _listed(messages)
-    # A long list has messages of a few classes, and most lists need no conversion.
+    # Even a long list has messages of only a few classes. So it is quickly checked here
+    # that no message needs a conversion, as in most lists.
     classes = set(map(type, listed))
     if all(
         issubclass(cls, BaseMessage) and not issubclass(cls, BaseMessageChunk)
@@ -428,7 +430,7 @@ def _listed(messages: Any) -> list[Any]:
 
 
 def _field(message: Any, name: str) -> Any:
-    # The check for a dict comes first because that for a Mapping is slow.
+    # The check for a dict comes first, because the check for a Mapping is slow.
     if isinstance(message, dict) or isinstance(message, Mapping):  # noqa: SIM101
         return message.get(name)
     return getattr(message, name, None)

@@ -26,7 +26,9 @@ from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.node import PregelNode
 
 ROOT: Final = "__root__"
-"""The name of the channel for a state that is one plain value."""
+"""The name of the channel for a state that is one plain value, and not a dict or object
+with keys.
+"""
 _IN_DICTS: Final = (typing.Required, typing.NotRequired)
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -36,7 +38,7 @@ _POSITIONAL = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """The channels that a class, or a plain type, declares for a state."""
+    """The channels that the class of a state, or its plain type, declares."""
 
     typ: Any
     channels: Mapping[str, BaseChannel[Any, Any]]
@@ -50,7 +52,7 @@ class Schema:
 
     @property
     def selection(self) -> str | tuple[str, ...]:
-        """The channel of a plain value, or the keys of a dict."""
+        """The name of the channel of a plain value, or the keys of the state."""
         return ROOT if self.keys == (ROOT,) else self.keys
 
     @property
@@ -158,7 +160,7 @@ def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(reducer)
     except (TypeError, ValueError):
-        # Some built-in functions have no signature, so they are not checked.
+        # Some built-in functions have no signature, so they cannot be checked.
         return
     kinds = [parameter.kind for parameter in signature.parameters.values()]
     if sum(kind in _POSITIONAL for kind in kinds) != 2:
@@ -178,8 +180,8 @@ def conflict(first: BaseChannel[Any, Any], second: BaseChannel[Any, Any]) -> boo
         return False
     if type(first) is not type(second):
         return True
-    # The first item, which is the type of the value, is left out, because annotations
-    # may spell the same type in several ways.
+    # The first item, the type of the value, is not compared, because annotations may
+    # spell the same type in several ways.
     return first.identity()[1:] != second.identity()[1:]
 
 
@@ -449,8 +451,8 @@ class GraphSpec:
         return self
 
     def _check_breakpoints(self, interrupt: Sequence[str] | None, known: str) -> None:
-        """Refuse a breakpoint that names no node. *known* is a text that lists the
-        nodes.
+        """Raise an error if a breakpoint does not name a node. *known* is the list of
+        the nodes as text.
         """
         for name in interrupt or ():
             if name not in self.nodes:
@@ -471,7 +473,7 @@ class GraphSpec:
 
     def _branch_links(self) -> Iterator[tuple[str, str, str]]:
         """Yield the links of conditional edges. An edge without declared destinations
-        has one link, to the end.
+        yields one link, to the end.
         """
         for start, branches in self.branches.items():
             for name, branch in branches.items():

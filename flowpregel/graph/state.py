@@ -372,12 +372,13 @@ class StateGraph(GraphSpec):
 
     # ------------------------------------------------------------ compilation
 
-    # At run time only, because type checkers report such uses by themselves.
+    # The method is hidden from type checkers, because they report such uses by
+    # themselves.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise `AttributeError`, with a hint at `compile` for an attribute of a
-            compiled graph.
+            """Raise `AttributeError`, with advice to call `compile` if a compiled graph
+            has the attribute.
             """
             text = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_") and hasattr(CompiledStateGraph, name):

@@ -38,8 +38,8 @@ class NodeWriter:
         keys: The state keys that the node may write, in order. Other keys in the output
             are left out.
         edges: The writes of the unconditional edges.
-        is_passed_on: Whether a path function gets the keys of the output that are not
-            in the state.
+        is_passed_on: Whether a path function also gets the keys of the output that are
+            not in the state.
     """
 
     node: str
@@ -76,7 +76,7 @@ class NodeWriter:
     def _command_writes(
         self, command: Command[Any], scope: Scope | None
     ) -> list[Write]:
-        """Return the writes of the update and the targets of a `Command`."""
+        """Return the writes for the update and for the destinations of a `Command`."""
         if command.graph == Command.PARENT:
             raise ParentCommand(command)
         update = command.update
@@ -88,7 +88,9 @@ class NodeWriter:
         return writes
 
     def _update_writes(self, update: Any, scope: Scope | None) -> list[Write]:
-        """Return the writes of a dict, an annotated object or a plain value."""
+        """Return the writes for an update: a dict, an annotated object or a plain
+        value.
+        """
         if update is None:
             return []
         if isinstance(update, dict | Mapping):
@@ -100,7 +102,7 @@ class NodeWriter:
     def _item_writes(
         self, update: Any, items: Iterable[Write], scope: Scope | None
     ) -> list[Write]:
-        """Return the writes of an update that consists of keys and values."""
+        """Return the writes for an update that consists of keys and values."""
         writes = [item for item in items if item[0] in self.keys]
         # A dict without the key `ROOT` may be the plain value itself, so it becomes the
         # value of `ROOT`.
@@ -113,7 +115,8 @@ class NodeWriter:
         return writes
 
     def _notice_unknown(self, keys: Iterable[Any], scope: Scope) -> None:
-        """Emit a notice about an update whose *keys* are all unknown.
+        """Give the user a notice about an update if none of the update's *keys* is in
+        the state.
 
         For a nested graph there is no notice, because its state need not share a key
         with the outer state.
@@ -134,7 +137,7 @@ class NodeWriter:
         scope.run_client.emit(notice)
 
     def _object_writes(self, update: Any) -> Iterable[Write]:
-        """Yield the writes of an annotated object.
+        """Yield the writes for an annotated object.
 
         A field of a pydantic model is left out if it is None by default and was not
         set.
@@ -166,8 +169,8 @@ def _has_commands(output: Iterable[Any]) -> bool:
 
 
 def _is_pairs(update: Any) -> bool:
-    """Return whether *update* is a list of (key, value) pairs, which a `Command` may
-    contain.
+    """Return whether *update* is a list of (key, value) pairs, which is a form of
+    update that a `Command` may contain.
     """
     if not isinstance(update, list | tuple):
         return False
@@ -180,7 +183,7 @@ def _is_pairs(update: Any) -> bool:
 
 
 def _goto_writes(goto: Any) -> Iterable[Write]:
-    """Yield the writes of `Command.goto`, which is the name of a node, a `Send`, or a
+    """Yield the writes for `Command.goto`, which is the name of a node, a `Send`, or a
     list of these.
     """
     is_target = isinstance(goto, str | Send) or not isinstance(goto, Iterable)
@@ -245,9 +248,9 @@ class BranchWriter:
             elif self.passes_on and isinstance(output, dict):
                 state = {**output, **state}
         if self.path.func is None:
-            # The path function is called only when `_later` is awaited: a sync run
-            # refuses the result, and must not leave a coroutine behind that was never
-            # awaited.
+            # An async path function is called only when `_later` is awaited. A sync run
+            # raises an error instead of awaiting, and so leaves no coroutine that was
+            # never awaited.
             return self._later(state, scope)
         if node_callbacks.get() is None:
             return self._writes_of(call(self.path, state, scope))
@@ -265,19 +268,19 @@ class BranchWriter:
     def _path_run(
         self, state: Any, scope: Scope, *, on_loop: bool = False
     ) -> AbstractContextManager[PathRun]:
-        """Return a context manager that calls the run's handlers, if there are any, for
-        a call of the path function.
+        """Return a context manager that calls the run's callback handlers, if there are
+        any, when the path function starts and ends.
 
         Args:
             state: The input of the path function.
             scope: The scope of the attempt.
-            on_loop: Whether the path function is awaited.
+            on_loop: Whether the path function is awaited on an event loop.
         """
         callbacks = node_callbacks.get()
         if callbacks is None:
             return nullcontext(PathRun())
         node = scope.job.task.node
-        # The position is that in LangChain's tags, which count the steps of a node and
+        # This is the position in LangChain's tags, which number the steps of a node and
         # then its writers.
         position = len(node.steps) + node.writers.index(self) + 1
         name = _traced_name(self.path)
@@ -330,8 +333,8 @@ class BranchWriter:
 
 
 def _traced_name(path: CallTarget) -> str | None:
-    """Return the name that handlers get for a path function, as in LangGraph, or None
-    for a `Runnable`.
+    """Return the name under which a path function is reported to callback handlers, as
+    in LangGraph, or None for a `Runnable`, which reports itself.
     """
     function = path.func or path.coroutine
     name = getattr(function, "__name__", "<lambda>")
@@ -368,7 +371,7 @@ def check_input(
 
 
 def _lacks_keys_only(error: ValueError) -> bool:
-    """Return whether a validation error reports missing keys and nothing else."""
+    """Return whether a validation error reports only missing keys."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return False
