@@ -30,7 +30,9 @@ class BaseCache(ProcessBound, ABC):
     """
 
     answers_at_once: ClassVar[bool] = False
-    """True if a call costs less than handing it to an OS thread."""
+    """True if a call of a method takes less time than passing the call to another OS
+    thread.
+    """
 
     @abstractmethod
     def get(
@@ -80,7 +82,7 @@ class BaseCache(ProcessBound, ABC):
         self,
         key: FullKey,
     ) -> AbstractContextManager[bool]:
-        """Claim to compute the value of *key* while the context is open.
+        """Claim the computation of the value of *key* while the context is open.
 
         Returns:
             A context whose value is False if another caller has claimed the key. A
@@ -115,7 +117,7 @@ class BaseCache(ProcessBound, ABC):
         return {}
 
     def note_code(self, task: Namespace, namespace: Namespace, parts: str) -> None:
-        """Note the code of a task whose results are stored. The default does nothing.
+        """Record the code of a task whose results are stored. The default does nothing.
 
         Args:
             task: The labels of the task, without the labels of code.

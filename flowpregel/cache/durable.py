@@ -1,7 +1,7 @@
-"""The base class of caches on any engine, for authors of an engine.
+"""The base class of caches on any storage engine, for authors of an engine.
 
 A subclass implements `_open`, which returns a `flowpregel.storage.Store`, and `claim`,
-for which there is `flowpregel.storage.ClaimFiles`.
+for which `flowpregel.storage.ClaimFiles` may be used.
 """
 
 from flowpregel.cache.memory import RecordCache, digest_of_key

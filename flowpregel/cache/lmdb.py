@@ -18,7 +18,7 @@ class LMDBCache(RecordCache):
     """A cache of recently used values in a folder, for any OS thread and process.
 
     Args:
-        path: The folder; an `LMDBSaver` may use the same.
+        path: The folder; an `LMDBSaver` may use the same one.
         max_entries: The number of values to keep; the least recently used is deleted
             first.
         clock: A function that returns wall-clock seconds.

@@ -41,7 +41,7 @@ _DIGEST_SIZE = 32
 _CODES = b"c"
 """The prefix of the keys of the records that `note_code` stores."""
 _MOST_CODES = 4
-"""The number of codes of a task that are stored."""
+"""The number of versions of a task's code that are stored (see `note_code`)."""
 
 
 class RecordCache(StoreUser, BaseCache):
@@ -98,8 +98,8 @@ class RecordCache(StoreUser, BaseCache):
             _, expires_at = _HEAD.unpack_from(record)
             if expires_at <= now:
                 continue
-            # If the class of a value no longer exists, the value counts as missing. It
-            # is computed and stored again.
+            # If the class of a value no longer exists, the value is treated as missing,
+            # so that it is computed and stored again.
             with suppress(ValueEncodingError):
                 data = record[_HEAD.size :]
                 values[key] = self._store.codec.decode(data, f"the cached {key!r}")
@@ -215,8 +215,8 @@ class RecordCache(StoreUser, BaseCache):
         prefix = b"v" + labels_digest(namespace)
         for key in self._table.keys(transaction, prefix):
             if len(key) != 1 + _DIGEST_SIZE:
-                # The key belongs to a chunk of a large value. The chunk is removed with
-                # the value.
+                # The key belongs to a chunk of a large value, which is removed together
+                # with the value.
                 continue
             if self._pop(transaction, key[1:]) is not None:
                 count += 1
@@ -228,8 +228,8 @@ class RecordCache(StoreUser, BaseCache):
         used: Sequence[bytes],
         last_use: int,
     ) -> int:
-        """Store the uses of values since the last write, and return the number of the
-        newest use.
+        """Store the uses of values that were noted since the last write, and return the
+        number of the newest use.
         """
         for digest in used:
             record = self._pop(transaction, digest)
@@ -250,8 +250,8 @@ class RecordCache(StoreUser, BaseCache):
         record: bytes,
     ) -> None:
         """Store *record* for a value. Its first bytes are the number of the value's
-        last use, under which the value is found when the least recently used one is
-        deleted.
+        last use. The digest is also stored under that number, so that the least
+        recently used value can be found.
         """
         use = record[:8]
         self._table.put(

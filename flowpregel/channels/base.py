@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 Update = TypeVar("Update")
 PrepareWrite: TypeAlias = Callable[[Any, str], Any]
 """A function that returns a write in the form in which it is stored and shown. It takes
-the write and a text that no other write has.
+the write and a string that is unique to the write.
 """
 
 
@@ -45,8 +45,8 @@ class BaseChannel(Generic[Value, Update], ABC):
     """
 
     reacts_to_silence: ClassVar[bool] = True
-    """True if ``update(())`` may change an available channel. A channel class that only
-    changes when written sets False, so that a superstep can skip its channels.
+    """True if ``update(())`` may change an available channel. A channel class whose
+    value changes only by writes sets False, so that a superstep can skip its channels.
     """
 
     is_tracked: ClassVar[bool] = True
@@ -122,8 +122,8 @@ class BaseChannel(Generic[Value, Update], ABC):
         return True
 
     def consume(self) -> bool:
-        """React to a task that this channel triggered, and return whether the channel
-        changed.
+        """React to the fact that this channel has triggered a task, and return whether
+        the channel changed.
         """
         return False
 
@@ -182,7 +182,7 @@ class HoldingChannel(BaseChannel[Value, Update]):
         return self.value is not MISSING
 
     def checkpoint(self) -> Any:
-        """Return the bare value, or `MISSING`."""
+        """Return the value itself, or `MISSING`."""
         return self.value
 
     def from_checkpoint(self, saved: Any) -> Self:
@@ -218,8 +218,8 @@ class GuardedChannel(HoldingChannel[Value, Value]):
         self.guard = guard
 
     def update(self, values: Sequence[Value]) -> bool:
-        """Take the write. Without a write, drop the value if the channel reacts to
-        silence.
+        """Take the write. Without a write, drop the value if `reacts_to_silence` is
+        True.
 
         Raises:
             InvalidUpdateError: There are several writes, and the channel is guarded.
@@ -249,8 +249,8 @@ class GuardedChannel(HoldingChannel[Value, Value]):
 def read(
     channels: Mapping[str, BaseChannel[Any, Any]], keys: str | Sequence[str]
 ) -> Any:
-    """Return the bare value of one channel (None if the channel is empty), or a dict of
-    the values of several channels.
+    """Return the value of one channel (None if the channel is empty), or a dict of the
+    values of several channels.
     """
     if isinstance(keys, str):
         channel = channels[keys]

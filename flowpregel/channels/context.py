@@ -42,7 +42,7 @@ class Context(BaseChannel[Value, NoReturn]):
       the channel closes it: a worker process when the run ends, another executor's
       process after each task.
 
-    The context may be exited on another OS thread than the one that entered it. An
+    The context may be exited on a different OS thread from the one that entered it. An
     async context manager is entered and exited on the event loop of an async run, and
     only async nodes can read the value.
 
@@ -84,7 +84,7 @@ class Context(BaseChannel[Value, NoReturn]):
         return self.held.factory
 
     def update(self, values: Sequence[NoReturn]) -> bool:
-        """Refuse any write.
+        """Raise an error if there is a write.
 
         Raises:
             InvalidUpdateError: There is a write.
@@ -142,8 +142,8 @@ class Context(BaseChannel[Value, NoReturn]):
             loop, held.entered_by = asyncio.get_running_loop(), threading.get_ident()
             held.on_loop = partial(asyncio.run_coroutine_threadsafe, loop=loop)
         try:
-            # The future is shielded, because other tasks may wait for it too, and must
-            # not be cancelled together with this task.
+            # The future is shielded, because other asyncio tasks may wait for it too,
+            # and must not be cancelled together with this one.
             return await asyncio.shield(held.entering)
         except Exception as error:
             held.manager = held.entering = None
@@ -218,8 +218,8 @@ class Context(BaseChannel[Value, NoReturn]):
 
 
 def contexts_in(node_input: Any) -> list[Context[Any]]:
-    """Return the `Context` channels in a node's input, which is a bare value or a dict
-    of values.
+    """Return the `Context` channels in a node's input, which is a single value or a
+    dict of values.
     """
     if not isinstance(node_input, dict):
         return [node_input] if isinstance(node_input, Context) else []
@@ -240,7 +240,7 @@ class _SharedContext(Generic[Value]):
     value: Value | None = None
     closed: bool = False
     entering: Any = None
-    """The future for the value of an async context."""
+    """The asyncio future of the value of an async context."""
     on_loop: Any = None
     """A function that runs a coroutine on the event loop on which the context was
     entered.
@@ -250,8 +250,8 @@ class _SharedContext(Generic[Value]):
 
 
 _contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary()
-"""The contexts of this process by token, through which all pickles of one run's channel
-get the same context.
+"""The contexts of this process by token: an id of the context that each pickle of a
+run's channel contains, so that all of them get the same context here.
 """
 
 _contexts_lock = threading.Lock()
@@ -285,6 +285,6 @@ def _is_async(manager: Any) -> bool:
 
 
 async def _left(entering: Any, manager: Any, how: tuple[Any, ...]) -> None:
-    """Exit an async context once it has been entered."""
+    """Exit an async context after waiting until it has been entered."""
     await entering
     await manager.__aexit__(*how)

@@ -55,7 +55,9 @@ class DeltaChannel(HoldingChannel[Value, Update]):
     value: Value | Missing
     """The value, or `MISSING` if the channel has none."""
     fold: Fold | None
-    """The index of the value that the reducer uses, or None until it is built."""
+    """The index of the value that the reducer keeps (a `Fold`), or None until it is
+    built.
+    """
 
     def __init__(
         self,
@@ -104,8 +106,8 @@ class DeltaChannel(HoldingChannel[Value, Update]):
     def replay(self, batches: Sequence[Sequence[Update]]) -> None:
         """Fold the writes of many supersteps, oldest first, in one call of the reducer.
 
-        The result is the same as that of one `update` after the other. After a batch
-        with an `Overwrite`, earlier writes do not count.
+        The result is the same as that of one `update` after the other. An `Overwrite`
+        in a batch discards the writes of earlier batches.
 
         Args:
             batches: The writes of each superstep.
@@ -148,8 +150,8 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         fold = self.fold
         if fold is None or not fold.continues(value):
             fold = start(value)
-        # If a write is refused, the index may include a part of it, so the index is
-        # stored only after the call.
+        # If the reducer refuses a write, the index may already include a part of it. So
+        # the index is stored again only after the call.
         self.fold = None
         folded: Value = fold.add(writes)
         self.fold = fold

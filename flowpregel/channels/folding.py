@@ -58,8 +58,8 @@ def replacement(write: Any) -> Any:
     if isinstance(write, dict):
         if len(write) == 1:
             return write.get(_TAG, MISSING)
-        # Only text is compared with the tag, because == of an array does not return a
-        # bool.
+        # Only a string is compared with the tag, because == of an array does not return
+        # a bool.
         tag = write.get("type") if len(write) == 2 else None
         if isinstance(tag, str) and tag == _TAG:
             return write.get("value", MISSING)
@@ -99,8 +99,8 @@ _CONCRETE: dict[Any, type] = {
 
 
 def concrete(typ: Any) -> Any:
-    """Return *typ* without ``Annotated``, with an abstract collection replaced by the
-    built-in class.
+    """Return *typ* without ``Annotated``, and with an abstract collection type replaced
+    by the built-in class.
     """
     origin = get_origin(typ)
     if origin in (Annotated, Required, NotRequired):
@@ -119,8 +119,8 @@ def detached(value: Value) -> Value:
 def identity_of(reducer: Callable[..., Any]) -> Any:
     """Return a value that is equal for two reducers with the same behaviour.
 
-    The same lambda written twice gives two objects. Functions with the same code in the
-    same module, and without closure variables, count as the same reducer.
+    A lambda that is written twice gives two objects. So functions with the same code in
+    the same module, and without closure variables, are treated as the same reducer.
     """
     if not isinstance(reducer, FunctionType) or reducer.__closure__:
         return reducer
@@ -133,14 +133,15 @@ def identity_of(reducer: Callable[..., Any]) -> Any:
 
 
 class Fold(Protocol):
-    """A value to which a reducer adds writes, with an index of the value.
+    """A value to which a reducer adds writes, with an index of the value, such as the
+    positions of messages by id.
 
     A channel keeps the fold from one superstep to the next, so that the index is not
     built again.
     """
 
     def continues(self, value: Any) -> bool:
-        """Return whether *value* is the value of the fold."""
+        """Return whether *value* is still the value that this fold has an index of."""
 
     def copy(self, value: Any) -> Fold:
         """Return an independent copy, whose value is *value*, a copy of the value."""
@@ -154,7 +155,7 @@ class ReducerHooks:
     """The functions that a reducer offers to its channel, each of them optional."""
 
     prepare: PrepareWrite | None = None
-    """The function of `BaseChannel.prepares_with`."""
+    """The function for `BaseChannel.prepares_with`."""
     fold: Callable[[Any], Fold] | None = None
     """A function that returns the `Fold` of a value. It takes the reducer's keywords
     too.
@@ -195,8 +196,8 @@ def hooks_of(reducer: Callable[..., Any]) -> ReducerHooks:
         return replace(hooks, fold=partial(hooks.fold, **reducer.keywords))
     hooks = getattr(reducer, _HOOKS, _NO_HOOKS)
     # A function that wraps a reducer has a copy of the reducer's hooks, made by
-    # `functools.wraps`. These hooks are not used, because the wrapper may take other
-    # writes than the reducer.
+    # `functools.wraps`. These hooks are not used, because the wrapper may take writes
+    # of a different form.
     is_wrapper = hasattr(reducer, "__wrapped__")
     if is_wrapper or not isinstance(hooks, ReducerHooks):
         return _NO_HOOKS
@@ -205,7 +206,7 @@ def hooks_of(reducer: Callable[..., Any]) -> ReducerHooks:
 
 def without_snapshot(saved: Any) -> Any:
     """Return the value in a snapshot of a DeltaChannel that LangGraph stored, or
-    *saved* itself if it is no such snapshot.
+    *saved* itself if it is not such a snapshot.
     """
     kind = type(saved)
     # The class is recognized by its name, because LangGraph need not be installed.

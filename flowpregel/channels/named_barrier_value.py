@@ -25,7 +25,7 @@ class NamedBarrierValue(BaseChannel[None, Name]):
         names: The names to wait for.
 
     Raises:
-        ConfigurationError: *names* is empty, or a single text.
+        ConfigurationError: *names* is empty, or a single string.
 
     Example:
         >>> channel = NamedBarrierValue(str, {"left", "right"})
@@ -47,7 +47,8 @@ class NamedBarrierValue(BaseChannel[None, Name]):
             )
 
     def update(self, values: Sequence[Name]) -> bool:
-        """Add *values* to the names seen, and return whether one of them is new.
+        """Add *values* to the names that were written, and return whether one of them
+        is new.
 
         Raises:
             InvalidUpdateError: The channel does not wait for one of *values*.
@@ -70,7 +71,8 @@ class NamedBarrierValue(BaseChannel[None, Name]):
         try:
             return value in self.names
         except TypeError:
-            # All names are hashable, so a value that is not hashable is no name.
+            # All names are hashable, so a value that is not hashable cannot be one of
+            # them.
             return False
 
     def get(self) -> None:
@@ -87,8 +89,8 @@ class NamedBarrierValue(BaseChannel[None, Name]):
         return set(self.seen)
 
     def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that has seen the names *saved*. Names that the channel
-        no longer waits for are dropped.
+        """Return a new channel to which the names *saved* were already written. Names
+        that the channel no longer waits for are dropped.
         """
         new = copy(self)
         new.seen = set() if saved is MISSING else set(saved) & self.names
@@ -117,7 +119,7 @@ class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
         names: The names to wait for.
 
     Raises:
-        ConfigurationError: *names* is empty, or a single text.
+        ConfigurationError: *names* is empty, or a single string.
 
     Example:
         >>> channel = NamedBarrierValueAfterFinish(str, {"left"})

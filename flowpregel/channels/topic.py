@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Topic(HoldingChannel[list[Value], Value | list[Value]]):
-    """Collects the written items in a list. A written list counts as several items.
+    """Collects the written items in a list. Each element of a written list is an item.
 
     Args:
         typ: The type of one item.
@@ -77,8 +77,8 @@ class Topic(HoldingChannel[list[Value], Value | list[Value]]):
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that contains the items *saved*."""
         if isinstance(saved, tuple):
-            # A tuple was saved by an earlier version of LangGraph. It has two items:
-            # all items ever written, and the current items.
+            # A tuple comes from an earlier version of LangGraph. It has two items: all
+            # items ever written, and the current items.
             _, saved = saved
         if saved is not MISSING:
             saved = [*saved] or MISSING

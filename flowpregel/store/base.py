@@ -62,7 +62,9 @@ class NotProvided(Enum):
 
 
 NOT_PROVIDED: Final = NotProvided.NOT_PROVIDED
-"""The default of a time to live, which stands for the setting of the store."""
+"""The default value of the parameter for a time to live: it means the setting of the
+store.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class Item:
     """The time of the last put."""
 
     def dict(self) -> dict[str, Any]:
-        """Return the item in the form of JSON, with times as ISO 8601 texts."""
+        """Return the item in the form of JSON, with times as ISO 8601 strings."""
         return {
             "namespace": list(self.namespace),
             "key": self.key,
@@ -183,7 +185,7 @@ class PutOp(NamedTuple):
 
 
 class MatchCondition(NamedTuple):
-    """A pattern of the beginning or end of a namespace; ``"*"`` is any label."""
+    """A pattern of the beginning or end of a namespace; ``"*"`` matches any label."""
 
     match_type: Literal["prefix", "suffix"]
     """The part of a namespace that *path* describes."""
@@ -232,15 +234,15 @@ class BaseStore(ProcessBound, ABC):
 
     supports_ttl: ClassVar[bool] = False
     answers_at_once: ClassVar[bool] = False
-    """True if `batch` costs less than handing it to an OS thread."""
+    """True if `batch` takes less time than passing the call to another OS thread."""
     ttl_config: TTLConfig | None = None
 
     @abstractmethod
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform all of *ops* and return an answer for each, in their order.
 
-        All reads see the state before the batch; then all values are put, and of two
-        puts of one key the last one stays.
+        All reads see the state before the batch. Then all values are put; of two puts
+        to the same key, the last one takes effect.
 
         Raises:
             InvalidNamespaceError: A namespace has an invalid label.
@@ -291,9 +293,9 @@ class BaseStore(ProcessBound, ABC):
         """Return the items below a namespace, the best first if there is a *query*.
 
         Args:
-            namespace_prefix: The beginning of their namespaces; ``()`` is all.
-            query: A text to rank them by: by meaning if the store has an index,
-                otherwise by the words that it shares with their texts.
+            namespace_prefix: The beginning of the items' namespaces; ``()`` means all.
+            query: A text by which the items are ranked: by meaning if the store has an
+                index, otherwise by the words that it shares with the items' texts.
             filter: The conditions for fields: a value, a dict of nested fields, or a
                 comparison such as ``{"$gte": 3}`` (``$eq $ne $gt $gte $lt $lte``).
             limit: The greatest number of items.
@@ -337,9 +339,9 @@ class BaseStore(ProcessBound, ABC):
             namespace: The labels, at least one.
             key: The key.
             value: A dict; the store keeps a copy.
-            index: The paths to index (``"title"``, ``"parts[*].text"``); None is the
-                store's setting, False is none.
-            ttl: Minutes until the item is deleted; None is never.
+            index: The paths to index (``"title"``, ``"parts[*].text"``); None means the
+                store's setting, False means none.
+            ttl: Minutes until the item is deleted; None means never.
 
         Raises:
             NotImplementedError: A *ttl* is given to a store that does not support it.
@@ -406,9 +408,9 @@ class BaseStore(ProcessBound, ABC):
         """Return the namespaces that have items, sorted.
 
         Args:
-            prefix: Their beginning; ``"*"`` is any label.
-            suffix: Their end.
-            max_depth: The number of labels to which longer ones are cut.
+            prefix: The beginning of the namespaces; ``"*"`` matches any label.
+            suffix: The end of the namespaces.
+            max_depth: The number of labels to which longer namespaces are cut.
             limit: The greatest number of namespaces.
             offset: The number of namespaces to skip.
 
@@ -475,6 +477,6 @@ class BaseStore(ProcessBound, ABC):
 
 
 def _labels(namespace: Any) -> Any:
-    # Only a list is converted. A namespace that is a bare text must reach `check_op`
-    # unchanged, which refuses it; `tuple` would split the text into letters.
+    # Only a list is converted. A namespace that is a string must reach `check_op`
+    # unchanged, which raises an error for it; `tuple` would split it into letters.
     return tuple(namespace) if isinstance(namespace, list) else namespace

@@ -15,9 +15,9 @@ class LMDBStore(ItemStore):
     """A store in a folder, for any OS thread and several processes.
 
     Args:
-        path: The folder; an `LMDBSaver` may use the same.
+        path: The folder; an `LMDBSaver` may use the same one.
         index: The index for queries by meaning (``embed``, ``dims``, ``fields``);
-            without it a query ranks by shared words.
+            without an index, a query ranks items by shared words.
         ttl: The time to live of items that are put without one.
         clock: A function that returns wall-clock seconds.
         options: Options for opening the store.

@@ -1,5 +1,5 @@
-"""The items of a long-term store, as records in a table of any engine, and the store
-whose table is in memory.
+"""The items of a long-term store, as records in a table of any storage engine, and the
+store whose table is in memory.
 
 In the database ``store``::
 
@@ -7,7 +7,7 @@ In the database ``store``::
     "e" + end (8, nanoseconds) + the same (48)           ► nothing: the item ends then
     "n"                                                  ► the number of items ever put
 
-A record's key contains digests, so labels and keys may be any texts. Items with the
+A record's key contains digests, so labels and keys may be any strings. Items with the
 same first label are next to each other, so a search reads only these items.
 """
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["InMemoryStore", "IndexConfig"]
 
 _MOST_ENDED = 1_000
-"""The greatest number of ended items that one batch deletes."""
+"""The greatest number of items whose time to live has ended that one batch deletes."""
 _SECONDS = 60
 """The number of seconds in a minute, which is the unit of times to live."""
 
@@ -75,7 +75,9 @@ class StoredItem(NamedTuple):
     """The time to live in seconds, or None if the item does not expire."""
     ends_at: float | None
     words: Words | None
-    """The words that are compared with a query, or None if the item is not indexed."""
+    """The words that are compared with a query, or None if the item is not indexed, or
+    has vectors instead.
+    """
     vectors: tuple[Vector, ...]
     value: Any
     """The encoded value."""
@@ -90,8 +92,8 @@ class ItemStore(StoreUser, BaseStore):
 
     Args:
         path: The location of the table's store: a folder, or a URL.
-        index: The index for queries by meaning; without it a query ranks by shared
-            words.
+        index: The index for queries by meaning; without an index, a query ranks items
+            by shared words.
         ttl: The time to live of items that are put without one.
         clock: A function that returns wall-clock seconds.
         options: Options for opening the table's store.
@@ -156,8 +158,8 @@ class ItemStore(StoreUser, BaseStore):
         items: list[StoredItem],
         queries: Mapping[str, Words | Vector],
     ) -> tuple[Result, list[StoredItem]]:
-        """Return the answer to *op*, chosen from the candidates, and the items in the
-        answer.
+        """Return the answer to *op*, chosen from the candidates *items*, and the items
+        in the answer.
         """
         match op:
             case GetOp():
@@ -274,10 +276,11 @@ class ItemStore(StoreUser, BaseStore):
         puts: Mapping[ItemKey, StoredItem | None],
         now: float,
     ) -> list[list[StoredItem]]:
-        """Read the candidates for *ops*, then apply *puts*, in one transaction.
+        """Read the items that may answer *ops* (the candidates), then apply *puts*, in
+        one transaction.
 
-        Returns the candidates that live *now* for each of *ops*, in the order in which
-        they were first put.
+        Return the candidates whose time to live has not ended *now*, for each of *ops*,
+        in the order in which they were first put.
         """
 
         def work(transaction: Any) -> list[list[bytes]]:
@@ -422,8 +425,8 @@ class InMemoryStore(ItemStore):
     """A store in this process, until it ends, for any OS thread.
 
     Args:
-        index: The index for queries by meaning; without it a query ranks by shared
-            words.
+        index: The index for queries by meaning; without an index, a query ranks items
+            by shared words.
         ttl: The time to live of items that are put without one.
         clock: A function that returns wall-clock seconds.
 
@@ -477,7 +480,9 @@ def _rank(hit: tuple[StoredItem, float | None]) -> float:
 
 
 def _end_key(at: float) -> bytes:
-    """Return the beginning of the key for items that end *at* this time."""
+    """Return the beginning of the table keys for items whose time to live ends *at*
+    this time.
+    """
     nanoseconds = min(max(0.0, at * 1e9), 2.0**63)
     return b"e" + int(nanoseconds).to_bytes(8, "big")
 
@@ -486,7 +491,7 @@ def _item_digest(
     namespace: Sequence[str],
     key: str,
 ) -> bytes:
-    """Return the part of a table key that names an item."""
+    """Return the part of a table key that identifies an item."""
     return (
         labels_digest(namespace[:1]) + labels_digest(namespace) + labels_digest((key,))
     )

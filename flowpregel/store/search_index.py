@@ -35,10 +35,10 @@ def check_op(op: Op) -> None:
     """Raise an error unless a store can perform *op*.
 
     Raises:
-        InvalidNamespaceError: A label is empty, is no text, or contains ``.`` or NUL;
-            or the namespace of a put is empty, or begins with ``"langgraph"``.
-        ConfigurationError: A value is no dict, a bound is negative, or a filter has an
-            unknown comparison.
+        InvalidNamespaceError: A label is empty, is not a string, or contains ``.`` or
+            NUL; or the namespace of a put is empty, or begins with ``"langgraph"``.
+        ConfigurationError: A value is not a dict, a bound is negative, or a filter has
+            an unknown comparison.
     """
     match op:
         case GetOp():
@@ -118,9 +118,9 @@ def passes(value: Any, condition: Any) -> bool:
     Args:
         value: The value of an item, or None if there is no value.
         condition: A value that must be equal, a dict of conditions for the fields, or a
-            dict of comparisons (``$eq $ne $gt $gte $lt $lte``) that must all hold. A
-            comparison of two values that have no order does not hold. The filter must
-            have passed `check_filter`.
+            dict of comparisons (``$eq $ne $gt $gte $lt $lte``) that must all be true. A
+            comparison of two values that have no order is false. The filter must have
+            passed `check_filter`.
     """
     if not isinstance(condition, Mapping):
         return bool(value == condition)
@@ -175,7 +175,7 @@ def matches(namespace: Sequence[str], condition: MatchCondition) -> bool:
 
 
 def texts_at(value: Any, path: str) -> list[str]:
-    """Return the texts at *path* of a value, for an embedding.
+    """Return the strings at *path* in a value, for an embedding.
 
     Args:
         value: A dict.
@@ -202,7 +202,9 @@ def _below(
     field: str,
     index: str,
 ) -> Iterable[Any]:
-    """Return the values of a field, or of an index or all items of a list."""
+    """Return the values in a field, at an index of a list, or of all items of a
+    list.
+    """
     if field:
         if isinstance(value, Mapping) and field in value:
             return [value[field]]
@@ -236,7 +238,7 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Yield the innermost values of nested dicts and lists, as texts."""
+    """Yield the innermost values of nested dicts and lists, as strings."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -278,7 +280,8 @@ class IndexConfig(TypedDict, total=False):
 
 
 class SearchIndex:
-    """The vectors, or the words, that are compared with a query.
+    """A maker of the vectors, or without an index the words, by which items are
+    compared with a query.
 
     Args:
         index: The index, or None to rank items by the words that they share with a
@@ -299,8 +302,8 @@ class SearchIndex:
     def of_puts(
         self, puts: Sequence[PutOp]
     ) -> list[tuple[Words | None, tuple[Vector, ...]]]:
-        """Return the words and the vectors of each put. The words are None if the put
-        is not indexed.
+        """Return the words and the vectors of each put: vectors if there is an index,
+        otherwise words. The words are None if the put has none.
         """
         texts_of_puts = [self._texts(op) for op in puts]
         terms: list[tuple[Words | None, tuple[Vector, ...]]] = []
@@ -326,7 +329,7 @@ class SearchIndex:
     def _texts(self, op: PutOp) -> list[str]:
         paths = self._fields if op.index is None else (op.index or ())
         if self._index is None and "$" in paths:
-            # The names of fields do not count as words of a value.
+            # The names of fields are not words of the value.
             return list(_leaves(op.value))
         texts: list[str] = []
         for path in paths:
