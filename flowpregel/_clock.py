@@ -1,10 +1,10 @@
 """The clock of the library: the present time, and the waits that a test can skip.
 
-A wait for a time uses `present`, and never the module `time`, if it belongs to a
-workflow: a sleep, a backoff, a rate, a time to live, a schedule. Tests replace
-`present` by a clock that skips such waits (`flowpregel.testing.clock`). Waits that
-belong to the machine, such as those for a lock, a process or a connection, and limits
-on the time that code may run, use the module `time`.
+A timed wait of a workflow (a sleep, a backoff, a rate, a time to live, a schedule) uses
+`present`, and never the module `time`. Tests replace `present` by a clock that skips
+such waits (`flowpregel.testing.clock`). Waits that belong to the machine, such as those
+for a lock, a process or a connection, and limits on the time that code may run, use the
+module `time`.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ class TimedWait:
     its event.
     """
     task_id: str = ""
-    """The id of the task that waits, or an empty text if no task waits, but a run."""
+    """The id of the task that waits, or an empty string if a run waits."""
     is_busy: Callable[[Collection[str]], bool] = lambda waiting: False
-    """Return whether a task of the waiting run computes something. The argument is the
-    ids of the tasks that only wait.
+    """A function that returns whether a task of the waiting run computes something. Its
+    argument is the ids of the tasks that only wait.
     """
     is_lasting: bool = False
-    """True if the owner of the wait waits again and again, and works in between."""
+    """True if the owner of the wait waits again and again. Between two waits, a test's
+    clock regards the owner as working, and skips no time.
+    """
 
 
 class TimeSource(Protocol):
     """A source of the present time."""
 
     skips: bool
-    """True if waits are registered with the clock, which ends them before their time.
-    """
+    """True if waits are registered with the clock, which ends them early."""
 
     def wall(self) -> float:
         """Return the seconds since the epoch."""
@@ -60,13 +61,13 @@ class TimeSource(Protocol):
         """Return monotonic nanoseconds."""
 
     def enter(self, wait: TimedWait) -> None:
-        """Note that *wait* begins."""
+        """Register *wait*, which begins."""
 
     def leave(self, wait: TimedWait) -> None:
-        """Note that *wait* has ended."""
+        """Note that *wait* has ended. The owner of a lasting wait works from now on."""
 
     def forget(self, wait: TimedWait) -> None:
-        """Note that the owner of a lasting wait has ended."""
+        """Remove a lasting wait, whose owner has ended."""
 
 
 class SystemClock:
@@ -100,7 +101,9 @@ def monotonic() -> float:
 
 @contextmanager
 def waiting(wait: TimedWait) -> Iterator[None]:
-    """Register *wait* for the time in the ``with`` block, if a test skips time."""
+    """Register *wait* with the clock during the ``with`` block, if the clock is a
+    test's clock that skips waits.
+    """
     clock = present
     if not clock.skips:
         yield

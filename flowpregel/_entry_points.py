@@ -103,7 +103,7 @@ def load_plugins(group: str) -> Iterator[Any]:
 
 
 def plugin_hint(group: str, name: str) -> str:
-    """Return advice for a name that no plug-in of a group has, or an empty text."""
+    """Return advice for a name that no plug-in of a group has, or an empty string."""
     if not any(
         _package_of(entry_point) == _OWN
         for entry_points in _entry_points(group).values()
@@ -118,7 +118,7 @@ def plugin_hint(group: str, name: str) -> str:
 
 
 def extra_hint(group: str, name: str) -> str:
-    """Return a text that names the extra to install for a plug-in. It is empty if the
+    """Return advice that names the extra to install for a plug-in. It is empty if the
     plug-in's package has no extra of that name.
     """
     for entry_point in _entry_points(group).get(name, []):

@@ -38,8 +38,8 @@ class InjectedFault(Exception):
 
 
 class Points:
-    """A counter of the fault points that this process passes. It acts when one of them
-    is due.
+    """A counter of the fault points that this process passes. It performs the action
+    (kill, stop, raise, delay) when the chosen point is due.
 
     Args:
         trace: The file to append to, if any.
@@ -66,7 +66,9 @@ class Points:
         self._at = int(at or 0)
 
     def passed(self, name: str, about: str) -> None:
-        """Count the passing of the point *name*, and act if the fault is due."""
+        """Count the passing of the point *name*, and perform the action if it is
+        due.
+        """
         name = self._prefix + name
         self._passed[name] += 1
         count = self._passed[name]

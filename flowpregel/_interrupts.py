@@ -73,15 +73,16 @@ class _Owner(Enum):
 
 
 class _Hold:
-    """The handler that replaces the program's handlers while they are held back. There
-    is one for each process.
+    """The signal handler that replaces the program's signal handlers while they are
+    held back. There is one for each process.
     """
 
     def __init__(self) -> None:
         self.handlers: dict[int, Handler] = {}
-        """The program's handlers by signal. They are kept after the end of
-        `defer_interrupts`: code that saves the current handler inside it and restores
-        it later restores this object, which must then call the program's handler.
+        """The program's handlers by signal. They stay here after the end of
+        `defer_interrupts`, because code may save the current handler inside the block
+        and restore it later. It then restores this object, which must call the
+        program's handler.
         """
         self.owner = _Owner.PROGRAM
         self.loops: list[tuple[Any, Callable[[], None]]] = []
@@ -91,15 +92,15 @@ class _Hold:
         self.wake: Callable[[], None] | None = None
         """The function that ends a wait of the main thread."""
         self.kept: deque[tuple[int, Any, float]] = deque()
-        """The signals that are held back for `raise_pending_interrupts`, with their
-        frames and times of arrival (monotonic seconds).
+        """The signals that wait for the next safe point, with their stack frames and
+        times of arrival (monotonic seconds).
         """
         self._is_reminding = False
         self._outside: list[Any] = []
-        """The handlers of all signals before the last replacement."""
+        """The handlers of all signals, before the last replacement."""
         self._inside: list[Any] = []
-        """The handlers of all signals after the last replacement. Where this object
-        replaces a handler, the list has this object.
+        """The handlers of all signals after the last replacement. This object stands in
+        place of each handler that it replaces.
         """
         self._found: list[tuple[int, Handler]] = []
         """The signals and handlers that this object replaces."""
@@ -116,8 +117,9 @@ class _Hold:
             wake()
         if not self._is_reminding:
             self._is_reminding = True
-            # The signal is sent again by an OS thread. If no OS thread can be started,
-            # the signal just waits for the next safe point.
+            # A separate OS thread sends the signal again, in case no safe point comes.
+            # If no OS thread can be started, the signal just waits for the next safe
+            # point.
             with suppress(RuntimeError):
                 # `threading` cannot be used here, because the main thread, which this
                 # handler has interrupted, may hold the locks that `threading` needs.
@@ -141,8 +143,8 @@ class _Hold:
         try:
             self.handlers[number](number, frame)
         except BaseException as error:
-            # An error whose class has only slots is not marked, because it takes no new
-            # attribute.
+            # An error whose class has only slots takes no new attribute, so it stays
+            # unmarked.
             with suppress(AttributeError):
                 setattr(error, _MARK, True)
             raise
@@ -170,7 +172,7 @@ class _Hold:
             self.owner = was
             if self.kept:
                 # A handler has raised an error. The handlers of the other kept signals
-                # must still be called, as Python does.
+                # must still be called, as they would be without this object.
                 self.deliver()
             elif hold_of_main is not None:
                 # A handler may have set other handlers, which must be replaced too.
@@ -192,7 +194,8 @@ class _Hold:
                 else:
                     inside.append(handler)
             # All three fields are set in one statement, because a signal handler that
-            # runs between two statements may call this method too.
+            # runs between two statements may call this method too, and would read them
+            # half-changed.
             self._found, self._inside, self._outside = replaced, inside, handlers
         for number, handler in self._found:
             self.handlers[number] = handler
@@ -218,8 +221,8 @@ _END: Final = object()
 """The marker for the end of an iterator."""
 _hold: Final = _Hold()
 hold_of_main: _Hold | None = None
-"""The `_Hold` of this process while it holds back handlers, which run only on the main
-thread. None at other times.
+"""The `_Hold` that holds back the signal handlers of this process at present, or None.
+There is at most one, because Python calls signal handlers only on the main thread.
 """
 
 
@@ -237,7 +240,9 @@ os.register_at_fork(after_in_child=_note_main)
 
 
 def _own() -> _Hold | None:
-    """Return the hold if it holds back handlers and this is the main thread."""
+    """Return the `_Hold` if it holds back handlers and this is the main thread,
+    otherwise None.
+    """
     if hold_of_main is None or threading.get_ident() != _main_ident:
         return None
     return hold_of_main
@@ -245,7 +250,7 @@ def _own() -> _Hold | None:
 
 class defer_interrupts:
     """Context manager and decorator that holds back signal handlers. It has no effect
-    on other OS threads than the main thread, since Python calls no handlers there.
+    on OS threads other than the main thread, since Python calls no handlers there.
 
     Raises:
         BaseException: At the end, the exception that a handler of a kept signal raises,
@@ -335,8 +340,9 @@ class held_on_loop:
         except BaseException:
             self.__exit__()
             raise
-        # While the loop runs, its code counts as the program, even if the code of a
-        # task has started the loop.
+        # Code of the event loop that runs between two steps belongs to the program,
+        # even if a task started the loop. So `_keeps` holds a signal back as long as
+        # the loop runs.
         _hold.owner = _Owner.PROGRAM
 
     def __exit__(self, *_: object) -> None:
@@ -368,7 +374,9 @@ def held_steps(items: Iterator[Value]) -> Iterator[Value]:
 def interruptible(
     call: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs
 ) -> Value:
-    """Return ``call(*args, **kwargs)``, which a signal may interrupt at any time."""
+    """Return ``call(*args, **kwargs)``, whose code a signal handler may interrupt at
+    any time.
+    """
     if (hold := _own()) is None or hold.owner is _Owner.USER:
         return call(*args, **kwargs)
     if hold.kept:
@@ -383,7 +391,9 @@ def interruptible(
 
 
 def raise_pending_interrupts() -> None:
-    """Call the handlers of the signals that were held back, if any."""
+    """Call the handlers of the signals that were held back, if there are any, and let
+    their exceptions propagate.
+    """
     if (hold := _own()) is not None and hold.kept:
         hold.deliver()
 
@@ -398,7 +408,8 @@ def is_from_handler(error: BaseException | None) -> bool:
 
 
 def wakeup_on_signal(wait: Callable[[], Value], wake: Callable[[], None]) -> Value:
-    """Return ``wait()``, which *wake* ends if a signal arrives or is already kept.
+    """Return ``wait()``, and end the wait early with *wake* if a signal arrives or is
+    already held back.
 
     If a signal arrives during the wait, *wake* is called in a signal handler.
     """
@@ -416,7 +427,7 @@ def wakeup_on_signal(wait: Callable[[], Value], wake: Callable[[], None]) -> Val
 # -------------------------------------------------------------------- SIGTERM
 
 _ends: list[Callable[[str], bool]] = []
-"""The functions that ask a run to end, given the reason. Each returns True if the
+"""The functions that ask a run to end: each takes the reason. Each returns True if the
 program must wait for the end of the run.
 """
 _was_told = False

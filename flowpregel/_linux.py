@@ -1,13 +1,14 @@
 """The parts of Linux that other systems lack, each with a fallback.
 
 A worker pool and a store use these if they can: descriptors of processes, unnamed files
-in memory, the kernel's signal at a parent's end, and the figures in ``/proc``. On macOS
+in memory, the kernel's signal at a parent's end, and the numbers in ``/proc``. On macOS
 each function uses its fallback: a temporary file, `os.kill`, a check of the parent once
-a second, or no figures. With ``FLOWPREGEL_PORTABLE=1`` in the environment, the
+a second, or no numbers. With ``FLOWPREGEL_PORTABLE=1`` in the environment, the
 fallbacks are used on Linux too, so that tests can run them.
 
-The guard (`flowpregel.executors.processes.wire.guard_process`) imports nothing, and has
-its own fallbacks.
+The guard, the process that cleans up after a killed coordinator
+(`flowpregel.executors.processes.wire.guard_process`), imports nothing, and has its own
+fallbacks.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from typing import Final
 IS_USED: Final = sys.platform == "linux" and not os.environ.get("FLOWPREGEL_PORTABLE")
 """True if the functions of Linux are used, and not the fallbacks."""
 PID_NAMESPACE: Final = "/proc/self/ns/pid" if IS_USED else ""
-"""The file whose inode is the pid namespace of this process, or an empty text, which
-is no file.
+"""The file whose inode is the pid namespace of this process, or an empty string, which
+names no file.
 """
 RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """The bytes in the kernel's unit of peak memory."""
 _PR_SET_PDEATHSIG: Final = 1
 _SCORE_OF_WORKERS: Final = 300
-"""The thousandths of the memory that the OOM killer adds to the size of a worker when
-it compares processes.
+"""The handicap of a worker: the OOM killer adds this many thousandths of the machine's
+memory to the worker's size when it compares processes.
 """
 
 
@@ -63,7 +64,8 @@ def die_with_parent() -> None:
 
     Without Linux, this does nothing.
     """
-    # no mutant: Otherwise `watch_coordinator` ends the process, a moment later.
+    # no mutant: Without this request, `watch_coordinator` ends the process a moment
+    # later.
     if IS_USED:
         import ctypes  # noqa: PLC0415 - only a worker needs it
 
@@ -74,7 +76,7 @@ def die_with_parent() -> None:
 
 def be_killed_first() -> None:
     """Have the kernel's OOM killer prefer this process, and the processes that it
-    starts, to other processes of the same size.
+    starts, over other processes of the same size.
     """
     score = read_proc("self/oom_score_adj").strip()
     file = open_proc("self/oom_score_adj", os.O_WRONLY)
@@ -126,7 +128,9 @@ def open_proc(name: str, mode: int = os.O_RDONLY) -> int | None:
 
 
 def read_proc(name: str) -> str:
-    """Return the text of a file below ``/proc``, or an empty text if there is none."""
+    """Return the content of a file below ``/proc``, or an empty string if there is no
+    such file.
+    """
     if IS_USED:
         with suppress(OSError), open(f"/proc/{name}", errors="surrogateescape") as file:
             return file.read()
@@ -134,7 +138,9 @@ def read_proc(name: str) -> str:
 
 
 def list_proc(name: str) -> list[str]:
-    """Return the names in a folder below ``/proc``, or nothing if there is none."""
+    """Return the names in a folder below ``/proc``, or an empty list if there is no
+    such folder.
+    """
     if IS_USED:
         with suppress(OSError):
             return os.listdir(f"/proc/{name}")

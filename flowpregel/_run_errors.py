@@ -17,7 +17,7 @@ class FlowPregelError(Exception):
 
 @dataclass_transform(eq_default=False)
 class _DetailedError(FlowPregelError):
-    """An error with fields, which are the constructor's arguments, and a message."""
+    """An error with a message, and with fields that are the constructor's arguments."""
 
     text: ClassVar[str] = ""
     """The message, with the names of fields in braces."""
@@ -39,7 +39,9 @@ class _DetailedError(FlowPregelError):
 
 
 class RunNotice(UserWarning):
-    """A notice for the user of a run, such as that results of other code were used."""
+    """A notice for the user of a run, for example that the run used results of
+    different code.
+    """
 
 
 class CodeChangedError(_DetailedError):
@@ -57,8 +59,8 @@ class CodeChangedError(_DetailedError):
 
 
 class UnmatchedCallsError(_DetailedError):
-    """A changed body makes none of a task's recorded calls, and *on_unmatched* is
-    ``"error"``.
+    """A changed body makes none of a task's recorded calls any more, and *on_unmatched*
+    is ``"error"``.
     """
 
     task: str
@@ -85,7 +87,9 @@ class UnmatchedCallsError(_DetailedError):
 
 
 class ReplayMismatchError(_DetailedError):
-    """A body made another call than recorded, although code and input are the same."""
+    """A body made a different call from the recorded one, with the same code and
+    input.
+    """
 
     recorded: str
     called: str
@@ -102,7 +106,7 @@ class InputMismatchError(_DetailedError):
 
     thread_id: str
     why: str
-    """A text that describes the difference."""
+    """A description of the difference."""
     adopts: bool = False
     """True if the run may be resumed with the new input."""
 
@@ -155,7 +159,8 @@ class UnansweredError(_DetailedError):
     flow: str = "flow"
     """The name of the workflow."""
     store: str = ""
-    """The path or URL of the store, or an empty text if other processes cannot open it.
+    """The path or URL of the store, or an empty string if other processes cannot open
+    it.
     """
 
     def __str__(self) -> str:
@@ -190,9 +195,11 @@ class ResourcesError(_DetailedError):
     has most of it.
     """
     holders: Sequence[str] = ()
-    """The tasks that have the resource while they wait for this or similar calls."""
+    """The tasks that occupy the resource while they wait for this call or similar
+    calls.
+    """
     machine: str = ""
-    """The machine of a cluster that has most of the resource, or an empty text for
+    """The machine of a cluster that has most of the resource, or an empty string for
     resources of a pool.
     """
 

@@ -38,7 +38,7 @@ class StoreCheck(NamedTuple):
     name: str
     """The subject of the check."""
     ok: bool
-    """True if all is well."""
+    """True if the check has passed."""
     finding: str
     """The result, for people."""
 
@@ -118,7 +118,8 @@ class StorePlugin(ABC):
         return True
 
     def is_lockable(self, location: str) -> bool:
-        """Return whether this process may keep others from writing to the store.
+        """Return whether this process can keep other processes from writing to the
+        store.
 
         If so, ``flowpregel verify`` opens the store to write, so that no other process
         writes while it reads.

@@ -15,15 +15,15 @@ from flowpregel.errors import FlowPregelError, GraphBubbleUp, RunNotice
 
 _OURS: Final = "flowpregel."
 _LONGEST: Final = 10_000
-"""The greatest length of a text with a traceback, in characters."""
+"""The greatest length of a traceback as text, in characters."""
 _LIBRARY: Final = os.path.dirname(os.__file__)
 _BETWEEN: Final = ("concurrent.futures._base", "asyncio.tasks")
-"""Modules whose frames are between the user's frames and the library's."""
+"""Modules whose stack frames may be between the user's frames and the library's."""
 
 
 class WorkerTraceback(Exception):
-    """The traceback that an error had in the worker, as text. It is set as the cause of
-    the error.
+    """The traceback that an error had in the worker process, as text. It is set as the
+    ``__cause__`` of the error.
     """
 
 
@@ -32,8 +32,8 @@ class UsersFrames:
     exception that is raised in the ``with`` block.
 
     Frames are removed if the user's code is in the traceback, if the exception stops
-    the run without a fault (`is_stop`), or if it is an error of flowpregel, which is
-    meant for the caller. Any other exception has its cause in the library, so the
+    the run without being a fault (`is_stop`), or if it is an error of flowpregel, which
+    is meant for the caller. Any other exception has its cause in the library, so the
     frames are needed.
     """
 
@@ -70,8 +70,8 @@ def leave_out_ours(error: BaseException) -> None:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Return whether *error* ends a run without a fault: Ctrl-C, a cancellation, its
-    time limit.
+    """Return whether *error* ends a run without being a fault: Ctrl-C, a cancellation,
+    or the time limit of the run.
     """
     asyncio = sys.modules.get("asyncio")
     kinds = (KeyboardInterrupt, GraphBubbleUp)
@@ -96,7 +96,9 @@ def _without_ours(first: TracebackType | None) -> TracebackType | None:
 
 
 def _traceback_of(entries: Sequence[TracebackType]) -> TracebackType | None:
-    """Return one traceback with *entries*, or None if there are no entries."""
+    """Return one traceback with these *entries* (single frames), or None if there are
+    none.
+    """
     rest = None
     for entry in reversed(entries):
         entry.tb_next, rest = rest, entry
@@ -123,8 +125,8 @@ class CodeLine(NamedTuple):
 
 
 def users_line() -> CodeLine | None:
-    """Return the user's line of code that has called the library, or None if this OS
-    thread was started by the library.
+    """Return the line of the user's code that called the library, or None if the
+    library started this OS thread.
     """
     frame, _ = _calling_frame()
     if frame is None or _is_in_standard_library(frame):

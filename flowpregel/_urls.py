@@ -1,4 +1,4 @@
-"""The difference between the URL of a store and the path of a folder."""
+"""A test that distinguishes the URL of a store from the path of a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 def scheme_of(location: Any) -> str | None:
     """Return the scheme of a URL in lower case, or None for the path of a folder.
 
-    A path object is always a path; so is a text without ``scheme:`` at its beginning.
+    A path object is always a path; so is a string without ``scheme:`` at its beginning.
 
     Example:
         >>> locations = ["postgresql://me@db.example.org/runs", "runs.lmdb", "./a:b"]
@@ -45,7 +45,8 @@ def plugin_of_url(location: str, scheme: str) -> Any:
 
 
 def check_folder(location: Any) -> None:
-    """Refuse a URL where only the path of a folder can be used.
+    """Raise an error if *location* is a URL, where only the path of a folder can be
+    used.
 
     Raises:
         ConfigurationError: *location* is a URL.

@@ -23,16 +23,16 @@ from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
 VariablePlace: TypeAlias = tuple[str | None, str]
-"""The location of a context variable: a module, and the variable's name in it. If no
-module is known, the module is None, and the name is the one that the variable was
-created with.
+"""The place where another process finds a context variable: a module, and the
+variable's name in it. If no module is known, the module is None, and the name is the
+one that the variable was created with.
 """
 
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
 _MAIN: Final = "__main__"
 _OBSERVED: Final = ("opentelemetry.trace", "structlog.contextvars")
-"""The modules of OpenTelemetry and structlog. If neither is imported, a context has no
-span and no log fields.
+"""The modules in which OpenTelemetry and structlog store a context's span and log
+fields. If neither is imported, there are none.
 """
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
@@ -52,8 +52,8 @@ class Carried:
 
 
 _declared: dict[ContextVar[Any], VariablePlace | None] = {}
-"""The locations of declared variables. A location is None until the first use, because
-the variable's name is not yet bound at the declaration.
+"""The module and name of each variable that was declared with `carry`. They are None
+until the first use, because the variable's name is not yet bound at the declaration.
 """
 _stand_ins: dict[VariablePlace, ContextVar[Any]] = {}
 """The variables that this process uses in place of variables that it cannot import,
@@ -106,8 +106,9 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     headers = headers_in(config)
     values = {}
     for variable in tuple(_declared):
-        # A variable without a value is not searched for, because a module that is still
-        # being imported may not have bound it to a name yet.
+        # A variable without a value is skipped, so its module and name are not searched
+        # for: a module that is still being imported may not have bound the variable to
+        # a name yet.
         if variable in context and (location := variable_place(variable)) is not None:
             values[location] = context[variable]
     traced: Mapping[str, str] = {}
@@ -142,7 +143,8 @@ def _observed() -> tuple[dict[str, str], dict[str, Any]]:
     """Return the current span's headers, and the fields bound with structlog."""
     structlog = sys.modules.get("structlog.contextvars")
     bound = {} if structlog is None else structlog.get_contextvars()
-    # A log field that cannot be pickled must not make a task fail.
+    # A log field that cannot be pickled must not make a task fail, so a value that is
+    # not plain is replaced by its repr.
     fields = {k: v if isinstance(v, _PLAIN) else repr(v) for k, v in bound.items()}
     return trace_headers(), fields
 
@@ -197,8 +199,8 @@ def _attach(headers: Mapping[str, str]) -> None:
 
 
 def variable_place(variable: ContextVar[Any]) -> VariablePlace | None:
-    """Return the location at which another process finds *variable*, or None if the
-    variable was not declared.
+    """Return the module and the name under which another process can import *variable*,
+    or None if it was not declared with `carry`.
     """
     if variable not in _declared:
         return None
@@ -209,7 +211,9 @@ def variable_place(variable: ContextVar[Any]) -> VariablePlace | None:
 
 
 def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
-    """Return the default of *variable* in a tuple, which is empty without a default."""
+    """Return a tuple with the default of *variable*, or an empty tuple if it has
+    none.
+    """
     try:
         return (Context().run(variable.get),)
     except LookupError:
@@ -217,8 +221,8 @@ def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
 
 
 def variable_at(location: VariablePlace, *default: Any) -> ContextVar[Any]:
-    """Return the variable at *location* in this process, or a new variable in its place
-    if it cannot be imported.
+    """Return the variable with this module and name (*location*) in this process. If it
+    cannot be imported, return a new variable that replaces it.
     """
     module, name = location
     variable = None if module in (None, _MAIN) else _imported(str(module), name)
@@ -226,11 +230,11 @@ def variable_at(location: VariablePlace, *default: Any) -> ContextVar[Any]:
         stand_in: ContextVar[Any] = (
             ContextVar(name, default=default[0]) if default else ContextVar(name)
         )
-        # Entries are never removed, because there are only as many as the program has
+        # The replacements are never removed: there are only as many as the program has
         # declared variables.
         variable = _stand_ins.setdefault(location, stand_in)
-    # The variable is declared in this process too, so that calls which the task makes
-    # send it on.
+    # The variable is declared in this process too, so that it is also sent with the
+    # calls that the task makes.
     _declared.setdefault(variable, location)
     return variable
 
@@ -244,8 +248,8 @@ def _imported(module: str, name: str) -> ContextVar[Any] | None:
 
 
 def _look_for(variable: ContextVar[Any]) -> VariablePlace:
-    """Return the location of *variable*, if possible in a module that other processes
-    can import.
+    """Return the module and the name of *variable*, if possible in a module that other
+    processes can import.
     """
     location: VariablePlace = (None, variable.name)
     for module, loaded in tuple(sys.modules.items()):

@@ -1,4 +1,6 @@
-"""The names that mark places in a graph; they are defined in `flowpregel.pregel`."""
+"""The names with a special meaning in graphs, such as `START` and `END`; they are
+defined in `flowpregel.pregel`.
+"""
 
 from flowpregel._core.records import TASKS
 from flowpregel.pregel.definition import END, START

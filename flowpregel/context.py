@@ -67,7 +67,9 @@ class RunInfo:
     control: Any = None
     """The `RunControl` that may ask the run to stop, if there is one."""
     checks_mutations: bool = False
-    """True if a notice names arguments that a task has changed in place."""
+    """True to check whether tasks change their arguments in place, and to name these
+    arguments in a notice to the user.
+    """
     outer_runs: tuple[tuple[Any, ...], ...] = ()
     """The store, thread and namespace of this run and of each outer run, if another
     process can open the store.
@@ -75,13 +77,13 @@ class RunInfo:
     executor: Any = None
     """The executor of nodes that name no executor. It is not set in a worker."""
     ending: list[str] = field(default_factory=list)
-    """A list with the reason why the run was asked to end. It is empty if the run was
-    not asked, and is used only in the coordinator.
+    """A list that contains the reason why the run was asked to end, and is empty before
+    that. It is used only in the coordinator.
     """
 
     def keep_output(self, job: Job, text: str) -> None:
-        """Store text that a task of the run has printed or logged. Only the
-        coordinator's run information does so.
+        """Store text that a task of the run has printed or logged. Here this does
+        nothing; the subclass for runs in the coordinator stores the text.
         """
 
 
@@ -95,8 +97,8 @@ class Job:
     """
 
     task: Task
-    """The task, planned by the core. Every executor gets the callable and the writers
-    of the node.
+    """The task, planned by the core. It contains the callable and the writers of the
+    node.
     """
     step: StepContext
     """The superstep that the task belongs to. Its channels (in a worker, only those
@@ -109,12 +111,12 @@ class Job:
     The task may have begun its next attempt by now.
     """
     compares: bool = False
-    """True if the calls that the task makes are recorded, and compared with recorded
-    calls.
+    """True if the calls that the task makes are recorded, and compared with the
+    recorded calls of earlier attempts and runs.
     """
     variables: Context = field(default_factory=Context)
-    """The context variables of the task. The task runs in a copy, because other tasks
-    may share the same variables.
+    """The `contextvars.Context` of the task. The task runs in a copy, because other
+    tasks may share the same context.
     """
     executor: Any = None
     """The `Executor` that got the job, in the process that submitted it."""
@@ -125,7 +127,9 @@ class Job:
     priority: int = 0
     """The priority among the waiting jobs of the run. The highest starts first."""
     preview: Preview = NO_PREVIEW
-    """The preview of the call, once the attempt has ended in this process."""
+    """The preview of the call (short texts and numbers that views show), once the
+    attempt has ended in this process.
+    """
 
 
 def nothing(*_: Any) -> None:
@@ -134,8 +138,8 @@ def nothing(*_: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The corrected cost of a running task. It is emitted for the run, and is not shown
-    in the stream.
+    """The corrected cost of a running task. It is sent to the run like a chunk of the
+    stream, but not shown there.
     """
 
     tokens: float
@@ -143,24 +147,28 @@ class Spent:
 
 @dataclass(slots=True, eq=False)
 class RunClient:
-    """A task's functions for reaching its run, which by default do nothing."""
+    """The functions through which a task reaches its run. By default they do
+    nothing.
+    """
 
     emit: Callable[[Any], None] = nothing
-    """Add a custom chunk, or a `Report`, to the run's stream."""
+    """A function that adds a custom chunk, or a `Report`, to the run's stream."""
     call: Callable[..., Any] = nothing
-    """Make a call, and return its future. The arguments are the node, the arguments of
-    the call, the call's key if the call is recorded, and optionally the future.
+    """A function that makes a call, and returns its future. The arguments are the node,
+    the arguments of the call, the call's key if the call is recorded, and optionally
+    the future.
     """
     beat: Callable[[], None] = nothing
-    """Show that the task is alive."""
+    """A function that reports that the task is alive."""
     save: Callable[[Any], None] = nothing
-    """Store a state for the task's next attempt."""
+    """A function that stores a state for the task's next attempt."""
     channels: Callable[[Sequence[str]], Any] = nothing
-    """Return the channels and the managed values of the run with these names, as two
-    dicts. None means that the task has all channels of the run.
+    """A function that returns the run's channels and managed values with the given
+    names, as two dicts. If it returns None, the task already has all channels of the
+    run.
     """
     is_ending: Callable[[], bool | None] = nothing
-    """Return True if the run was asked to end soon."""
+    """A function that returns True if the run was asked to end soon."""
     open_calls: Any = None
     """The calls of the attempt (an `OpenCalls`), or None if it can make no calls."""
 
@@ -201,7 +209,7 @@ class Scope:
     files: Any = None
     """The `AttemptFiles` of the attempt, if it has any."""
     reported: tuple[float, str | None] = NOTHING_REPORTED
-    """The time of the last progress report (monotonic seconds), and its message."""
+    """The time (monotonic seconds) and the message of the last progress report."""
 
     def read(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the values of the channels *names* that have a value, with the task's
@@ -265,8 +273,8 @@ class Scope:
         return values
 
     def _prepared_updates(self, name: str, prepare: PrepareWrite) -> list[Any]:
-        """Return the writes to a channel so far, as the run prepares them when the task
-        has ended.
+        """Return the writes to a channel so far, each changed by *prepare*, as the run
+        will do when the task has ended.
 
         Args:
             name: The name of the channel.
@@ -286,7 +294,7 @@ class Scope:
         return self.questions
 
     def end_questions(self) -> None:
-        """Emit notices about answers that the task has not used when it returns.
+        """Emit notices about answers that the task has not used, when it returns.
 
         Raises:
             GraphInterrupt: The task has an unanswered interrupt, which an `except` that
@@ -299,7 +307,9 @@ class Scope:
             self.emit_notices()
 
     def emit_notices(self) -> None:
-        """Emit the notices about the questions so far."""
+        """Emit the notices about the questions (interrupts) that the task has asked so
+        far.
+        """
         if self.questions is not None:
             notices, self.questions.notices = self.questions.notices, []
             for text in notices:
@@ -356,7 +366,8 @@ class Scope:
             self._send_points(unsent)
 
     def _send_points(self, points: Mapping[str, Sequence[MetricPoint]]) -> None:
-        """Send values of the metrics to the readers of the run's activity.
+        """Send values of the metrics to the readers of the run's activity, such as the
+        page.
 
         Args:
             points: The points by the names of the metrics, with monotonic times.
@@ -416,23 +427,25 @@ def _number(value: Any, name: str) -> float:
 
 @dataclass(slots=True)
 class PathRun:
-    """A call of the function of a conditional edge."""
+    """One call of the path function of a conditional edge."""
 
     output: Any = None
     """The result of the function."""
     delay: Awaitable[None] | None = None
-    """The object that a coroutine must await before it calls the function, or None."""
+    """The object to await before the function is called, or None if there is nothing to
+    await.
+    """
 
 
 class NodeCallbacks:
-    """The callback handlers for the code of one attempt. The engine has the subclass
-    that calls them.
+    """LangChain's callback handlers for the code of one attempt. This base class calls
+    none; the engine's subclass does.
     """
 
     def enter(
         self, scope: Scope, call: Callable[..., Any], *, on_loop: bool
     ) -> Generator[Awaitable[None], None, Callable[..., Any]]:
-        """Pass the handlers to the code of an attempt that begins.
+        """Make the callback handlers available to the code of an attempt that begins.
 
         Args:
             scope: The scope of the attempt.
@@ -450,16 +463,16 @@ class NodeCallbacks:
     def path(
         self, scope: Scope, name: str | None, tag: str, state: Any, *, on_loop: bool
     ) -> AbstractContextManager[PathRun]:
-        """Return a context manager that calls the handlers at the start and at the end
-        of the function of a conditional edge.
+        """Return a context manager that calls the callback handlers when the path
+        function of a conditional edge starts and ends.
 
         Args:
             scope: The scope of the attempt.
             name: The name of the function, or None for a ``Runnable``, which calls the
                 handlers itself.
-            tag: The tag of the function's run.
+            tag: The tag with which the function's run is reported.
             state: The input of the function.
-            on_loop: Whether the function is awaited.
+            on_loop: Whether the function is awaited on an event loop.
         """
         raise NotImplementedError
 
@@ -476,7 +489,8 @@ current: ContextVar[Scope | None] = ContextVar("flowpregel_scope", default=None)
 
 configurable_of_tasks: Final[dict[str, Any]] = {}
 """Entries that plug-ins add to the ``configurable`` of the config that tasks get. Each
-process has its own. The values must be picklable, because code may pass on its config.
+process has its own. The values must be picklable, because code may send its config to
+another process.
 """
 
 
@@ -578,10 +592,10 @@ def report_progress(
     """Report the progress of the running task to live views and streams of mode
     ``progress``.
 
-    A report arrives while the task runs, labelled with the task, and counts as a sign
-    of life for an idle timeout. Call this function as often as you like: a report
-    within 50 ms of the last sent one is dropped, unless it has a new message or ``done
-    == total``. ``runtime.progress`` is the same function.
+    A report arrives while the task runs, labelled with the task, and is a sign of life
+    for an idle timeout. Call this function as often as you like: a report within 50 ms
+    of the last sent one is dropped, unless it has a new message or ``done == total``.
+    ``runtime.progress`` is the same function.
 
     Args:
         done: The amount of work that is done, in any unit.
@@ -652,8 +666,8 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     if questions.notices:
         scope.emit_notices()
     adapter: Any = None if response_schema is None else _adapter_of(response_schema)
-    # The task gets a copy, because the answers may be recorded again if a later answer
-    # is refused.
+    # The task gets a copy, which it may change. The original may be recorded again if a
+    # later answer is refused.
     if questions.is_answered(index) and adapter is None:
         return private_copy(task.attempt.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()

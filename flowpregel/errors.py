@@ -114,7 +114,8 @@ __all__ = [
 
 for _error in vars(_run_errors).values():
     if getattr(_error, "__module__", None) == _run_errors.__name__:
-        # The public module is set, because pickles must refer to it.
+        # Pickles must refer to this public module, so it is set as the module of each
+        # error.
         _error.__module__ = __name__
 
 
@@ -207,8 +208,8 @@ class ExecutorUnavailableError(FlowPregelError):
 
 
 INVALID_RESUME = "_flowpregel_invalid_resume"
-"""The attribute that has the question's id, in an error that was raised because an
-answer did not fit.
+"""The name of the attribute that contains the question's id, in an error that was
+raised because an answer did not fit.
 """
 
 
@@ -264,7 +265,9 @@ class NodeTimeoutError(_DetailedError):
 
 
 class NodeCancelledError(_DetailedError):
-    """A task's own code raised a cancellation without having been cancelled."""
+    """A task's own code raised a cancellation (such as `asyncio.CancelledError`),
+    although the task was not cancelled.
+    """
 
     node: str
     text = "Node {node!r} was cancelled from within"
@@ -291,7 +294,7 @@ class RecordedError(_DetailedError):
     kind: str
     """The exception's class."""
     message: str
-    """The text of the exception."""
+    """The message of the exception."""
     text = "{kind}: {message} (the exception itself could not be kept)"
 
 
@@ -332,11 +335,12 @@ class MachineLostError(_DetailedError):
     machine: str
     """The host name of the machine, if it is known, and its address."""
     cause: str
-    """The sign of the loss: silence, the engine's list of machines, an engine's error.
+    """The sign of the loss: silence, the machine's absence from the list of Dask or
+    Ray, or an error from one of them.
     """
     losses: int = 1
-    """The number of machines that were lost with the task. A run makes a task again
-    that was lost less than three times, whatever its retry policy.
+    """The number of machines that were lost with the task. A run repeats a task that
+    was lost fewer than three times, whatever its retry policy.
     """
     call: str = ""
     """The text of the call with abbreviated arguments, if the task is a call."""
@@ -381,7 +385,9 @@ class TaskSerializationError(_DetailedError):
 
     task: str
     part: str
-    """The input, the result or the error, as a message names it."""
+    """The part that cannot be sent (the input, the result or the error), as the message
+    names it.
+    """
     path: str
     """The path to the value that cannot be pickled."""
     cause: str
@@ -419,7 +425,7 @@ class StoreFullError(StoreError):
 
 
 class StoreVersionError(StoreError):
-    """A store has another format version or engine; the store was not changed."""
+    """A store has a different format version or storage engine; it was not changed."""
 
 
 class StoreReadOnlyError(StoreError):

@@ -31,8 +31,8 @@ named ``writer``.
 """
 
 Durability: TypeAlias = Literal["sync", "async", "exit"]
-"""The time at which a run's results are on disk: before they are used (``"sync"``),
-shortly afterwards (``"async"``), or at the end of the run (``"exit"``).
+"""The mode that determines when a run's results are on disk: before they are used
+(``"sync"``), shortly afterwards (``"async"``), or at the end of the run (``"exit"``).
 """
 
 
@@ -44,8 +44,8 @@ GraphLifecycleStatus: TypeAlias = Literal[
     "interrupt_after",
     "out_of_steps",
 ]
-"""The state of a run in a `GraphInterruptEvent` or a `GraphResumeEvent`. A run that
-stops at a question, or resumes, is ``"pending"``.
+"""The state of a run in a `GraphInterruptEvent` or a `GraphResumeEvent`. It is
+``"pending"`` for a run that stops at a question, or resumes.
 """
 
 
@@ -144,7 +144,9 @@ class CheckpointTask(TypedDict, total=False):
     interrupts: tuple[dict[str, Any], ...]
     """The questions that the task has asked."""
     state: Any
-    """The config of the state of the graph that the task runs, or None."""
+    """The config that names the state of the graph that the task runs, or None if it
+    runs no graph.
+    """
 
 
 class CheckpointPayload(TypedDict):
@@ -170,7 +172,7 @@ class DebugPayload(TypedDict):
     step: int
     """The number of the superstep."""
     timestamp: str
-    """The time of the event, as an ISO 8601 text."""
+    """The time of the event, as an ISO 8601 string."""
     type: Literal["checkpoint", "task", "task_result"]
     """The kind of event."""
     payload: TaskPayload | TaskResultPayload | CheckpointPayload

@@ -179,7 +179,8 @@ class RetryPolicy:
         try:
             grown = self.initial_interval * float(self.backoff_factor) ** (attempt - 1)
         except OverflowError:
-            # A float overflows after about a thousand attempts, so the maximum is used.
+            # The power overflows a float after about a thousand attempts, so the
+            # longest wait is used.
             grown = self.max_interval if self.initial_interval else 0.0
         wait = min(self.max_interval, grown)
         return wait + jitter * min(1.0, wait) if self.jitter else wait
@@ -247,7 +248,7 @@ class TimeoutPolicy:
     idle_timeout: float | timedelta | None = None
     """The maximum time without a sign of life."""
     refresh_on: Literal["auto", "heartbeat"] = "auto"
-    """The signs of life that count: ``"auto"`` for all that the task emits,
+    """The signs of life that count: ``"auto"`` for everything that the task emits,
     ``"heartbeat"`` for heartbeats only.
     """
 
@@ -392,8 +393,8 @@ class Resources:
     """
 
     cpus: float | None = None
-    """The number of CPUs. None counts as one, and does not change the number of BLAS
-    and OpenMP threads.
+    """The number of CPUs. None takes one, and does not change the number of BLAS and
+    OpenMP threads.
     """
     memory: int | str | None = None
     """The memory in bytes, or as text such as ``"2GB"`` or ``"512MiB"``. None means the
@@ -450,7 +451,7 @@ class Resources:
 
     @property
     def of_a_process(self) -> tuple[str, ...]:
-        """The names of the options in use that require a worker process."""
+        """The names of those options in use that only worker processes support."""
         names = ("cpus", "memory", "gpus", "isolation")
         return tuple(name for name in names if getattr(self, name))
 

@@ -64,13 +64,15 @@ if TYPE_CHECKING:
 else:
     ContextT = TypeVar("ContextT")
 STOP_LOOK: Final = 0.05
-"""Seconds between two checks by a task that waits for the run to end."""
+"""Seconds between two checks whether the run was asked to end, by a task that waits for
+that.
+"""
 pauses: ContextVar[bool] = ContextVar("pauses", default=False)
 """True if a run that would wait for a time or a signal must stop instead."""
 SLEEPS_UNTIL: Final = "sleeps_until"
 AWAITS_SIGNAL: Final = "waits_for_signal"
-"""The keys of the mapping that is the interrupt's value in a run that stops instead of
-waiting.
+"""`SLEEPS_UNTIL` and this are keys of a mapping. If a run stops instead of waiting, it
+does so with an interrupt whose value is that mapping.
 """
 
 
@@ -178,7 +180,7 @@ class ExecutionInfo:
     node_attempt: int = 1
     """The number of this attempt, counted from 1."""
     node_first_attempt_time: float | None = None
-    """The begin of the first attempt, in seconds since the epoch."""
+    """The time at which the first attempt began, in seconds since the epoch."""
 
     def patch(self, **changes: Any) -> ExecutionInfo:
         """Return a copy with some fields changed.
@@ -195,14 +197,18 @@ class ExecutionInfo:
 
 
 class OutputPath(NamedTuple):
-    """The path of an output."""
+    """The path of an output file or folder, which a task writes with
+    `Runtime.output`.
+    """
 
     path: Path
     """The absolute path."""
     name: str
     """The path that the task named."""
     folder: str
-    """The working folder if the task named a relative path, or an empty text."""
+    """The working directory if the task gave a relative path, otherwise an empty
+    string.
+    """
 
 
 @dataclass(slots=True)
@@ -236,7 +242,7 @@ class AttemptFiles:
         if part in self.outputs:
             return part
         target.parent.mkdir(parents=True, exist_ok=True)
-        # The output that a killed attempt may have left is removed.
+        # A killed attempt may have left an output, which is removed.
         _remove_path(part)
         if name.endswith(os.sep):
             part.mkdir()
@@ -255,7 +261,7 @@ class AttemptFiles:
         for part, output in self.outputs.items():
             _move_output(part, output.path)
             _sync_file(output.path.parent)
-        # The digests are taken last, because contents are known by their final paths.
+        # The digests are computed last, because they are remembered by the final paths.
         if takes_digests:
             for output in self.outputs.values():
                 record = written_file(output.name, output.folder)
@@ -325,7 +331,7 @@ def _remove_path(path: Path) -> None:
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether *path* is a folder, and no link to one."""
+    """Return whether *path* is a folder, and not a link to one."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -374,8 +380,8 @@ class Runtime(Generic[ContextT]):
     report: Callable[..., None] = nothing
     """Record a preview of a value with the task: ``report(figure, title="losses")``.
 
-    The value is a figure, an image, a table, Markdown, a text or any other object. The
-    preview is made at once, and is recorded when the task ends, also if it fails. A
+    The value is a figure, an image, a table, Markdown, a string or any other object.
+    The preview is made at once, and is recorded when the task ends, also if it fails. A
     report replaces an earlier one with the same title.
     """
     save: Callable[[Any], None] = nothing
@@ -428,8 +434,8 @@ class Runtime(Generic[ContextT]):
 
         Args:
             path: The path of the complete file. Missing parent folders are created. If
-                it is a text that ends with a slash, the result is a new, empty folder,
-                which replaces an earlier folder as a whole.
+                it is a string that ends with a slash, the result is a new, empty
+                folder, which replaces an earlier folder as a whole.
 
         Raises:
             RuntimeError: Called outside of a run.
@@ -504,7 +510,8 @@ def is_inside_run() -> bool:
 
 
 def has_answers() -> bool:
-    """Return whether the running task has interrupted, and has got an answer since.
+    """Return whether the running task has called `interrupt` and has got an answer
+    since.
 
     The result is False outside of a run.
     """
@@ -513,8 +520,8 @@ def has_answers() -> bool:
 
 
 def number_interrupts_apart() -> None:
-    """Number the interrupts of the calling OS thread or coroutine from the first one,
-    because it runs beside other parts of the same task.
+    """Number the interrupts of the calling OS thread or coroutine independently, from
+    the first one on, because it runs beside other parts of the same task.
 
     If `has_answers` returns True, the parts must run one after the other instead, so
     that each gets the answers to its own questions. This does nothing outside of a run.
@@ -525,12 +532,12 @@ def number_interrupts_apart() -> None:
 
 
 def read_state() -> Any:
-    """Return the state of the graph in the form in which an edge passes it to the
-    running node.
+    """Return the state of the graph as an edge would pass it to the running node.
 
-    This is for a node that got another input by `Send`. Such a node must be an object
-    with the attribute ``reads_state = True``, because the state is sent to a worker
-    process only then. In any other node, and outside of a run, the state is empty.
+    This is for a node that got a different input by `Send`. Such a node must be an
+    object with the attribute ``reads_state = True``, because the state is sent to a
+    worker process only then. In any other node, and outside of a run, the state is
+    empty.
 
     Example:
         >>> from flowpregel.runtime import read_state

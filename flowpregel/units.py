@@ -20,7 +20,9 @@ _SECONDS: Final = {
 _UNIT_PATTERNS = [rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _SECONDS]
 _DURATION: Final = re.compile("".join(_UNIT_PATTERNS))
 _CLOCK_DURATION: Final = re.compile(r"()(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
-"""A duration as SLURM writes it. The groups are those of the other form."""
+"""A pattern for a duration as SLURM writes it. It has the same groups as `_DURATION`,
+in the same order, from weeks to seconds.
+"""
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Z]*)")
 _BYTES: Final = {"": 1, "B": 1} | {
     f"{letter}{kind}": base**power
@@ -32,12 +34,12 @@ _BYTES: Final = {"": 1, "B": 1} | {
 
 def seconds_in(text: str) -> float | None:
     """Return the seconds in a duration such as 3h50m, 7d, 90s, 90 or 03:50:00, or None
-    if *text* is no duration.
+    if *text* is not a duration.
 
     Args:
         text: Numbers with the units ``w``, ``d``, ``h``, ``m`` and ``s``, in this
             order, or hours, minutes and seconds with colons, after days and a minus
-            sign if there are any, as SLURM writes them. A number alone is one of
+            sign if there are any, as SLURM writes them. A number without a unit means
             seconds.
 
     Example:
