@@ -29,6 +29,12 @@ refuses its commits after the takeover. If the process that takes over dies afte
 write, the 1 stays in the file of an owner that continues. The next run that locks this
 file unlinks it.
 
+An owner may die inside a commit, when all of it is in the store, but LMDB has not yet
+noted its number for readers. The next write does so. So the run that inherits the lease
+of a dead owner begins with a write: it stores the fence of the dead owner. If it read
+first, it could continue from the checkpoint before that commit, and repeat work that is
+recorded.
+
 The file is unlinked by an owner that ends, by a takeover, or by a run that detects one.
 Each first checks that the name still refers to the file that it has open. The process
 holds one lock (``leases.lock``) while it checks and unlinks, so no other process can
@@ -332,6 +338,11 @@ class LeaseFiles:
                 # Any other fence in the file was left by an owner that died.
                 dead_fence = max(dead_fence, file.read(FENCE))
                 fault("lease.locked")
+                if dead_fence:
+                    # The owner may have died inside a commit that LMDB shows to readers
+                    # only after the next write. So there is a write before this lease
+                    # reads anything.
+                    request.fences(request.address, dead_fence)
                 known = request.fences(request.address, 0)
                 fence = _mark(file, max(request.replaced or 0, known))
                 if file.read(TAKEN_OVER):

@@ -29,8 +29,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = Path(__file__).with_name("shim.c")
 KEY = "the tests' key"
 _LENGTH = struct.Struct("<Q")
-_FAIL = 4
-NOTHING, KILL, TEAR, SHORT = 0, 1, 2, 3
+_FAIL = 5
+NOTHING, KILL, TEAR, SHORT, AFTER = 0, 1, 2, 3, 4
 EIO, ENOSPC = _FAIL + errno.EIO, _FAIL + errno.ENOSPC
 """What is done to a call: it fails with that error."""
 FOREVER = 1 << 40

@@ -2,7 +2,8 @@
  *
  * Preloaded, it does nothing until disk_arm() is called. From then on it counts the calls
  * that change files below one folder, records them, and acts at chosen ones: kills the
- * process before a call or in the middle of a write, lets a call fail, or writes too little.
+ * process before a call, or in the middle or at the end of a write, lets a call fail, or
+ * writes too little.
  *
  * A record is: op (1), whether it is on disk when the call returns (1), spare (2), length of
  * the path (4), inode (8), offset (8), length of the data (8), the path, the data.
@@ -23,7 +24,7 @@
 #include <unistd.h>
 
 enum { WRITE = 1, SYNC, RENAME, UNLINK, TRUNCATE, MARK };
-enum { PASS = 0, KILL, TEAR, SHORT, FAIL }; /* FAIL + n: fail with errno n */
+enum { PASS = 0, KILL, TEAR, SHORT, AFTER, FAIL }; /* FAIL + n: fail with errno n */
 
 struct record {
     uint8_t op, synced;
@@ -88,14 +89,16 @@ static int ours(int fd, char *path, uint64_t *inode) {
     return 1;
 }
 
+static void die(void) {
+    syscall(SYS_kill, getpid(), SIGKILL);
+    for (;;) pause();
+}
+
 /* Count a call; return what is to be done to it. */
 static int due(void) {
     count++;
     int act = action && count >= first && count <= last ? action : PASS;
-    if (act == KILL) {
-        syscall(SYS_kill, getpid(), SIGKILL);
-        for (;;) pause();
-    }
+    if (act == KILL) die();
     return act;
 }
 
@@ -128,14 +131,12 @@ static ssize_t write_parts(writer call, int fd, const struct iovec *parts, int n
     else if (act == TEAR || act == SHORT) {
         struct iovec half = {parts->iov_base, (parts->iov_len + 1) / 2};
         done = call(fd, &half, 1, offset);
-        if (act == TEAR) {
-            syscall(SYS_kill, getpid(), SIGKILL);
-            for (;;) pause();
-        }
+        if (act == TEAR) die();
         note(head, path, &half, 1);
     } else {
         note(head, path, parts, n);
         done = call(fd, parts, n, offset);
+        if (act == AFTER) die();
     }
     int error = errno;
     pthread_mutex_unlock(&lock);

@@ -78,6 +78,15 @@ def everything(path: str) -> dict[str, list[Any]]:
         }
 
 
+def continue_run(path: str) -> None:
+    """Commit the next checkpoint of a thread under its lease, as a run does."""
+    with LMDBSaver(path) as saver, saver.lease("a") as lease:
+        saved = saver.load(Address("a"))
+        assert saved is not None
+        made = step(saved.checkpoint.step + 1, {"n": b"next"})
+        saver.commit([Batch(address=Address("a"), checkpoint=made, fence=lease.fence)])
+
+
 # ---------------------------------------------------------------- care
 
 

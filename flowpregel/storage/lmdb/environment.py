@@ -26,6 +26,9 @@ The hazards of LMDB, and how they are avoided:
 * *A commit that fails.* LMDB is unusable after it could not write a meta page, and a
   commit may be on disk although its sync failed. So the file is opened again, and the
   newest transaction's number shows whether the commit succeeded.
+* *A writer that dies at the end of a commit.* The commit is in the file, but readers
+  see it only after the next write. So a run that inherits the lease of a dead owner
+  writes before it reads.
 * *A fork.* The child must not use the environment, so every use checks the pid.
 
 To avoid deadlocks, the locks are always acquired in this order: the writer lock of the
