@@ -26,10 +26,13 @@ from flowpregel.executors.cluster import (
 )
 
 _DELIVERIES: Final = 3
-"""The number of times that a batch is sent to a worker that lacks its large buffers."""
+"""The greatest number of times that a batch of tasks is sent to a Dask worker, if the
+worker lacks large buffers of the batch.
+"""
 _TOPIC: Final = "flowpregel-slots"
-"""The topic of the events that report the beginnings of slots. The scheduler keeps the
-last events of each topic that was ever used, so all programs share this one.
+"""The topic of Dask's events that report that slots have begun: Dask tasks that each
+occupy a CPU for this program. The scheduler keeps the last events of each topic that
+was ever used, so all programs share this one.
 """
 _POOLS: Final[WeakValueDictionary[str, DaskPool]] = WeakValueDictionary()
 """The open pools of this program, by the coordinator's name."""
@@ -159,8 +162,8 @@ class DaskExecutor(ClusterExecutor):
     def start(self, jobs: Sequence[Any], mailbox: Any) -> None:
         """Start *jobs* as any pool does.
 
-        In the thread of a Dask task, whose flow will wait for *jobs*, first leave
-        Dask's thread pool. The jobs may need this very thread.
+        On the OS thread of a Dask task, whose flow will wait for *jobs*, first leave
+        Dask's thread pool. The jobs may need this very place in the pool.
         """
         if getattr(thread_state, "proceed", False):
             secede()
@@ -179,9 +182,13 @@ class DaskPool(RemotePool):
     ) -> None:
         self.client: Client = client
         self._slots_in_dask: dict[int, Any] = {}
-        """Dask's futures of slots. If a future is released, Dask forgets its task."""
+        """The Dask future of each slot, by the number of the slot. If the future is
+        released, Dask forgets the task that is the slot.
+        """
         self.owns_client = False
-        """True if the client and its cluster are closed with this pool."""
+        """True if the client, and the cluster that it was made with, are closed with
+        this pool.
+        """
         self._is_direct = client.direct_to_workers is not False
         named_limits = limits_of_cluster(limits, limits_scope)
         super().__init__("dask", timeout, limits=named_limits)
@@ -248,8 +255,8 @@ class DaskPool(RemotePool):
     ) -> None:
         """Report the end of a slot, unless it was released.
 
-        Dask's `add_done_callback` would call a function on a thread pool that is gone
-        when the program exits.
+        Dask's `add_done_callback` is not used: it calls functions on a thread pool that
+        has ended when the program exits.
         """
         error = await future.exception(asynchronous=True)
         if future.status == "error":
@@ -277,7 +284,7 @@ class DaskPool(RemotePool):
 
     def can_grow(self) -> bool:
         # A client that did not start the cluster does not know whether the cluster is
-        # adaptive.
+        # adaptive (starts workers on demand), so this is assumed.
         cluster = self.client.cluster
         return cluster is None or getattr(cluster, "_adaptive", None) is not None
 
@@ -294,8 +301,8 @@ class DaskPool(RemotePool):
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         if self.client.status in ("closing", "closed"):
-            # The coroutine is not run, because the event loop of a closed client may
-            # have stopped.
+            # The coroutine is not started, because the event loop of a closed client
+            # may have stopped.
             work.close()
             failed = Future[Any]()
             failed.set_exception(ConnectionError("the client of Dask is closed"))
@@ -327,7 +334,9 @@ class DaskPool(RemotePool):
         packed: bytes,
         buffers: Mapping[int, Any],
     ) -> None:
-        """Send a batch to a worker, and its large buffers if the worker lacks them."""
+        """Send a batch of tasks to a Dask worker, and the large buffers that the worker
+        lacks.
+        """
         scattered = []
         for handle in buffers.values():
             scattered.append(await asyncio.wrap_future(handle))  # noqa: PERF401
@@ -336,8 +345,9 @@ class DaskPool(RemotePool):
         for _ in range(_DELIVERIES):
             if await self._ask(address, message) is None:
                 return
-            # The worker lacks some buffers, so it gets a copy from another worker. Dask
-            # may delete this copy before it is used, so a few attempts are made.
+            # The worker lacks some buffers, so Dask copies them to it from another
+            # worker. Dask may delete these copies before they are used, so a few
+            # attempts are made.
             await self.client.replicate(
                 scattered,
                 workers=[address],
@@ -381,7 +391,8 @@ def _existing_file(path: str) -> str:
 
 
 def host_of(dask_worker: Any, coordinator: str) -> RemotePoolHost:
-    """Return the pool of a Dask worker's process, with a client for *coordinator*.
+    """Return flowpregel's pool in a Dask worker's process, which *coordinator* can use
+    from now on.
 
     Args:
         dask_worker: The worker. Its memory limit and its resource ``GPU``, if it has
@@ -401,7 +412,9 @@ def host_of(dask_worker: Any, coordinator: str) -> RemotePoolHost:
 def on_slot_event(
     event: tuple[float, Any],
 ) -> None:
-    """Note that a slot has begun. Dask calls this for the slots of all programs."""
+    """Report to the slot's pool that the slot has begun. Dask calls this for the slots
+    of all programs.
+    """
     _, message = event
     pool = _POOLS.get(message["coordinator"])
     if pool is not None:
@@ -412,7 +425,9 @@ def occupy_thread(
     slot: int,
     coordinator: str,
 ) -> None:
-    """Occupy a thread of this worker until the coordinator releases the slot."""
+    """Occupy one of the worker's OS threads, which stands for a CPU, until the
+    coordinator releases the slot. Dask runs this function as a task.
+    """
     worker = get_worker()
     host = host_of(worker, coordinator)
     released = host.hold(
@@ -430,7 +445,7 @@ def occupy_thread(
 
 async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
     """Connect a coordinator with the pool of a Dask worker, and return the answer to
-    its handshake.
+    the handshake.
 
     Nothing is registered in Dask's scheduler: workers that join later, perhaps in an
     environment without flowpregel, learn nothing of this coordinator. The pool removes
@@ -463,7 +478,9 @@ async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
 
 
 def serialized(answer: Any) -> Any:
-    """Return the answer of a machine, with its buffers as Dask moves them uncopied."""
+    """Return the answer of a machine in a form of which Dask sends the buffers without
+    copies.
+    """
     if not answer:
         return answer
     pickled, *buffers = answer
@@ -475,7 +492,7 @@ def buffers_of(
     data: Mapping[str, Any],
     keys: Sequence[str],
 ) -> list[Any] | None:
-    """Return the scattered buffers with these keys, or None if one is missing."""
+    """Return the buffers that Dask keeps under *keys*, or None if one is missing."""
     buffers = []
     for key in keys:
         if key not in data:
@@ -485,5 +502,5 @@ def buffers_of(
 
 
 def _operation_of(coordinator: str) -> str:
-    """Return the name of the handler for the messages of *coordinator*."""
+    """Return the name of a Dask worker's handler for messages of *coordinator*."""
     return f"flowpregel-{coordinator}"

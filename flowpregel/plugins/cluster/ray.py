@@ -24,14 +24,16 @@ from flowpregel.executors.cluster import (
 )
 
 _CALLS: Final = 1000
-"""The number of batches and messages that a machine takes at once."""
+"""The greatest number of batches and messages that a machine's actor handles at the
+same time.
+"""
 _SLOTS: Final = 100_000
-"""The number of slots that a coordinator may have."""
+"""The greatest number of slots (Ray tasks that each occupy a CPU) of a coordinator."""
 _FORGET_AFTER: Final = 600.0
-"""Seconds after which a released slot is forgotten, although it has not begun."""
+"""Seconds after which `RaySlots` forgets a released slot that has not begun."""
 _NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
 _FUNCTION_ID: Final = uuid5(NAMESPACE_URL, "flowpregel-slot")
-"""The id of the function of slots, which is the same in all programs."""
+"""Ray's id for the function that slots execute, which is the same in all programs."""
 
 
 class RayExecutor(ClusterExecutor):
@@ -100,12 +102,16 @@ class RayPool(RemotePool):
     ) -> None:
         self._actors: dict[str, Any] = {}
         self._resources: dict[str, Mapping[str, float]] = {}
-        """The resources of each machine in Ray's books, by its address."""
+        """The resources of each machine, as Ray lists them, by the address."""
         self._slots_in_ray: dict[int, Any] = {}
-        """The results of the tasks that are slots."""
+        """The reference to the result of each slot (a Ray task), by the number of the
+        slot.
+        """
         self._slot_function = slot_function()
         self._slot_keeper: Any = None
-        """The actor that knows which slots have begun, or None before the first."""
+        """The actor that tracks which slots have begun, or None before the first
+        request.
+        """
         named_limits = limits_of_cluster(limits, limits_scope)
         super().__init__("ray", timeout, limits=named_limits)
 
@@ -119,8 +125,8 @@ class RayPool(RemotePool):
         return machines
 
     def can_grow(self) -> bool:
-        # Every cluster counts as one that can grow, because Ray does not report whether
-        # a cluster has an autoscaler.
+        # Every cluster is assumed to be able to grow, because Ray does not report
+        # whether a cluster has an autoscaler.
         return True
 
     def request_slots(
@@ -139,9 +145,9 @@ class RayPool(RemotePool):
         for slot in slots:
             function = self._slot_function
             if is_client:
-                # In a Ray client, each function gets a random id from Ray. With a new
-                # function for each slot, chance decides which program comes first, and
-                # it is not always the same one.
+                # In a Ray client, Ray gives each function a random id. With a new
+                # function for each slot, chance decides which of the waiting programs
+                # comes first, and it is not always the same one.
                 function = ray.remote(occupy_cpu)
             options: dict[str, Any] = {}
             if addresses:
@@ -180,8 +186,8 @@ class RayPool(RemotePool):
         self._wait_for_slots()
 
     def _lose_slots(self) -> None:
-        """Withdraw all slots, because the actor that knows them is lost. Those that are
-        still needed are requested from a new one.
+        """Withdraw all slots, because the actor that tracks them is lost. Slots that
+        are still needed are requested again, with a new actor.
         """
         self._slot_keeper = None
         error = ExecutorUnavailableError("the actor that knows the slots is lost")
@@ -225,7 +231,7 @@ class RayPool(RemotePool):
             return
         result = self._slots_in_ray.get(slot)
         if result is not None:
-            # If the slot has just begun, its end is reported as that of any slot.
+            # If the slot has just begun, its end is reported like the end of any slot.
             ray.cancel(result)
 
     def put_buffer(self, address: str, data: memoryview) -> Any:
@@ -292,7 +298,7 @@ class RayPool(RemotePool):
 
 
 def settle_answer(answer: Future[Any], result: Future[Any]) -> None:
-    """Set *answer* as *result*, which is Ray's and done."""
+    """Give *answer* the result or the error of *result*, a done future of Ray."""
     if not answer.set_running_or_notify_cancel():
         return
     error = CancelledError() if result.cancelled() else result.exception()
@@ -303,8 +309,8 @@ def settle_answer(answer: Future[Any], result: Future[Any]) -> None:
 
 
 def import_error_in(error: BaseException) -> BaseException:
-    """Return the error of an import that has failed on a machine, if *error* is Ray's
-    report of it, and *error* otherwise. The report is a text of many lines.
+    """Return the `ModuleNotFoundError` that *error* reports if it is Ray's report, of
+    many lines, on a machine that lacks a module. Otherwise return *error* itself.
     """
     if isinstance(error, ray.exceptions.RayError):
         match = _NO_MODULE.search(str(error))
@@ -318,7 +324,7 @@ def _on_node(address: str) -> NodeAffinitySchedulingStrategy:
 
 
 class RaySlots:
-    """The actor that knows which slots of a coordinator have begun, and lets them end.
+    """The actor that tracks which slots of a coordinator have begun, and lets them end.
 
     It needs no CPU, so it may be on any machine.
     """
@@ -333,7 +339,7 @@ class RaySlots:
         slot: int,
         address: str,
     ) -> None:
-        """Note that *slot* has begun, and return when it is released."""
+        """Record that *slot* has begun, and return when the coordinator releases it."""
         end = self._ends.setdefault(slot, asyncio.Event())
         self._begun.append((slot, address))
         self._has_begun.set()
@@ -366,7 +372,9 @@ def occupy_cpu(
     keeper: Any,
     slot: int,
 ) -> None:
-    """Occupy a CPU of this machine until the coordinator releases the slot."""
+    """Occupy a CPU of this machine until the coordinator releases the slot. Ray runs
+    this function as a task.
+    """
     address = ray.get_runtime_context().get_node_id()
     # This is not `ray.get`, which would lend the CPU to other tasks while it waits.
     keeper.hold.remote(slot, address).future().result()
@@ -375,9 +383,9 @@ def occupy_cpu(
 def slot_function() -> Any:
     """Return `occupy_cpu` as a function of Ray's, with the same id in all programs.
 
-    Ray serves the requests for one function in the order of their arrival, but those
-    for several functions in any order. With the random ids that Ray chooses, one of ten
-    programs would wait for many turns.
+    Ray serves requests to run one function in the order of their arrival, but requests
+    to run different functions in any order. With the random ids that Ray chooses, one
+    of ten programs would wait for many turns.
     """
     function: Any = ray.remote(occupy_cpu)
     function._uuid = _FUNCTION_ID  # noqa: SLF001 - Ray has no option for it
@@ -390,8 +398,8 @@ class RayMachine:
     Args:
         size: The number of CPUs of the machine.
         coordinator: The name of the coordinator.
-        is_client: True if the coordinator is a client of Ray's server, which forwards
-            nothing but bytes.
+        is_client: True if the coordinator is connected by a Ray client, through a
+            server that forwards only `bytes`.
         limits: The memory and the GPUs that tasks may take.
     """
 
@@ -408,7 +416,9 @@ class RayMachine:
         self._limits = limits
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call a method of the machine."""
+        """Call a method of the machine's pool for the coordinator, and return the
+        answer.
+        """
         host = pool_host(self._size, self._coordinator, self._limits)
         future = getattr(host, method)(self._coordinator, *args)
         answer = await asyncio.wrap_future(future)

@@ -18,15 +18,17 @@ from flowpregel.units import bytes_of, seconds_in
 _REQUIRED: Final = ("time", "mem")
 """The options that a URL must have."""
 _DEFAULTS: Final = {"cpus": "1", "jobs": "10", "wait": "1d"}
-"""The defaults of the other options, as far as they have one."""
+"""The options that have a default, each with the default."""
 _DIRECTIVES: Final = ("partition", "account", "qos", "constraint")
-"""The options that are those of ``sbatch``."""
+"""The options that are passed to ``sbatch`` under the same name."""
 _OPTIONAL: Final = (*_DIRECTIVES, "interface", "logs")
-"""The options that may be left out, and then are empty."""
+"""The options that are empty by default."""
 _DEATH_TIMEOUT: Final = 60
-"""Seconds after which a job ends that does not reach the program."""
+"""Seconds after which a job ends if it does not reach the program that submitted it."""
 _LEAVE_BEFORE: Final = 60.0
-"""Seconds before the end of a job, at which the worker in it gives its tasks back."""
+"""Seconds before the end of a job at which the Dask worker in it stops, and gives the
+tasks back to the program.
+"""
 
 
 def connect_to_slurm(location: str) -> DaskExecutor:
@@ -138,7 +140,8 @@ def _cluster_settings(options: dict[str, str]) -> dict[str, Any]:
         "log_directory": options["logs"] or None,
         "job_name": "flowpregel",
         "job_extra_directives": directives,
-        # Without its nanny, a worker ends as soon as it has lost the program.
+        # Without its nanny (the process that restarts it), a Dask worker ends as soon
+        # as it has lost the program.
         "nanny": False,
         "death_timeout": _DEATH_TIMEOUT,
         "worker_extra_args": ["--lifetime", f"{lifetime:.0f}s"],
