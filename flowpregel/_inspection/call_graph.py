@@ -158,7 +158,7 @@ class _GraphBuilder:
         self.steps: defaultdict[_StepKey, _NodeIds] = defaultdict(dict)
         """The nodes of each superstep."""
         self.called: set[str] = set()
-        """The ids of the nodes of calls."""
+        """The ids of the nodes whose tasks other tasks have called."""
         self._callers = self._find_callers()
         """The name and the caller of each task that made calls."""
         self._enclosing: dict[_Key, str] = {}

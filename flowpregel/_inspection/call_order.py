@@ -102,7 +102,7 @@ class CallOrder:
         unchanged: Sequence[int],
         changed: Sequence[int],
     ) -> list[int]:
-        """Return all numbers in order.
+        """Return the numbers of all calls, in order.
 
         Args:
             unchanged: Numbers in order.

@@ -27,7 +27,9 @@ _PICTURES: Final = {
 """The media types of pictures, by kind."""
 _TEXTS: Final = ("text", "markdown")
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
-"""The errors of reading media of another version, or of another program."""
+"""The errors that may be raised if media were written by another version or another
+program.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,7 +102,9 @@ class RunTracker:
         namespace: NamespaceRecord,
         id: str,
     ) -> CheckpointView:
-        """Return a checkpoint, and remember it if it is the newest."""
+        """Return the view of the checkpoint with an id. The view of the newest
+        checkpoint of a namespace is remembered, with the states of the tasks.
+        """
         checkpoint = self._newest.get(namespace.prefix)
         if checkpoint is None or checkpoint.id != id:
             checkpoint = CheckpointView(self._tasks, namespace, id)
