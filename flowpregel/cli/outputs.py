@@ -134,8 +134,8 @@ class RunOutputs:
             yield f"  {purpose}: {command}"
 
     def _commands(self) -> dict[str, list[str]]:
-        """Return a command, in words, for each kind of problem with an output file. The
-        key is the purpose of the command.
+        """Return the words of the command that solves each kind of problem with an
+        output file, by the purpose of the command.
         """
         commands: dict[str, list[str]] = {}
         for call, output in self.problems:

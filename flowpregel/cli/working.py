@@ -150,7 +150,7 @@ class _ActiveRun:
     """A run that this process has taken."""
 
     thread: ThreadInfo
-    """The thread, before the run was taken."""
+    """The facts about the thread that were read before this process took the run."""
     run: GraphRun | None = None
     """The run, or None before it begins."""
     is_pausing: bool = False
