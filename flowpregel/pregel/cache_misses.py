@@ -35,8 +35,9 @@ contain.
 """
 _MOST_NAMESPACES: Final = 10_000
 _OF_PROCESS: Final[dict[Namespace, None]] = {}
-"""The namespaces that this process has used. A result in one of them was not computed
-by earlier code, because the program has several functions with one name.
+"""The namespaces that this process has used. Two of them may differ only in the code,
+if the program has two functions with one name. So a result in any of them is not taken
+for one of earlier code.
 """
 
 

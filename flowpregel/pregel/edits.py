@@ -364,8 +364,8 @@ def copy_updates(
 
 
 def _warn_of(emitted: Any) -> None:
-    """Emit a warning for a notice of a writer. Other emitted items are dropped, since
-    an edit has no stream.
+    """Emit a warning if a writer has emitted a notice. Other emitted items are dropped,
+    since an edit has no stream.
     """
     if isinstance(emitted, Notice):
         give_notice(emitted.text)

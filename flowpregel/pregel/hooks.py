@@ -169,8 +169,8 @@ def handlers_of(config: ParsedConfig, loop: Any = None) -> Handlers:
 
 
 def _with_manager(handlers: Handlers) -> Handlers:
-    """Return *handlers*, which the code of nodes reaches by LangChain's callback
-    manager if one of them is a handler of LangChain.
+    """Return *handlers*. If one of them is a handler of LangChain, the code of nodes
+    gets them in one of LangChain's callback managers.
     """
     base = sys.modules.get("langchain_core.callbacks.base")
     handler_class = getattr(base, "BaseCallbackHandler", None)

@@ -1,7 +1,8 @@
 """The outer runs around the running code.
 
 They are tracked to prevent a deadlock: a run that starts another run on its own thread
-would wait for a lease that it holds itself, and would never end.
+(with the same thread id) would wait for a lease that it holds itself, and would never
+end.
 """
 
 from __future__ import annotations

@@ -88,7 +88,9 @@ class GraphRun:
     """The callback handlers of the run, once it has begun."""
     _stopped: Stopped | None = None
     _grace: float | None = None
-    """The last request to stop, which may arrive before the run begins."""
+    """The last request to stop, and the grace period that it sets. The request may
+    arrive before the run begins.
+    """
 
     def __init__(
         self,
@@ -124,7 +126,7 @@ class GraphRun:
             self.saver,
             streams=streams,
         )
-        """The form of the stream's items."""
+        """The converter of events to the items of the stream."""
         self.modes: tuple[str, ...] = self.form.modes
         """The stream modes that the user reads. The tuple is empty if only the output
         is read.
@@ -132,7 +134,7 @@ class GraphRun:
         self.options: Options = self._core_options(invocation)
         """The options for the core, without the options that depend on the saver."""
         self._cache_changes: dict[str, str] = {}
-        """The changes of code because of which results are missing in the cache."""
+        """The changes of code that explain why the cache lacks results, by task."""
 
     def _core_options(self, invocation: InvocationOptions) -> Options:
         modes = self.form.read_modes()

@@ -22,19 +22,22 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 CatchUp: TypeAlias = Literal["skip", "last", "all"]
-"""The due times that are made up for if no process was there to start their runs: none,
-the last one, or all.
+"""The missed due times (no process was there to start their runs) for which runs are
+started later: none, the last one, or all.
 """
 MOST_AT_ONCE: Final = 1_000
-"""The greatest number of due times that are made up for at once."""
+"""The greatest number of missed due times for which runs are started at once."""
 PUNCTUAL: Final = 60.0
-"""Seconds after which a due time counts as missed."""
+"""Seconds after which a due time is regarded as missed."""
 _MARGIN: Final = timedelta(hours=3)
-"""The time before a moment from which cron's times are computed, since the effect of
-a change of the clocks must not depend on the moment.
+"""The margin before a moment from which the times of a cron expression are computed;
+the times within it are dropped. So a change of the clocks (to or from summer time) near
+the moment has the same effect, whatever the moment is.
 """
 _WINDOWS: Final = tuple(timedelta(days=days) for days in (1, 40, 400, 20_000))
-"""The periods in which the last due time is searched, one after the other."""
+"""The lengths of the periods before now in which the last due time is searched for, one
+after the other.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
