@@ -136,9 +136,9 @@ def barrier_of(tasks: Iterable[Task]) -> list[TaskOutput]:
     """Return the outputs of *tasks*, in the order in which they are applied."""
     outputs: list[TaskOutput] = []
     for task in tasks:
-        # An error handler was triggered by no channel, only the failed task was. So the
-        # triggers of the failed task are marked as seen, and the handler's writes are
-        # applied at the position of the failed task.
+        # Channels triggered the failed task, and none triggered the error handler. So
+        # the triggers of the failed task are marked as seen, and the handler's writes
+        # are applied at the position of the failed task.
         handled = task.parent if task.kind is Kind.HANDLER else None
         source = task if handled is None else handled
         triggers = task.triggers if handled is None else ()

@@ -17,7 +17,7 @@ from flowpregel._core.records import Outcome, Task, Write
 
 
 class CallFailure(NamedTuple):
-    """A call that failed."""
+    """The failure of a call that a body has made."""
 
     task: Task
     error: BaseException | None
@@ -36,7 +36,7 @@ class CallSequence:
     position: int = 0
     """The number of those calls whose order is determined by the body's code."""
     graph_count: int = 0
-    """The number of those calls that call a graph."""
+    """The number of the calls that run a graph."""
     occurrences: dict[tuple[str, str], int] = field(default_factory=dict)
     """The number of calls so far, by what equal calls have in common: the task's name
     and the digest of the arguments.
@@ -54,7 +54,7 @@ class CallSequence:
 
 @dataclass(slots=True, eq=False)
 class BodyCalls:
-    """The calls of one body in all its attempts."""
+    """The calls that a body has made in all its attempts."""
 
     may_repeat: bool
     """True if a later attempt of the body may make the same calls, and get their
@@ -66,7 +66,7 @@ class BodyCalls:
     """
     sequence: CallSequence = field(default_factory=CallSequence)
     running: int = 0
-    """The number of calls that have not ended."""
+    """The number of calls that have not ended yet."""
     failures: dict[str, CallFailure] = field(default_factory=dict)
     """The failed calls, by task id."""
     observed_failures: Collection[str] | None = None

@@ -33,7 +33,7 @@ def claim_result(task: Task, policy: CachePolicy) -> None:
 
 
 def _key_of(task: Task, policy: CachePolicy) -> str:
-    """Return the key of the input of *task*."""
+    """Return the cache key that stands for the input of *task*."""
     value = task.input
     if policy.key_func is not None:
         return _user_key_of(task, policy)

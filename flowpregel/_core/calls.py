@@ -39,7 +39,7 @@ MACHINE_LOSSES = 3
 repeated.
 """
 SHOWN_FAILURES = 3
-"""The number of failed calls that a note lists."""
+"""The greatest number of failed calls that the note of an error lists."""
 
 # ---------------------------------------------------------------- planning
 

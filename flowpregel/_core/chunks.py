@@ -19,7 +19,7 @@ class ItemOutcomes:
     """The outcomes of a chunk's items, by the position of the item in the chunk."""
 
     count: int
-    """The number of items."""
+    """The number of items in the chunk."""
     results: Mapping[int, Any]
     errors: Mapping[int, BaseException]
     final: frozenset[int] = field(default_factory=frozenset)

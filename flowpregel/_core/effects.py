@@ -135,7 +135,7 @@ class Commit:
 
 
 CacheKey: TypeAlias = tuple[tuple[str, ...], str]
-"""The namespace and the key of a shared result."""
+"""The namespace and the key under which the cache has a shared result."""
 BUSY: Final = object()
 """The reply for a shared result that another task or run is still computing."""
 LOOK_AGAIN: Final = 50_000_000
@@ -208,7 +208,7 @@ class Call:
     """
 
     task_id: str
-    """The id of the calling task."""
+    """The id of the task that made the call."""
     attempt: int
     """The number of the caller's attempt. Each attempt numbers its calls from the
     beginning.
@@ -253,10 +253,10 @@ class CancelCall:
     """The event that a body no longer needs a call that it made."""
 
     task_id: str
-    """The id of the calling task."""
+    """The id of the task that made the call."""
     attempt: int
     reply: Any
-    """The ``reply`` of the call."""
+    """The `Call.reply` of the call, which identifies it."""
 
 
 @dataclass(slots=True)
@@ -301,7 +301,7 @@ class ToolEvent:
     """An event of a tool's call, emitted for the stream of mode ``tools``."""
 
     payload: Mapping[str, Any]
-    """The item of the stream."""
+    """The item that the stream gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,12 +364,12 @@ class Stopped:
 
     @property
     def error(self) -> TaskCancelled:
-        """The error with which the run ends."""
+        """The error with which a run ends because of this request."""
         return TaskCancelled(self.reason) if self.kill else RunStopped(self.reason)
 
 
 Request: TypeAlias = Call | SaveState | CancelCall
-"""A request of a running task."""
+"""A request of a running task to its run."""
 Event: TypeAlias = Ended | Request | Emitted | Stopped
 
 

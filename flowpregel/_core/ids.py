@@ -189,11 +189,11 @@ class QuestionRecord(NamedTuple):
     """The stored facts about a question that a task has asked."""
 
     id: str
-    """The id of the interrupt."""
+    """The id of the interrupt that asked the question."""
     content: str = ""
     """A digest of the question, or an empty string if it is unknown."""
     text: str = ""
-    """The question as short text."""
+    """The question as short text, for messages."""
     code: str = ""
     """A digest of the code that asked the question, or an empty string if it is
     unknown.
@@ -215,7 +215,7 @@ class FailedCall(NamedTuple):
     home: str
     """The module and the name of the function, with ``.map`` appended for a chunk."""
     arguments: Any
-    """The arguments of the call."""
+    """The arguments of the call, which a saver stores."""
     redacted: frozenset[int | str]
     """The positions and names of the arguments that are not stored."""
 
@@ -234,7 +234,7 @@ class Preview(NamedTuple):
 class Cost(NamedTuple):
     """The cost of an attempt. A field is 0 if its value is unknown.
 
-    `AttemptRecord` has a field of the same name for each.
+    For each field, `AttemptRecord` has a field of the same name.
     """
 
     cpu: float = 0.0
@@ -252,7 +252,7 @@ class Span(NamedTuple):
     """The time at which the attempt began, in wall-clock nanoseconds."""
     seconds: float
     executor: str
-    """The kind of executor."""
+    """The kind of executor, such as ``"processes"``."""
     pid: int = 0
     cost: Cost = Cost()
     host: str = ""
@@ -283,7 +283,7 @@ class AttemptRecord(NamedTuple):
     began: int
     """The time at which the last attempt began, in wall-clock nanoseconds."""
     seconds: float
-    """The duration of the last attempt."""
+    """The duration of the last attempt, in seconds."""
     attempts: int
     """The number of attempts; 0 if another run shared the result."""
     executor: str

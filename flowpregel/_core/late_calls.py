@@ -20,9 +20,9 @@ from flowpregel._core.run import Run
 TIME_TO_END: Final = 1_000_000_000
 """Nanoseconds that a stopped call has to end."""
 LONGEST: Final = 1e18
-"""The longest grace in nanoseconds, which is 31 years."""
+"""The longest time (grace) that calls can get, in nanoseconds: 31 years."""
 SHOWN_CALLS: Final = 3
-"""The number of calls that a note lists."""
+"""The greatest number of stopped calls that a note lists."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +53,7 @@ class FailedBodies:
 
     @property
     def deadlines(self) -> list[int]:
-        """The monotonic nanoseconds at which calls will be stopped."""
+        """The times (monotonic nanoseconds) at which calls will be stopped."""
         return [
             body.deadline for body in self.bodies.values() if body.deadline is not None
         ]

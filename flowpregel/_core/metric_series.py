@@ -23,7 +23,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 MOST_POINTS: Final = 200
-"""The limit on the points of one series."""
+"""The greatest number of points that one series keeps."""
 SERIES: Final = "series"
 """The kind of the preview's medium (larger part) that contains a series. The title of
 the medium is the name of the metric.
@@ -65,7 +65,7 @@ class MetricSeries:
         self._stride = 1
         """The distance of kept values: every *n*-th value is kept."""
         self._count = 0
-        """The number of values so far."""
+        """The number of values that were added so far."""
         self._last: MetricPoint | None = None
 
     def add(self, at: float, value: float, step: float = nan) -> None:

@@ -45,13 +45,15 @@ class Outbox:
     has_unstored_input: bool = False
     """True if the input of the run is not stored yet."""
     claims: set[CacheKey] = field(default_factory=set)
-    """The shared results that this run has claimed."""
+    """The keys of the shared results that this run has claimed, and so must compute or
+    release.
+    """
     notices: set[str] = field(default_factory=set)
     """The subjects of the notices that the user has already received."""
 
     def add_attempt(self, attempt: AttemptRecord) -> None:
-        """Add the attempt of a node to the next checkpoint, unless neither code nor
-        used results are known for the writes.
+        """Add the attempt of a node to the next checkpoint, if the code or the used
+        results behind the node's writes are known.
         """
         if attempt.code or attempt.used:
             self.step_attempts.append(attempt)

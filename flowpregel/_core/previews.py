@@ -70,7 +70,7 @@ SECRET: Final = re.compile(
     r"|(?i:(?:api|access|private|encryption|signing)_?key)"
     r"|(?:^|[^A-Za-z])(?i:token)$|[a-z]Token$"
 )
-"""The names of fields whose values are never shown."""
+"""A pattern for the names of fields whose values are never shown."""
 _USER_IN_URL: Final = re.compile(r"://[^/@\s]*@")
 encode_json: Final = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -79,13 +79,13 @@ encode_json: Final = json.JSONEncoder(
 
 @dataclass(slots=True, eq=False)
 class PreviewDraft:
-    """The preview of a call that runs."""
+    """The unfinished preview of a call that still runs."""
 
     parts: dict[str, Any] = field(default_factory=dict)
     """The fields of the arguments and of the metrics, by their keys in the JSON."""
     media: list[Media] = field(default_factory=list)
     outputs: bytes = b""
-    """The fields of the output files in the JSON."""
+    """The records of the output files, as the end of the preview's JSON."""
     series: dict[str, MetricSeries] | None = None
     """The series of the metrics, once there is one."""
     unsent: UnsentPoints | None = None
@@ -404,7 +404,7 @@ class WrittenFiles(NamedTuple):
 
     files: Sequence[WrittenFile] = ()
     unrecorded: int = 0
-    """The number of further output files."""
+    """The number of further output files, for which the preview had no room."""
 
 
 NO_OUTPUTS: Final = WrittenFiles()

@@ -30,7 +30,7 @@ class Program:
     name: str
     nodes: Mapping[str, Node]
     channels: Mapping[str, BaseChannel[Any, Any]]
-    """Empty channels, as declared."""
+    """The declared channels of the program, by name and without values."""
     managed: Mapping[str, Any]
     """Values computed for each task from the number of the superstep, such as
     `IsLastStep`.
@@ -39,7 +39,7 @@ class Program:
     output_channels: Keys
     stream_channels: Keys
     triggers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The nodes that each channel triggers, sorted."""
+    """The names of the nodes that each channel triggers, sorted."""
     consuming: frozenset[str] = frozenset()
     """The channels whose `consume` is called when they have triggered a task."""
     ticking: frozenset[str] = frozenset()

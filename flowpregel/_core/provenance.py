@@ -192,7 +192,7 @@ class CodeChange:
     recorded: str
     """The digest of the code that made the results."""
     now: str
-    """The digest of the present code."""
+    """The digest of the present code of the task or node."""
     results: int = 1
     """The number of results that the recorded code has made."""
     policy: CodePolicy | None = None
@@ -218,8 +218,8 @@ class CodeComparison:
         self._tasks: dict[str, list[Any]] = {}
         """The tasks that the code of each node refers to, by the node's name."""
         self._beside: dict[str, dict[str, str]] = {}
-        """The digests of the present code that runs beside each node, by its recorded
-        name.
+        """The digests of the present code that runs beside each node, by the recorded
+        name of the code.
         """
         self.unknown: set[str] = set()
         """The names of tasks whose results were used, but to which no node refers, so

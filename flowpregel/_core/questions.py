@@ -180,7 +180,7 @@ class AskedQuestions:
 
 
 def _content_of(value: Any) -> str:
-    """Return a digest of a question."""
+    """Return a digest of a question's value."""
     try:
         return digest_of(value, "a question", strict=False)
     except ConfigurationError:

@@ -253,10 +253,12 @@ class TaskOrigin:
 
 @dataclass(slots=True, eq=False)
 class CacheClaim:
-    """The key under which a task shares its result."""
+    """The claim of a task on a shared result: the key, and what is known of the
+    result.
+    """
 
     key: tuple[tuple[str, ...], str]
-    """The namespace and the key."""
+    """The namespace and the key of the result in the cache."""
     ttl: float | None
     """Seconds until the result expires, or None if it never expires."""
     is_busy: bool = False
@@ -311,7 +313,7 @@ class Task:
     node: Node
     """The node."""
     kind: Kind
-    """The cause of the task."""
+    """The kind of the task, which names its cause."""
     input: Any
     """The input of the node, or the arguments of a CALL."""
     path: str

@@ -25,7 +25,7 @@ class ReplayReport:
     answered: int = 0
     """The number of calls whose results came from their records."""
     executed: int = 0
-    """The number of calls that ran."""
+    """The number of calls that ran, because no record had their result."""
     unreplayed: int = 0
     """The number of recorded calls that no body made again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
@@ -49,8 +49,8 @@ class ReplayReport:
     made them.
     """
     unseen: dict[str, str] = field(default_factory=dict)
-    """The values that a digest of code does not include, by the name of the task or
-    node.
+    """The values whose content the digest of the code does not include, by the name of
+    the task or node.
     """
 
 
@@ -61,7 +61,7 @@ class Replay:
     """
 
     pending: dict[str, list[Write]] = field(default_factory=dict)
-    """The stored writes, by task id."""
+    """The writes that are stored on the checkpoint, by task id."""
     lazy_results: LazyResults | None = None
     """The reader of the call results that are not in *pending*, each read when
     needed.

@@ -86,7 +86,9 @@ class StepCursor:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run: its program, its options, and its parts."""
+    """One run: the program, the options, and the five parts that the table above
+    lists.
+    """
 
     program: Program
     options: Options
@@ -160,7 +162,7 @@ class Run:
         path: str,
         writes: Sequence[Write],
     ) -> None:
-        """Store writes of a task that has not ended with the next batch.
+        """Store, with the next batch, writes of a task that has not ended.
 
         Args:
             task_id: The id of the task.
@@ -406,8 +408,8 @@ class Run:
             cursor.checkpoint_id = ids.checkpoint_id(self.now, cursor.step)
             if outbox.is_deferred:
                 # The barrier of the superstep has applied the pending writes, and no
-                # checkpoint older than the barrier will be stored any more. So they are
-                # dropped.
+                # checkpoint older than the barrier will be stored any more. So these
+                # writes are dropped.
                 outbox.has_unstored_input |= source == "input"
                 outbox.writes.clear()
             else:

@@ -49,7 +49,7 @@ class StartMode:
     resumes: bool
     """True if the run continues the thread's present superstep."""
     is_addressed: bool
-    """True if the user named a checkpoint."""
+    """True if the user has named the checkpoint from which the run starts."""
     is_answering: bool
     """True if the user answers a question."""
     command: Command[Any] | None = None

@@ -181,7 +181,7 @@ class StreamEvents:
         step: int,
         at: int,
     ) -> Iterable[Emit]:
-        """Yield the events of *task*'s start."""
+        """Yield the events that show the start of *task*."""
         if not self._wants_tasks or task.node.hidden:
             return
         task_input = task.input
@@ -305,9 +305,9 @@ class TaskActivity:
     """The progress and the metrics that a running task has reported."""
 
     attempt: int
-    """The number of the attempt."""
+    """The number of the attempt that reported them."""
     report: Report | None = None
-    """The last report of the progress."""
+    """The last report of the task's progress."""
     series: dict[str, MetricSeries] = field(default_factory=dict)
     """The series of values, by the names of the metrics."""
 
@@ -323,7 +323,7 @@ class TaskActivity:
 
 
 def activity_of(task: Task) -> TaskActivity:
-    """Return the activity of the current attempt of *task*."""
+    """Return what the current attempt of *task* has reported so far."""
     attempt = task.attempt
     activity: TaskActivity | None = attempt.activity
     if activity is None or activity.attempt != attempt.number:

@@ -99,9 +99,9 @@ class StepEnd:
     is_paused: bool = False
     """True if a task asks a question."""
     failure: BaseException | None = None
-    """The first error that ends the run."""
+    """The first error that makes the run fail."""
     command: object = None
-    """The command of a task to the parent graph."""
+    """The `Command` of a task for the parent graph."""
 
     def fail(self, error: BaseException) -> bool:
         """Record *error* as the failure of the superstep, and return whether it is the
@@ -135,11 +135,13 @@ class Superstep:
     _deadline: int | None = None
     """The monotonic nanoseconds by which the superstep must end."""
     _effects: list[Effect] = field(default_factory=list)
-    """The effects to perform at once."""
+    """The effects to perform before the commit (row 1 of the table above)."""
     _shared: dict[effects.CacheKey, tuple[Any, float | None] | None] = field(
         default_factory=dict
     )
-    """The entries for the cache: see `effects.CacheStore`."""
+    """The results to put into the cache, and the claims to release
+    (`effects.CacheStore`).
+    """
     _cancelled: set[str] = field(default_factory=set)
     """The ids of the calls that are no longer needed by the bodies that made them."""
     _end: StepEnd = field(default_factory=StepEnd)
@@ -263,7 +265,7 @@ class Superstep:
         return starts
 
     def _start_clock(self, seconds: float) -> Steps:
-        """Set the deadline of the superstep."""
+        """Set the deadline of the superstep, *seconds* from now."""
         # The reader of the stream may have paused the run since the last wake-up. So
         # the time of that wake-up may be too old to compute the deadline.
         wakeup = yield effects.Wait(0)

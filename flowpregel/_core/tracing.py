@@ -190,7 +190,7 @@ class StepsObserver(Protocol):
     """An observer of the effects of one run, and of the replies to them."""
 
     def begin(self, effect: Effect) -> None:
-        """Take note of an effect before it is performed."""
+        """Observe an effect before it is performed."""
 
     def end(self, reply: Any, failure: Exception | None) -> None:
         """Take note of the reply to the last effect, or of the *failure*."""

@@ -30,7 +30,9 @@ class Unreadable:
     """A value that was recorded and cannot be read back."""
 
     error: ValueEncodingError
-    """The error that names the value and the reason."""
+    """The error to raise if the value is needed, which names the value and the
+    reason.
+    """
 
 
 def error_in(values: Iterable[Any]) -> ValueEncodingError | None:
