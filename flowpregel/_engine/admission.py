@@ -41,8 +41,8 @@ room.
 
 
 _MOST_AHEAD: Final = 31
-"""The number of calls whose starts a run books in advance, together with that of the
-next call, if they have a rate.
+"""The greatest number of calls whose starts a run books in advance, together with that
+of the next call, if they have a rate.
 """
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 
@@ -50,7 +50,7 @@ _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 def places_of(job: Job) -> int:
     """Return the number of slots of an executor's room that *job* takes.
 
-    An executor keeps the packed inputs of all its jobs. It may have thousands of small
+    An executor keeps the pickled inputs of all its jobs. It may have thousands of small
     jobs, but must not have a thousand copies of one large array. So jobs with large
     inputs wait in the run, where their inputs are references. The size is a cheap
     estimate: it counts the arguments, not the values inside them.
@@ -102,7 +102,7 @@ class ConcurrencyLimit:
         self._running: dict[str, int] = {}
         """The slots that running tasks take, by task id."""
         self._waiting: dict[float, OrderedDict[str, Job]] = {}
-        """The waiting jobs, by priority."""
+        """The waiting jobs, by priority and task id."""
 
     @property
     def room(self) -> int:
@@ -169,7 +169,7 @@ class _GroupKey:
     demand: Demand
     executor: Executor
     concurrency: ConcurrencyLimit | None
-    """The limit of tasks that run at once, `max_concurrency`."""
+    """The limit on the number of tasks that run at once (``max_concurrency``)."""
     priority: int
     rates: TokenRates
     """The rates that limit the starts of the tasks."""
@@ -227,7 +227,9 @@ class AdmissionQueue:
         self._begin = begin
         self._groups: dict[_GroupKey, _Group] = {}
         self._running: dict[str, _GroupKey] = {}
-        """The needs of each running task, by task id."""
+        """The needs of each running task (the key of the group it was in), by task
+        id.
+        """
         self._costs: dict[str, float] = {}
         """The cost of each waiting task that has a rate, by task id."""
         self._known: set[SharedLimits] = set()
@@ -434,7 +436,7 @@ class AdmissionQueue:
             key.rates.forget(task_id)
 
     def note_spent(self, task_id: str, tokens: float) -> None:
-        """Correct the cost of a running task."""
+        """Correct the cost that a rate has counted for a running task."""
         if (key := self._running.get(task_id)) is not None:
             key.rates.spent(task_id, tokens)
 
@@ -482,7 +484,7 @@ def _rates_of(job: Job) -> TokenRates:
 
 
 def _cost_of(task: Task) -> float:
-    """Return the cost of a task, of which its rate limits the sum.
+    """Return the cost of a task. The rate of the task limits the sum of the costs.
 
     Raises:
         ResourcesError: The cost is greater than the rate.

@@ -88,7 +88,7 @@ class GraphLabels:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     stream_channels: Keys = ()
-    """The channels that make up a node's output."""
+    """The channels whose writes are reported as a node's output."""
     interrupt_after: Names = frozenset()
     """The nodes after which the run stops."""
     variables: Context = field(default_factory=copy_context)
@@ -282,8 +282,8 @@ class GraphCallbacks:
             self.handlers.call("on_chain_error", _error_of(outcome), **identity)
 
     def _abandon(self) -> None:
-        """Report the attempts that the run no longer waits for as ended to the
-        handlers.
+        """Report to the handlers that the attempts for which the run no longer waits
+        have ended.
         """
         for attempt in self._attempts.values():
             self.handlers.call("on_chain_error", TaskCancelled(), **attempt.identity)

@@ -28,7 +28,7 @@ class Committer:
     def __init__(self, saver: BaseCheckpointSaver, durability: Durability) -> None:
         self.saver = saver
         self.blocks: bool = not saver.commits_at_once
-        """True if a commit would block an event loop."""
+        """True if a commit takes time, so that it would block an event loop."""
         self._in_background = durability is Durability.ASYNC and self.blocks
         self.writer: BackgroundWriter | None = None
         """The background writer, after the first commit of the run."""

@@ -21,7 +21,7 @@ class LeaveContexts:
 
     contexts: Sequence[Context[Any]]
     end: Result | BaseException | None
-    """The result or the error of the run."""
+    """The result of the run, or the error with which it ended."""
 
     def perform(self, executors: RunExecutors) -> None:
         """Exit the channels, in the processes of the *executors* and here."""

@@ -150,7 +150,7 @@ class Engine:
         self._executors = RunExecutors(self._inline, loop, limit)
         self._root = ActiveRun(plan.steps, plan.run_context)
         self._ready = deque([self._root])
-        """The runs that can continue."""
+        """The runs whose steps can continue."""
         self._waiting: dict[ActiveRun, None] = {}
         """The runs that wait for events."""
         self._nested = NestedRuns(self._ready)
@@ -173,7 +173,7 @@ class Engine:
         self._is_asked_to_stop = False
         """True once a request to stop has been posted to the inbox."""
         self._request: EngineRequest | None = None
-        """The last request to the driver."""
+        """The last request that the driver got."""
         self._failure: BaseException | None = None
         """The error with which the run ended, or None."""
         if plan.lease is not None:
@@ -331,7 +331,7 @@ class Engine:
         return self._request
 
     def fail(self, error: BaseException) -> None:
-        """Abandon a run that could not even be stopped."""
+        """End the run with *error*, because even its stop has failed."""
         self._failure, self._request = error, None
 
     def close(self) -> None:

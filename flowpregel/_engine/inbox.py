@@ -102,7 +102,7 @@ class RunInbox:
 
     @property
     def has_events(self) -> bool:
-        """True if `take` would return at once."""
+        """True if `take` would return at once, with events."""
         return bool(self._events) or not self._posted.empty()
 
     def post(self, *events: Event | UnreadEvent) -> None:

@@ -44,7 +44,7 @@ class LifecycleCalls:
         self._checkpoint_id = ""
         self._namespace = ""
         self._nodes: set[str] = set()
-        """The nodes of the last superstep that has started."""
+        """The names of the nodes in the last superstep that has started."""
         self._has_resumed = False
 
     def begin(self, effect: Effect) -> None:

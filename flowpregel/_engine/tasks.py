@@ -129,7 +129,9 @@ class TaskStarter:
         event.
         """
         self._are_ranked = False
-        """True once a task has had a priority."""
+        """True once a task has had a priority. Until then, every job gets the priority
+        0.
+        """
         self._jobs: dict[str, Job] = {}
         """The jobs of tasks that have not ended."""
         self._due: list[Job] = []
