@@ -158,7 +158,7 @@ class Bindings:
 
 
 class _NamedValue(NamedTuple):
-    """The object that a name referred to."""
+    """The object that a name referred to when the digest was computed."""
 
     value: Any
     text: str
@@ -208,7 +208,7 @@ class _Read:
         self.names = names
         self.cells = cells
         self.before = tuple(map(id, objects))
-        """The identities of the objects."""
+        """The identities of the objects when they were read."""
         self.is_lost = False
         """True if one of the objects was freed. A new object may then have the same
         identity, so the identities prove nothing any more.

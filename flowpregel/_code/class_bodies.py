@@ -60,7 +60,9 @@ def _attribute_value(statement: ast.stmt) -> Any:
 
 
 def _mangled(name: str, class_name: str) -> str:
-    """Return the name of an attribute: ``__k`` is ``_A__k`` in the class ``A``."""
+    """Return the name that a class body gives an attribute: in the class ``A``, ``__k``
+    becomes ``_A__k``.
+    """
     if not name.startswith("__"):
         return name
     if name.endswith("__"):

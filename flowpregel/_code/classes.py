@@ -50,7 +50,7 @@ _DATA_NAMES = frozenset(
         "__private_attributes__",
     }
 )
-"""The special attributes (``__name__`` and so on) that are part of the content of a
+"""The special attributes, such as ``__slots__``, that are part of the content of a
 class. All others are derived from the content, or serve as documentation.
 """
 _SKIPPED = frozenset({"_abc_impl", "_is_protocol", "_is_runtime_protocol"})

@@ -32,8 +32,8 @@ _MOST_ITEMS: Final = 20
 _VALUE: Final = "="
 """The prefix of a part's content that is a value. Any other content is a digest."""
 _LINK: Final = re.compile(r"->\d+;")
-"""A pattern for links to other units. The links are removed from a part's content,
-because the number in a link depends on the order of the units.
+"""A pattern for links to other units. The number is removed from each link in a part's
+content, because it depends on the order of the units.
 """
 _KINDS: Final = frozenset({"constant", "function", "class", "version"})
 _UNORDERED: Final = frozenset({set, frozenset})

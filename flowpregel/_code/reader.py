@@ -140,8 +140,8 @@ class CodeReader:
         self._filled: set[str] = set()
         """The names of the containers to which functions add items."""
         self._rebound: set[str] = set()
-        """The outer names that one of the definitions binds. `Definition.rebound`
-        explains them.
+        """The names outside of a definition that one of the definitions binds (see
+        `Definition.rebound`).
         """
         self._classes: list[tuple[Unit, type, Definition]] = []
         """Classes that have been written without the attributes that were set after
@@ -191,7 +191,9 @@ class CodeReader:
         return unit_part(unit, meaning, is_constant=is_constant)
 
     def tasks(self) -> list[Any]:
-        """Return the tasks and graphs that `read` has reached."""
+        """Return the tasks and graphs that the code refers to, as `read` has found
+        them.
+        """
         return self._writer.tasks
 
     def _fill(self, unit: Unit) -> None:

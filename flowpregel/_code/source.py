@@ -387,7 +387,8 @@ def _takes(arguments: ast.arguments, code: CodeType) -> bool:
 def _lambda_at(
     lambdas: list[ast.Lambda], code: CodeType, offset: int
 ) -> ast.AST | None:
-    """Return the lambda whose body contains all positions in *code*, or None.
+    """Return the lambda whose body contains the source positions of all instructions in
+    *code*, or None.
 
     Args:
         lambdas: The lambdas on one line that may have *code*.

@@ -71,7 +71,7 @@ class _NameScope:
     """
 
     def inside(self, kind: type[ast.AST]) -> _NameScope:
-        """Return the scope of a definition inside this scope."""
+        """Return a new scope for a definition that is inside this scope."""
         return _NameScope(kind, self.outer if self.kind is ast.ClassDef else self)
 
 

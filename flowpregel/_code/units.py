@@ -18,7 +18,7 @@ digest.
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """A function, a class or a constant."""
+    """A function, class or constant that code refers to, and its meaning."""
 
     name: str
     value: Any
@@ -51,7 +51,7 @@ class Units:
         """
         self._modules = modules
         self._unnamed_classes: set[type] = set()
-        """The classes that are not importable."""
+        """The classes that are read and are not importable, whose number is limited."""
 
     def add(self, key: int | str, name: str, value: Any) -> Unit:
         """Return the unit with this key. If there is none, add one."""

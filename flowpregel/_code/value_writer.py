@@ -62,7 +62,7 @@ class ValueWriter:
         self._reductions = 0  # no mutant: `begin_unit` sets the number first.
         """The number of objects that were read for the current unit."""
         self.tasks: list[Any] = []
-        """The tasks and graphs that were written."""
+        """The tasks and graphs that were written so far."""
         self.unseen: dict[str, None] = {}
         """The values whose content is not in the digest, by name and type."""
         self.packages: dict[str, None] = {}
@@ -185,7 +185,9 @@ class ValueWriter:
             self.write(inner, unit)
 
     def _write_task(self, value: Any, unit: Unit) -> None:
-        """Write a task or a graph."""
+        """Write the name of a task or a graph, and the functions in it if tasks are
+        represented by their functions.
+        """
         self.tasks.append(value)
         steps = values.steps_of(value) if self._through_tasks else []
         if value is unit.value:

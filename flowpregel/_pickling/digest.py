@@ -212,7 +212,7 @@ class SharedSpace:
         self._version = version
         self._known: tuple[str, ...] = ()
         self._codes: list[CodeDigest] = []
-        """The code digests in the namespace."""
+        """The digests of the functions' code, which are a part of the namespace."""
         self._asked_by: dict[Hashable, None] = {}
         """The latest runs for which the constants that may change in place were
         read.

@@ -25,7 +25,9 @@ from flowpregel._pickling.moved_classes import Home
 MOST_DIGESTS = 32
 """The greatest number of digests that are tried for the arguments of one call."""
 Reduced: TypeAlias = str | tuple[Any, ...]
-"""The reduction that pickle would make of an object."""
+"""The reduction that pickle would make of an object: the function that rebuilds it, the
+arguments, and the state.
+"""
 Defaults: TypeAlias = Mapping[str, Callable[[], Any]]
 """Functions that return the default of a field, by field name, in field order."""
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 Home: TypeAlias = tuple[str, str]
-"""A module and a qualified name in it."""
+"""The place of a class: a module, and a qualified name in it."""
 Homes: TypeAlias = dict[type, Home]
 MOST_HOMES = 8
 """The number of modules that are tried for the classes of one call."""
