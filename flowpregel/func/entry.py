@@ -110,7 +110,7 @@ class EntrypointOptions:
 
     @property
     def run_options(self) -> dict[str, Any]:
-        """The default options of each run."""
+        """The workflow's default options for each run."""
         options = {
             "durability": self.durability,
             "context": self.context,

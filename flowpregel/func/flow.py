@@ -750,8 +750,7 @@ class Flow(Pregel, Generic[P, R]):
             f"result (async: await {self.name}.arun(...))"
         )
 
-    # The method is hidden from type checkers, because they report such uses by
-    # themselves.
+    # The method is hidden from type checkers, so that they report unknown attributes.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:

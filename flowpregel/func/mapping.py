@@ -598,7 +598,7 @@ class ChunkAttempt:
         self.due: Iterable[int] = range(count)
         """The positions of the items for which the function is called."""
         self.results: dict[int, Any] = {}
-        """The results, by the position of the item."""
+        """The results so far, by the position of the item in the chunk."""
         self._count = count
         self._described_item = described_item
         self._errors: dict[int, BaseException] = {}

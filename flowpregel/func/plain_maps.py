@@ -305,7 +305,7 @@ class PlainMap:
             self._options["on_code_change"] = code_policy
         options["retry_policy"] = _retry_policies(function, options)
         self.task: TaskFunction[Any, Any]
-        """The task of the function."""
+        """The task that is made from the user's function."""
         if isinstance(function, TaskFunction):
             self.task = function.with_options(**options)
         else:
@@ -385,7 +385,7 @@ class ResultQueue(Generic[R]):
         self._entries: SimpleQueue[tuple[R] | None] = SimpleQueue()
         """The results, each in a tuple, and None at the end."""
         self._free = Semaphore(size)
-        """The number of results that may still be added."""
+        """A semaphore that counts the results that may still be added."""
         self._is_closed = False
 
     def put(self, result: R) -> None:

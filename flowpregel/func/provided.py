@@ -46,9 +46,9 @@ message if the command fails.
 _STDERR: Final = 2
 """The file descriptor of stderr."""
 _AFTERWARDS: Final = 1.0
-"""Seconds for which output is read from processes that outlive the command."""
+"""Seconds for which output is still read from processes that outlive the command."""
 _SIGNAL_EVERY: Final = 0.2
-"""Seconds between two checks for a signal."""
+"""Seconds between two checks whether a value was sent to a waiting `signal`."""
 
 
 # ---------------------------------------------------------------- commands

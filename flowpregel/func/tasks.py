@@ -696,8 +696,7 @@ class TaskFunction(Generic[P, R]):
         bound.func = types.MethodType(self.func, instance)
         return bound
 
-    # The method is hidden from type checkers, because they report such uses by
-    # themselves.
+    # The method is hidden from type checkers, so that they report unknown attributes.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:

@@ -408,8 +408,8 @@ def langchain_messages(messages: Any) -> list[Any]:
     )
 
     listed = _listed(messages)
-    # Even a long list has messages of only a few classes. So it is quickly checked here
-    # that no message needs a conversion, as in most lists.
+    # Even a long list has messages of only a few classes, so this check is fast. Most
+    # lists need no conversion.
     classes = set(map(type, listed))
     if all(
         issubclass(cls, BaseMessage) and not issubclass(cls, BaseMessageChunk)

@@ -80,7 +80,7 @@ class Schema:
 
 
 def _state_object(typ: Any, values: Mapping[str, Any]) -> Any:
-    """Return an object of a dataclass or pydantic model."""
+    """Return an object of the dataclass or pydantic model *typ* with *values*."""
     return typ(**values)
 
 
@@ -239,7 +239,9 @@ def literals_of(path: Any) -> tuple[Any, ...]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NodeSpec(PregelNode):
-    """A node of a graph, before `compile` adds the channels to read and write."""
+    """A node of a graph, before `compile` adds the channels that the node reads and
+    writes.
+    """
 
     channels: str | Sequence[str] = ()
     triggers: Sequence[str] = ()

@@ -372,8 +372,7 @@ class StateGraph(GraphSpec):
 
     # ------------------------------------------------------------ compilation
 
-    # The method is hidden from type checkers, because they report such uses by
-    # themselves.
+    # The method is hidden from type checkers, so that they report unknown attributes.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:

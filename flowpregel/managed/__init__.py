@@ -59,7 +59,7 @@ class IsLastStepManager(ManagedValue[bool]):
 
 
 class RemainingStepsManager(ManagedValue[int]):
-    """The number of supersteps that the recursion limit allows, with this one.
+    """The number of supersteps that the recursion limit allows, including this one.
 
     Example:
         >>> RemainingStepsManager.get(step=24, stop=25)

@@ -80,7 +80,7 @@ class StoredItem(NamedTuple):
     """
     vectors: tuple[Vector, ...]
     value: Any
-    """The encoded value."""
+    """The value of the item, encoded."""
 
     def lives_at(self, now: float) -> bool:
         """Return whether the item's time to live has not ended."""
@@ -312,7 +312,7 @@ class ItemStore(StoreUser, BaseStore):
         transaction: Any,
         op: Op,
     ) -> list[bytes]:
-        """Return copies of the records that may answer *op*."""
+        """Return copies of the records of the items that may answer *op*."""
         match op:
             case GetOp():
                 key = b"i" + _item_digest(op.namespace, op.key)

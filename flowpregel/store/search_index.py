@@ -162,7 +162,9 @@ def _has_comparison(condition: Mapping[Any, Any]) -> bool:
 
 
 def matches(namespace: Sequence[str], condition: MatchCondition) -> bool:
-    """Return whether *namespace* begins, or ends, with the path of *condition*."""
+    """Return whether *namespace* begins with the path of *condition*, or, for a suffix,
+    ends with it.
+    """
     length = len(condition.path)
     if len(namespace) < length:
         return False
@@ -269,12 +271,12 @@ class IndexConfig(TypedDict, total=False):
     """The index with which a store finds items by meaning."""
 
     embed: Any
-    """A function of a list of texts that returns a vector for each.
+    """A function that takes a list of texts and returns a vector for each.
 
     Or an object with LangChain's methods ``embed_documents`` and ``embed_query``.
     """
     dims: int
-    """The length of a vector, which is checked."""
+    """The length that each vector must have."""
     fields: Sequence[str]
     """The paths to index if `put` names none; ``["$"]`` is everything."""
 
