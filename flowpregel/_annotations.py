@@ -1,4 +1,4 @@
-"""The annotations of classes and functions."""
+"""The resolved annotations of classes and functions, and their outer wrappers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class TimedWait:
     """A wait that ends at a time, or when its event occurs."""
 
     wake: Callable[[], object]
-    """End the wait. Any OS thread may call this."""
+    """A function that ends the wait. Any OS thread may call it."""
     until: float = inf
     """The end in monotonic seconds of the clock, or infinity if the wait ends only with
     its event.
@@ -74,7 +74,7 @@ class SystemClock:
     """The system's clock. Unlike a test's clock, it never skips a wait."""
 
     skips: bool = False
-    # These are built-in functions, so that reading the clock is no Python call.
+    # These are built-in functions, which are called faster than functions in Python.
     wall: Callable[[], float] = staticmethod(time.time)
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
     monotonic_ns: Callable[[], int] = staticmethod(time.monotonic_ns)
@@ -86,7 +86,7 @@ class SystemClock:
 
 
 present: TimeSource = SystemClock()
-"""The clock of this process."""
+"""The clock of this process, which a test may replace."""
 
 
 def wall() -> float:

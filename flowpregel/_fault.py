@@ -99,7 +99,8 @@ def _act(action: str, where: str) -> None:
     if action == "raise":
         raise InjectedFault(f"a fault was asked for at {where}")
     if action == "delay":
-        # Every program imports this module, and few programs inject faults.
+        # The import is done here: every program imports this module, but few inject
+        # faults.
         import time  # noqa: PLC0415
 
         time.sleep(_DELAY)

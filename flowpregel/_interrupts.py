@@ -60,7 +60,7 @@ _set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
 
 
 class _Owner(Enum):
-    """The code that runs on the main thread."""
+    """The owner of the code that runs on the main thread at present."""
 
     PROGRAM = "program"
     """The program's code outside of the library, or the event loop's code if a run uses
@@ -103,10 +103,12 @@ class _Hold:
         place of each handler that it replaces.
         """
         self._found: list[tuple[int, Handler]] = []
-        """The signals and handlers that this object replaces."""
+        """The handlers that this object replaces, each with its signal."""
 
     def __call__(self, number: int, frame: Any) -> None:
-        """Keep a signal, or call its handler at once."""
+        """Keep a signal for the next safe point, or call the program's handler at
+        once.
+        """
         if not self._keeps(number):
             self._run(number, frame)
             return
@@ -340,9 +342,9 @@ class held_on_loop:
         except BaseException:
             self.__exit__()
             raise
-        # Code of the event loop that runs between two steps belongs to the program,
-        # even if a task started the loop. So `_keeps` holds a signal back as long as
-        # the loop runs.
+        # Code that the event loop runs between two steps is the program's. So PROGRAM
+        # is the owner, even if the code of a task (the owner USER) has started the
+        # loop.
         _hold.owner = _Owner.PROGRAM
 
     def __exit__(self, *_: object) -> None:

@@ -26,7 +26,7 @@ PID_NAMESPACE: Final = "/proc/self/ns/pid" if IS_USED else ""
 names no file.
 """
 RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
-"""The bytes in the kernel's unit of peak memory."""
+"""The number of bytes in the unit in which the kernel reports peak memory."""
 _PR_SET_PDEATHSIG: Final = 1
 _SCORE_OF_WORKERS: Final = 300
 """The handicap of a worker: the OOM killer adds this many thousandths of the machine's

@@ -20,7 +20,7 @@ class _DetailedError(FlowPregelError):
     """An error with a message, and with fields that are the constructor's arguments."""
 
     text: ClassVar[str] = ""
-    """The message, with the names of fields in braces."""
+    """The message, in which ``{field}`` stands for the value of a field."""
     __match_args__: ClassVar[tuple[str, ...]] = ()
     """The names of the fields."""
 
@@ -70,7 +70,7 @@ class UnmatchedCallsError(_DetailedError):
 
     @property
     def summary(self) -> str:
-        """The recorded calls and the new ones, in short."""
+        """A short description of the recorded calls and the new ones."""
         calls = "call" if self.count == 1 else "calls"
         fit = "does" if self.count == 1 else "do"
         return (
@@ -106,7 +106,7 @@ class InputMismatchError(_DetailedError):
 
     thread_id: str
     why: str
-    """A description of the difference."""
+    """A description of the difference between the two inputs."""
     adopts: bool = False
     """True if the run may be resumed with the new input."""
 
@@ -131,7 +131,7 @@ class FlowMismatchError(_DetailedError):
 
     thread_id: str
     recorded: str
-    """The name of the workflow that is recorded."""
+    """The name of the workflow of the stored run."""
     flow: str
     """The name of the workflow that was called."""
     text = (

@@ -33,14 +33,14 @@ _LEAST_DISK: Final = 256 << 20
 
 
 class StoreCheck(NamedTuple):
-    """A line of ``flowpregel doctor``."""
+    """The result of one check: a line in the output of ``flowpregel doctor``."""
 
     name: str
-    """The subject of the check."""
+    """The thing that was checked."""
     ok: bool
     """True if the check has passed."""
     finding: str
-    """The result, for people."""
+    """The result of the check, as text for people."""
 
 
 class StorePlugin(ABC):

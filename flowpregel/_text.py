@@ -189,8 +189,8 @@ def _shown(value: Any) -> str:
         return text if len(value) <= _LONGEST else f"{text[:-1]}...{text[-1]}"
     if kind in _SIZED:
         return f"<{kind.__name__} of {len(value)}>" if len(value) else repr(value)
-    # Some classes of this library have a text of their own. For example, a file is
-    # shown by its path.
+    # Some classes of this library define how they are shown as text. For example, a
+    # file is shown by its path.
     text_of = getattr(kind, "__flowpregel_text__", None)
     if text_of is not None:
         return str(text_of(value))

@@ -118,7 +118,7 @@ def whole_text(error: BaseException) -> str:
 
 
 class CodeLine(NamedTuple):
-    """A line of the user's code."""
+    """A line of the user's code, by the file and the number."""
 
     file: str
     number: int

@@ -42,7 +42,7 @@ class Carried:
     """The part of the caller's context that a task in another process gets."""
 
     values: Mapping[VariablePlace, Any]
-    """The values of the declared variables that are set."""
+    """The values of those variables declared with `carry` that are set."""
     headers: Mapping[str, str]
     """The headers of the W3C trace context."""
     fields: Mapping[str, Any]
@@ -106,9 +106,9 @@ def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     headers = headers_in(config)
     values = {}
     for variable in tuple(_declared):
-        # A variable without a value is skipped, so its module and name are not searched
-        # for: a module that is still being imported may not have bound the variable to
-        # a name yet.
+        # Only variables with a value are searched for in the modules. A variable
+        # without one may belong to a module that is still being imported, and may not
+        # be bound to a name yet.
         if variable in context and (location := variable_place(variable)) is not None:
             values[location] = context[variable]
     traced: Mapping[str, str] = {}

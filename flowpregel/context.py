@@ -198,7 +198,7 @@ class Scope:
     have caught the validation error.
     """
     writes: list[Write] = field(default_factory=list)
-    """The writes of the attempt so far."""
+    """The writes that the attempt has made so far."""
     deferred: set[Any] = field(default_factory=set)
     """The work to finish when the body returns: for each call that waits for other
     calls, a future that is done when the call is made; for each unfinished stream of
@@ -257,8 +257,8 @@ class Scope:
         return {name for name in names if _has_channel(step, name)}
 
     def read_at_start(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the values of the channels *names* at the start of the superstep, of
-        those that have a value.
+        """Return the values that the channels *names* had at the start of the
+        superstep. Channels without a value are left out.
 
         Args:
             names: Channel names, which the node must have declared in its ``reads``.
@@ -284,7 +284,9 @@ class Scope:
         return [value for channel, value in writes if channel == name]
 
     def asked_questions(self) -> AskedQuestions:
-        """Return the questions of the attempt."""
+        """Return the questions (interrupts) of the attempt, which are created when they
+        are first needed.
+        """
         if self.questions is None:
             task = self.job.task
             known = task.attempt.questions or NOTHING_KNOWN
@@ -430,7 +432,7 @@ class PathRun:
     """One call of the path function of a conditional edge."""
 
     output: Any = None
-    """The result of the function."""
+    """The result of the path function."""
     delay: Awaitable[None] | None = None
     """The object to await before the function is called, or None if there is nothing to
     await.

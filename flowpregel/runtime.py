@@ -202,9 +202,9 @@ class OutputPath(NamedTuple):
     """
 
     path: Path
-    """The absolute path."""
+    """The absolute path of the output."""
     name: str
-    """The path that the task named."""
+    """The path as the task gave it."""
     folder: str
     """The working directory if the task gave a relative path, otherwise an empty
     string.
@@ -213,7 +213,7 @@ class OutputPath(NamedTuple):
 
 @dataclass(slots=True)
 class AttemptFiles:
-    """The files of one attempt of a task."""
+    """The files of one attempt of a task: its scratch folder, and its outputs."""
 
     task_id: str
     folder: Path | None = None
