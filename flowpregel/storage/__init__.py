@@ -76,7 +76,8 @@ __all__ = [
 ]
 
 # A name is imported on first use (PEP 562). A worker that imports the user's flows
-# imports only a few modules of this package, and needs no locks, codec or group commit.
+# imports only a few modules of this package, and needs neither the locks nor the codec
+# nor group commit.
 _HOMES = {
     "_fault": ("fault",),
     "_interrupts": (

@@ -1,4 +1,4 @@
-"""Claims: file locks, so that only one process at a time computes a shared result."""
+"""Claims: file locks with which only one process at a time computes a shared result."""
 
 from __future__ import annotations
 

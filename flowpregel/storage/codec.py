@@ -3,16 +3,16 @@
 A pickle refers to a class of the main program as ``__main__.Name``. The program that
 decodes it may have another main module: it may import the same file under its real
 name, or be a tool that reads the store. So the main module's real name and file are
-written before such a pickle, and the class is looked up in that module. Objects that no
-name refers to (lambdas, closures, local classes) are pickled by value, with
-cloudpickle. Exceptions are pickled in a form that can be decoded whatever arguments
-their classes take.
+written before such a pickle, and the class is looked up in that module. Objects that
+cannot be imported by a name (lambdas, closures, local classes) are pickled by value,
+with cloudpickle. Exceptions are pickled in a form that can be decoded whatever
+arguments their classes take.
 
 The first byte of an encoded value is a letter that names the format of the rest. The
 numbers in parentheses are the sizes of fields in bytes::
 
     i   an int, in two's complement
-    t   a text, in UTF-8
+    t   a str, in UTF-8
     p   a pickle
     m   a pickle with a description of the main module, large buffers, or both: size of
         the description (2), number of buffers (4), size of the pickle (8), size of each
@@ -20,7 +20,7 @@ numbers in parentheses are the sizes of fields in bytes::
     c   the bytes that the user's own codec has returned
     z   a value in any of the formats above, compressed: its size (8) and a zstd frame
 
-An int or a text is not pickled, because its pickle would be 4 or 16 bytes longer.
+An int or a str is not pickled, because its pickle would be 4 or 16 bytes longer.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ copied only once.
 _INT, _TEXT, _PLAIN, _PARTS, _ZSTD, _CUSTOM = b"i", b"t", b"p", b"m", b"z", b"c"
 _SIZES = struct.Struct(">cHIQ")
 _HEAD = 1_000
-"""The number of bytes at the start of a pickle in which the name of the first class is
-searched.
+"""The number of bytes at the start of a pickle that are searched for the name of the
+first class.
 """
 RENAMES: ContextVar[Renames | None] = ContextVar("flowpregel_renames", default=None)
 """The renames to apply to the value that is being decoded. They are in a context
@@ -74,7 +74,8 @@ _EARLIER_MODULES = {
     "flowpregel._lmdb.codec": __name__,
     "flowpregel._core.copies": "flowpregel._pickling.by_value",
 }
-"""The present names of our modules, by the earlier names that recorded values contain.
+"""The present names of flowpregel's modules, by the earlier names, which recorded
+values still contain.
 """
 
 
@@ -142,8 +143,8 @@ class ValueCodec:
         self._zstandard = extra_module(*_ZSTANDARD) if compression else None
 
     def load_renames_with(self, load: Callable[[], bytes | None]) -> None:
-        """Call *load* to read the store's record of renames, when a value that refers
-        to a class is decoded.
+        """Register *load*, a function that reads the store's record of renames. It is
+        called when a value that refers to a class is decoded.
         """
         self.renames.load = load
 
@@ -274,15 +275,15 @@ class PythonCodec:
             size_of_part = packed >> 1
             is_readonly = packed & 1
             part = view[at : at + size_of_part]
-            # An array that was writable must be writable again, so it gets memory of
-            # its own.
+            # A buffer that was writable, such as an array's, must be writable again, so
+            # its bytes are copied.
             buffers.append(part if is_readonly else bytearray(part))
             at += size_of_part
         return self._load(view[start : start + size], main, buffers)
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
-        # This is a separate method, because the inert codec overrides it to run no
-        # code.
+        # This is a separate method, because `InertCodec`, with which tools read a
+        # store, overrides it to run no code.
         renames = RENAMES.get()
         if (
             not main
@@ -291,8 +292,8 @@ class PythonCodec:
         ):
             with suppress(ImportError, AttributeError):
                 return pickle.loads(data)
-            # The pickle is loaded again by our unpickler, which reports the missing
-            # class.
+            # The pickle is loaded again by our own unpickler, whose error names the
+            # missing class.
         return _Unpickler(io.BytesIO(data), main, buffers, renames).load()
 
 
@@ -347,8 +348,8 @@ def _reduce_exception(error: BaseException) -> Any:
     class.
 
     Plain pickle calls the class with ``error.args``, which are the arguments that the
-    ``__init__`` passed to its base class. If the class takes other arguments than its
-    base class, this call fails, but only when the pickle is loaded.
+    ``__init__`` passed to its base class. If the ``__init__`` of the class takes
+    different arguments, this call fails, but only when the pickle is loaded.
     """
     kind = type(error)
     base = _builtin_base(type(error))

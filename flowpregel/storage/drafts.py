@@ -45,8 +45,8 @@ def draft_in(
     Args:
         parent: The folder in which the draft is created.
         prefix: The beginning of the folder's name.
-        abandoned: The age in seconds from which a draft whose lock is free counts as
-            abandoned.
+        abandoned: The age, in seconds, from which a draft whose lock is free is removed
+            as abandoned.
 
     Example:
         >>> import os
@@ -56,8 +56,8 @@ def draft_in(
         ...         os.listdir(parent) == [os.path.basename(draft)]
         True
     """
-    # If this user may write to the folder but not list it, the list is empty, and
-    # nothing is removed.
+    # If this user may write to the folder but not list it, `glob` finds no draft, and
+    # none is removed.
     for path in glob(escape(os.path.join(parent, prefix)) + "*"):
         with suppress(OSError):
             _remove_abandoned(path, abandoned)

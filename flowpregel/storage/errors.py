@@ -1,5 +1,5 @@
-"""The translation of operating system errors into ours, and the import of packages that
-may be missing.
+"""The translation of operating system errors into flowpregel's, and the import of
+packages that may be missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ disk is full.
 
 
 def of_system(error: OSError, path: str) -> StoreError:
-    """Return our error for an `OSError` on *path*."""
+    """Return flowpregel's error for an `OSError` on *path*."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     match error.errno:
         case errno.EACCES | errno.EPERM | errno.EROFS:
@@ -54,7 +54,8 @@ def of_system(error: OSError, path: str) -> StoreError:
 
 @contextmanager
 def translate_os_errors(path: str) -> Iterator[None]:
-    """Translate an `OSError` in the context into our error, which names *path*.
+    """Translate an `OSError` in the context into flowpregel's error, which names
+    *path*.
 
     Example:
         >>> with translate_os_errors("/runs.lmdb"):
@@ -85,8 +86,8 @@ def is_disk_full(path: str) -> bool:
 def room_for(file: str) -> int:
     """Return the number of bytes by which *file* can grow.
 
-    Both the free space on the disk and the process's limit on file sizes count. *file*
-    need not exist.
+    This is limited by the free space on the disk and by the process's limit on file
+    sizes. *file* need not exist.
     """
     folder = os.path.dirname(file)
     while folder and not os.path.exists(folder):

@@ -122,8 +122,8 @@ def refuse_network_folder(folder: str, engine: str = "LMDB") -> None:
 
 
 def file_system(folder: str) -> str:
-    """Return the type of the file system that contains *folder*, or an empty text if it
-    is unknown.
+    """Return the type of the file system that contains *folder*, or an empty string if
+    it is unknown.
     """
     if sys.platform == "darwin":
         return _name_in(_statfs(folder))
@@ -160,8 +160,8 @@ def _statfs(folder: str) -> bytes:
         folder = os.path.dirname(folder)
     buffer = ctypes.create_string_buffer(_STATFS_SIZE)
     library = ctypes.CDLL(None, use_errno=True)
-    # Both names are tried, because on Macs with Intel processors the variant with
-    # 64-bit inodes has another name.
+    # On Intel Macs, the variant of `statfs` with 64-bit inodes has a name of its own,
+    # so both names are tried.
     statfs = getattr(library, "statfs$INODE64", None) or getattr(
         library, "statfs", None
     )

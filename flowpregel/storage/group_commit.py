@@ -28,7 +28,8 @@ from flowpregel._interrupts import defer_interrupts
 from flowpregel.errors import StoreBusyError
 
 Work: TypeAlias = Callable[[Any], Any]
-"""A function that makes its changes in a transaction. It may be called more than once.
+"""A function that makes changes in the transaction that it gets. It may be called more
+than once.
 """
 
 
@@ -44,9 +45,9 @@ class CommitQueue:
 
     Args:
         path: The location of the store, for messages.
-        attempt: A function that calls each work in one transaction, commits the
-            transaction, and returns the results. If it raises an error, it must not
-            have committed anything.
+        attempt: A function that calls all works (the requests' functions) in one
+            transaction, commits the transaction, and returns the results. If it raises
+            an error, it must not have committed anything.
         locked: A context manager that holds a lock against writers of other processes.
             Its argument is the number of seconds to wait for the lock.
 
@@ -83,7 +84,8 @@ class CommitQueue:
         """Return ``work(transaction)``, once the transaction is committed.
 
         Args:
-            work: The function that makes the changes. It may be called more than once.
+            work: The function that makes the changes (see `Work`). It may be called
+                more than once.
             timeout: Seconds to wait for other writers.
 
         Raises:
@@ -108,8 +110,8 @@ class CommitQueue:
 
     def _remove(self, request: CommitRequest) -> bool:
         """Remove a request from the queue, and return whether it was in the queue."""
-        # The request is searched first, because `remove` fails for a missing request
-        # with an error that contains the request's repr, and so all its values.
+        # Membership is checked first, because the error of `remove` for a missing
+        # request contains the request's repr, and so all values in it.
         if request not in self._queue:
             return False
         try:
@@ -156,8 +158,8 @@ class CommitQueue:
     def _take_group(self, request: CommitRequest) -> list[CommitRequest]:
         """Take all requests from the queue, and return them, *request* included."""
         group: list[CommitRequest] = []
-        # Other OS threads may withdraw their requests at any time, so the queue may be
-        # empty here.
+        # Other OS threads may withdraw their requests at any time, so only `popleft`
+        # itself shows whether the queue is empty.
         with suppress(IndexError):
             while True:
                 group.append(self._queue.popleft())

@@ -40,10 +40,11 @@ class Header:
     created: int
     """The time at which the store was created, in wall-clock nanoseconds."""
     key: str
-    """The name of the key under which all records are sealed."""
+    """The name of the key for checksums, under which all records are sealed."""
     encryption: str | None
-    """The name of the key under which all records are encrypted, or an empty text if no
-    record is encrypted. None if some records may be encrypted.
+    """The name of the key under which all records are encrypted, or an empty string if
+    no record is encrypted. None if the store has been used without a key so far, and
+    later records may be encrypted.
     """
     format: int
     """The version of the format of stores."""
@@ -62,7 +63,7 @@ class Header:
         """Return the header of a new store.
 
         Args:
-            seal: The keys of the store.
+            seal: The seal of the store, which has its keys.
             engine: The name of the engine that writes the store, and the version of the
                 engine's own format.
         """
@@ -70,8 +71,9 @@ class Header:
             id=uuid4().hex,
             created=time.time_ns(),
             key=seal.id,
-            # Without a key, the field is None and not an empty text, because later
-            # records may still be encrypted.
+            # Without a key, the field is None (not decided) and not "" (no record is
+            # encrypted): the store may later be opened with a key, which encrypts only
+            # its new records.
             encryption=seal.encryption or None,
             format=FORMAT,
             engine=engine,
@@ -93,7 +95,7 @@ class Header:
         """Return the record of this header, which `read` decodes.
 
         Args:
-            seal: The keys of the store.
+            seal: The seal of the store, which has its keys.
         """
         text = json.dumps(asdict(self)).encode()
         return purpose_digest(text, b"sum") + seal.of(HEADER, text) + text
@@ -142,7 +144,7 @@ class Header:
         Args:
             record: The bytes that `to_bytes` returned.
             path: The location of the store, for messages.
-            seal: The keys of the caller.
+            seal: The seal with the caller's keys.
             readonly: True if nothing will be written. In this case the encryption key
                 may be missing, because records that are not encrypted can still be
                 read.

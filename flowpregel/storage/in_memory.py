@@ -24,13 +24,15 @@ from flowpregel.storage.records import Seal, after
 from flowpregel.storage.tables import Table
 
 Undo: TypeAlias = "list[tuple[MemoryTable, bytes, bytes | None]]"
-"""A write transaction: for each change, the table, the key, and the earlier payload
-(None if there was none).
+"""A write transaction, as a list of the changes to undo if it fails: for each change,
+the table, the key, and the earlier payload (None if there was none).
 """
 
 _NONE = (pickle.dumps(None),)
 _LONGEST = 1_000
-"""The greatest length of a list of keys. An insertion moves no more keys than this."""
+"""The greatest length of one list in `SortedKeys`. An insertion moves no more keys than
+this.
+"""
 
 
 class MemoryStore:
@@ -92,7 +94,7 @@ class CopyingCodec(ValueCodec):
         label: object,
     ) -> Any:
         # None itself cannot be stored, since a table returns None if there is no
-        # record. So a marker is stored in place of it.
+        # record. So a marker is stored instead.
         return _NONE if value is None else snapshot_value(value, label)
 
     def decode(

@@ -5,7 +5,7 @@ waiter needs a deadline; and an error should name the holder. No single mechanis
 these three demands:
 
 * A POSIX lock (``fcntl``), which LMDB and SQLite use, belongs to the process. It is
-  silently lost when the process opens and closes the locked file a second time, for
+  silently lost when the process opens the locked file a second time and closes it, for
   example to copy the folder.
 * A lock by `flock` belongs to the open file. A second open and close does not release
   this lock. The kernel releases it when the last descriptor is closed. So `FileLock`
@@ -104,8 +104,8 @@ class LockHolder:
 
     @property
     def state(self) -> str:
-        """The letter that Linux uses for the state of the process, or an empty text if
-        the state is unknown.
+        """The letter that Linux uses for the state of the process, or an empty string
+        if the state is unknown.
         """
         _, _, rest = _linux.read_proc(f"{self.pid}/stat").rpartition(")")
         return rest.split()[0] if rest else ""
@@ -183,8 +183,8 @@ class FileLock:
     """A lock between processes, with the holder's name in its file.
 
     A forked child does not inherit the lock. One OS thread may close the lock while
-    another uses it. The other thread then gets an error; it never uses another file
-    that was opened since under the same descriptor.
+    another uses it. The other OS thread then gets an error. It never uses a file that
+    was opened later under the same descriptor.
 
     Args:
         path: The file. If it does not exist, it is created with mode 0600.
@@ -260,7 +260,7 @@ class FileLock:
 
         Args:
             position: `FENCE`, `STOP_REQUEST`, `WATCHED_UNTIL` or `TAKEN_OVER`; or
-                `STATE_SIZE` to erase the state.
+                `STATE_SIZE` to erase the holder's state.
             number: The number; 0 at `STATE_SIZE`.
         """
         with self._use:
@@ -270,7 +270,7 @@ class FileLock:
         """Write the state of the holder. A concurrent reader may see a part of it.
 
         Args:
-            state: The state.
+            state: The state, sealed by the caller.
         """
         size = len(state).to_bytes(8, "big")
         with self._use:
@@ -301,8 +301,8 @@ class FileLock:
 
     def close_after_fork(self) -> None:
         """Close the file in a forked child. The parent keeps the lock."""
-        # The lock is made again, because an OS thread of the parent may have held it
-        # during the fork.
+        # `_use` gets a new lock, because an OS thread of the parent may have held the
+        # old one during the fork.
         self._use = threading.Lock()
         self.close()
 
@@ -314,8 +314,8 @@ _holder_name = b""
 
 def _begin_process() -> None:
     global _holder_name
-    # The open locks belong to the parent process, so this process only closes its
-    # descriptors.
+    # After a fork, the open locks belong to the parent process, so this process only
+    # closes its copies of the descriptors.
     for lock in _OPEN:
         lock.close_after_fork()
     name = json.dumps(asdict(LockHolder.me()))

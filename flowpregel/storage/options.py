@@ -55,9 +55,9 @@ class StoreOptions:
     """The limit, in bytes, on the stored arguments of a failed call, which are for
     ``flowpregel debug`` and are deleted when the call succeeds. 0 stores none."""
     kept_output: int = 1 << 16
-    """The limit, in bytes, on the stored text that a task prints and logs in a worker
-    process. Of a longer text, the beginning and the end are stored, half each. 0 stores
-    none.
+    """The limit, in bytes, on how much of the text that a task prints and logs in a
+    worker process is stored. Of a longer text, the beginning and the end are stored,
+    half each. 0 stores none.
     """
     kept_previews: int = 1 << 18
     """The limit, in bytes, on the stored picture, table or text of a call's result and

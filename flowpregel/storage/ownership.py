@@ -20,8 +20,7 @@ def refuse_foreign_files(paths: Iterable[str]) -> None:
     their own pages.
 
     Args:
-        paths: The files and folders of the store. Those that do not exist are passed
-            over.
+        paths: The files and folders of the store. Paths that do not exist are skipped.
 
     Raises:
         StoreForeignError: One of *paths* belongs to another user, or other users can
@@ -58,7 +57,7 @@ def refuse_foreign_files(paths: Iterable[str]) -> None:
 
 
 def _status_of(path: str) -> os.stat_result | None:
-    """Return the status of the file at *path*, None if it does not exist.
+    """Return the status of the file at *path*, or None if it does not exist.
 
     Another process may delete a file at any time: SQLite deletes the log of a database
     when the last connection to it is closed.

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 from flowpregel.errors import StoreCorruptError
 
 _FEWEST_LEVELS = 20
-"""The number of nested tuples from which a check is necessary. With fewer levels, a
-value that repeats its parts has at most about a million parts.
+"""The number of nested tuples (levels) from which the number of parts of a record is
+checked. With fewer levels, a value that repeats its parts has at most about a million
+parts.
 """
 _MOST_FIELDS = 2_000_000
 _TUPLE_OPCODES = b"\x85\x86\x87("
@@ -34,9 +35,9 @@ def fields_of(data: bytes) -> Any:
         StoreCorruptError: The record contains objects that no valid record contains, or
             hashing or printing it would not end.
     """
-    # In a small pickle, each level can refer twice to the tuple below it, so that the
-    # value doubles with each level. Each level needs one of these opcodes, so they are
-    # counted.
+    # In a small pickle, each level can refer twice to the tuple below it, so the number
+    # of parts doubles with each level. Each level needs one of these opcodes, so they
+    # are counted.
     levels = len(data) - len(data.translate(None, _TUPLE_OPCODES))
     if levels < _FEWEST_LEVELS:
         return _FieldsReader(io.BytesIO(data)).load()
@@ -127,8 +128,8 @@ class _CheckedFieldsReader(pickle._Unpickler):  # noqa: SLF001
 
 
 class _PlainValue:
-    """A placeholder for a user's class, such as a `StrEnum`: calling it returns the
-    plain text or number itself.
+    """A placeholder for a user's class, such as a `StrEnum`. Calling it returns its
+    argument, the plain string or number, itself.
     """
 
     def __new__(cls, value: Any) -> Any:

@@ -44,7 +44,7 @@ KIND_END = SIZE + 1
 WHOLE = 0
 """The kind of a record that contains a whole payload."""
 NOT_ENCRYPTED = ""
-"""The text that a header has in place of a key's name if no record is encrypted."""
+"""The string that a header has instead of a key's name if no record is encrypted."""
 _ENCRYPTED = 16
 _NONCE = 12
 _CIPHERS = "cryptography.hazmat.primitives.ciphers.aead"
@@ -102,8 +102,8 @@ class Seal:
             key: The secret key for checksums, or None to keep the present one.
 
         Raises:
-            ConfigurationError: A key is empty or has another length than a key has, or
-                the extra that encryption needs is not installed.
+            ConfigurationError: A key is empty or has the wrong length, or the extra
+                that encryption needs is not installed.
         """
         # The import is done here, because a worker imports this module and needs no
         # options of stores.
@@ -137,7 +137,7 @@ class SealedRecords:
     Args:
         name: The name of the table.
         path: The location of the store, for messages.
-        seal: The keys of the store.
+        seal: The seal of the store, which has its keys.
 
     Example:
         >>> from flowpregel.storage import Seal
@@ -159,7 +159,7 @@ class SealedRecords:
         self.name = name
         self._path = path
         self.seal = seal
-        """The keys of the records."""
+        """The seal with the keys of the records."""
 
     def sealed(
         self,
@@ -245,8 +245,8 @@ class SealedRecords:
                 nonce, ciphertext, self.name + key
             )
         except Exception as error:
-            # This error is `InvalidTag`. Its class cannot be named here, because its
-            # package is installed only with an extra.
+            # This error is `InvalidTag`, which means that the key is wrong. Its class
+            # cannot be named here, because its package is installed only with an extra.
             raise StoreForeignError(
                 f"record {key.hex()} of {self._path} is encrypted under another "
                 "encryption_key"
@@ -285,7 +285,7 @@ def purpose_digest(data: bytes, purpose: bytes) -> bytes:
 
 
 def labels_digest(labels: Sequence[str]) -> bytes:
-    """Return a digest (16 bytes) of *labels*, which may be any texts.
+    """Return a digest (16 bytes) of *labels*, which may be any strings.
 
     Example:
         >>> labels_digest(["ab", "c"]) == labels_digest(["a", "bc"])

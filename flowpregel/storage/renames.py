@@ -57,7 +57,9 @@ class Renames:
         return self._of_store
 
     def forget(self) -> None:
-        """Discard the names of the store, so that they are read again when needed."""
+        """Discard the new names that were read from the store, so that they are read
+        again when needed.
+        """
         self._of_store = None
 
     def find(self, name: str) -> Any:

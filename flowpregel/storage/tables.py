@@ -28,7 +28,7 @@ class Table(SealedRecords, ABC):
     Args:
         name: The name of the table, one of `TABLE_NAMES`.
         path: The location of the store, for messages.
-        seal: The keys of the store.
+        seal: The seal of the store, which has its keys.
     """
 
     # ------------------------------------------------------------ an engine's part
@@ -254,8 +254,8 @@ class Table(SealedRecords, ABC):
             raise self.corrupt(key, "has no key")
         record = self.record(transaction, key)
         if record is not None and self.name + key != b"meta" + HEADER:
-            # The checksum is verified before the record is decrypted. So a record for
-            # which only the encryption key is missing raises StoreForeignError, and is
-            # not damaged.
+            # The checksum is verified before the record is decrypted. So
+            # StoreForeignError means that only the encryption key is missing, and the
+            # record is not damaged.
             with suppress(StoreForeignError):
                 self.opened(key, record)

@@ -4,7 +4,7 @@ from flowpregel.errors import ConfigurationError
 
 # Every module that needs LMDB is in this package, or imports a module of this package.
 # The package is not imported for a store in SQLite or PostgreSQL, so that flowpregel
-# runs where there is no package `lmdb`.
+# with such a store runs without the package `lmdb`.
 try:
     import lmdb as lmdb
 except ImportError as _error:

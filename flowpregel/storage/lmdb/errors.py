@@ -1,4 +1,4 @@
-"""The translation of LMDB's errors into ours."""
+"""The translation of LMDB's errors into flowpregel's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def of_lmdb(error: Exception, path: str) -> StoreError:
-    """Return our error for an LMDB error on the store at *path*."""
+    """Return flowpregel's error for an LMDB error on the store at *path*."""
     kind = type(error).__name__
     code = getattr(error, "code", 0)
     if kind in _DAMAGE:
@@ -50,7 +50,7 @@ def of_lmdb(error: Exception, path: str) -> StoreError:
 
 
 def of_commit(error: Exception, path: str) -> StoreError:
-    """Return our error for a commit or a copy that failed at *path*.
+    """Return flowpregel's error for a commit or a copy that failed at *path*.
 
     LMDB reports a full disk as EIO, so the free space decides whether the disk was
     full.

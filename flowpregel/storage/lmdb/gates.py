@@ -94,15 +94,15 @@ class OpenStoreLock:
             with suppress(OSError):
                 if is_alone:
                     os.pwrite(self._file, self._identity(), 0)
-            # The shared lock is acquired again even after a failed attempt, because the
-            # attempt has released it.
+            # The shared lock is acquired again even if the exclusive lock was not free,
+            # because the attempt to get it has released the shared lock.
             fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def await_one_file(self, timeout: float) -> None:
         """Wait until no process has an older data file open that the present data file
         has replaced.
 
-        Otherwise both data files would share LMDB's lock file, which holds the number
+        Otherwise both data files would share LMDB's lock file, which stores the number
         of the newest transaction of only one of them.
 
         Raises:
@@ -126,7 +126,7 @@ class OpenStoreLock:
             time.sleep(random.uniform(FIRST_PAUSE, LONGEST_PAUSE))
 
     def _named(self) -> bytes:
-        """Return the identity of a data file that the lock's file contains."""
+        """Return the content of the lock's file: the identity of a data file."""
         return os.pread(self._file, NAME_SIZE, 0)
 
     def _identity(self) -> bytes:
@@ -144,7 +144,8 @@ class OpenStoreLock:
 
 
 class SharedExclusiveLock:
-    """A lock that many OS threads can share, or one can hold exclusively.
+    """A lock that many OS threads can share, or that one OS thread can hold
+    exclusively.
 
     An OS thread that waits for the exclusive lock takes precedence over OS threads that
     want to share the lock.

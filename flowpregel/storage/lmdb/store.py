@@ -1,11 +1,11 @@
 """An LMDB store that this process has opened: its environment, seal and codec.
 
-The keys with which a store is sealed can be changed. Every process that has the store
-open has the keys in memory, so they can be changed only while no process has it open.
-All records are sealed again in a new file, because the free pages of the old file still
-contain readable data. When the new file is complete and on disk, it replaces the old
-file in one step. A crash, a full disk or a damaged record leaves the old file
-untouched.
+The keys with which a store is sealed (the secrets for checksums and for encryption) can
+be changed. Every process that has the store open has the keys in memory, so they can be
+changed only while no process has it open. All records are sealed again in a new file,
+because the free pages of the old file still contain readable data. When the new file is
+complete and on disk, it replaces the old file in one step. A crash, a full disk or a
+damaged record leaves the old file untouched.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ENGINES = ("lmdb 0.9", "0.9")
 """The name of this engine in a header, and its earlier name."""
 _PAUSE = 0.02
 """Seconds before the next attempt to open a store whose records must be sealed again
-first, which needs the store to be closed.
+first. This is possible only while no process has the store open.
 """
 _PART = 64 << 20
 """The size, in bytes, of the records that are sealed again in one transaction. It is
@@ -59,7 +59,7 @@ class OpenStore:
 
     Args:
         environment: The environment, which all users in the process share.
-        seal: The keys of the store.
+        seal: The seal of the store, which has its keys.
         codec: The codec of values.
         timeout: Seconds to wait for other writers.
     """
@@ -88,8 +88,8 @@ class OpenStore:
     def check(self, transaction: Any) -> None:
         """Raise `StoreCorruptError` if a record is damaged, or is not at its own key.
 
-        A damaged key must be detected here, because a later read would only report that
-        the record is missing.
+        A damaged key must be detected here, because a later read by the right key would
+        only report that the record is missing.
         """
         for name in TABLE_NAMES:
             table = self.table(name)
@@ -391,9 +391,9 @@ def _seal_again(
         path: The folder of the store. The caller must keep other processes from opening
             it.
         header: The header of the new file.
-        seal: The new keys.
-        old: The old keys, with which the records are checked. If they are None, because
-            they are unknown, the records are not checked.
+        seal: The seal with the new keys.
+        old: The seal with the old keys, with which the records are checked. If it is
+            None, because the keys are unknown, the records are not checked.
 
     Raises:
         StoreForeignError: A record is encrypted under another key than that of *old*.

@@ -39,7 +39,7 @@ class LMDBTable(Table):
     Args:
         name: The name of the database.
         path: The folder of the store, for messages.
-        seal: The keys of the store.
+        seal: The seal of the store, which has its keys.
         databases: LMDB's database handles by name. The handles in this mapping change
             when the file is opened again.
     """
