@@ -1,4 +1,5 @@
-"""Saver, long-term store and cache in a SQLite database, with no package to install.
+"""A saver, a long-term store and a cache in a SQLite database, with no package to
+install.
 
 Read the modules in this order: `files` (URL, files beside the database, creation),
 `connections`, `tables`, `keys`, `database`; then `saver`, `store`, `cache` and

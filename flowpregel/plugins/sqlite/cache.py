@@ -15,7 +15,7 @@ __all__ = ["SQLiteCache"]
 
 
 class SQLiteCache(RecordCache):
-    """A least-recently-used cache in SQLite, shared by threads and processes.
+    """A least-recently-used cache in SQLite, shared by OS threads and processes.
 
     Args:
         path: The URL or the path of the file; a `SQLiteSaver` may use the same file.

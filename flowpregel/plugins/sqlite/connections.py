@@ -1,4 +1,5 @@
-"""Connections to a SQLite database, and the translation of SQLite's errors into ours.
+"""Connections to a SQLite database, and the translation of SQLite's errors into
+flowpregel's.
 
 Every connection has the same settings. ``journal_mode=WAL`` lets readers continue while
 a commit is written. With ``synchronous=FULL`` the log is synced at each commit. With
@@ -72,8 +73,8 @@ def connect(
         check_same_thread=False,
         cached_statements=_MOST_STATEMENTS,
     )
-    # Texts are returned as bytes. If a record was replaced by a text, the checksum of
-    # the record fails, instead of the decoding of the text.
+    # Values of type text are returned as bytes. So if a record in the database was
+    # replaced by a string, its checksum fails, and not the decoding of the string.
     connection.text_factory = bytes
     try:
         connection.executescript(_SETTINGS)
@@ -146,7 +147,7 @@ def undo_commit(
     error: sqlite3.Error,
     path: str,
 ) -> None:
-    """Make sure that no later reader finds the changes of a commit that failed.
+    """Undo a commit that failed, so that no later reader finds its changes.
 
     Args:
         connection: The connection that could not commit.
@@ -154,7 +155,8 @@ def undo_commit(
         path: The file, for messages.
 
     Raises:
-        CommitUnknownError: The changes may be in the log.
+        CommitUnknownError: The changes may still be in SQLite's log, from which a
+            reader would take them after a crash.
     """
     roll_back(connection)
     if result_code(error) != _IO_ERROR:
@@ -166,8 +168,8 @@ def undo_commit(
 
 
 def _write_header_again(connection: sqlite3.Connection) -> None:
-    """Write the header again, so that the frames of this commit in the log overwrite
-    the frames of the commit that failed.
+    """Write the header of the store again. The pages (frames) that this commit adds to
+    SQLite's log overwrite those of the commit that failed.
     """
     record = header_of(connection)
     connection.execute("BEGIN IMMEDIATE")
@@ -182,7 +184,7 @@ def _write_header_again(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def our_errors(path: str, timeout: float) -> Iterator[None]:
-    """Translate SQLite's errors in the context into ours.
+    """Translate SQLite's errors in the context into flowpregel's errors.
 
     Args:
         path: The file.
@@ -211,10 +213,11 @@ def of_sqlite(
     path: str,
     timeout: float,
 ) -> StoreError:
-    """Return our error for an error of SQLite on the database at *path*."""
+    """Return flowpregel's error for an error of SQLite on the database at *path*."""
     code = result_code(error)
     is_full = code == _FULL
-    # A sync that meets a full disk reports an I/O error, so the disk is checked.
+    # SQLite reports a sync that fails because of a full disk as an I/O error, so the
+    # free space is checked.
     if code == _IO_ERROR:
         is_full = is_disk_full(path)
     if is_full:

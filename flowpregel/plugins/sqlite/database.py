@@ -16,8 +16,8 @@ reader would find them after a crash. So they are overwritten at once, by a tran
 that writes the same header again. If that fails too, the caller gets
 `CommitUnknownError`.
 
-An open store has at least one connection, which shares SQLite's lock on the file. So
-`keys` detects whether any program has the store open.
+An open store has at least one connection, which shares SQLite's lock on the file. By
+this lock, the module `keys` detects whether any program has the store open.
 """
 
 from __future__ import annotations
@@ -253,8 +253,9 @@ class SQLiteDatabase:
                 cursor = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 is_busy, *_ = cursor.fetchone()
             if is_busy:
-                # The new file is complete, but as long as another connection reads the
-                # old one, the space is not free.
+                # The rewritten pages are complete in SQLite's log. But as long as
+                # another connection reads the old pages, the log cannot be copied into
+                # the file, and the space is not free.
                 reader = "another program that reads the database"
                 raise StoreBusyError(self.path, reader, self._timeout)
 
@@ -396,8 +397,8 @@ class SQLiteDatabase:
         """Hold the lock that excludes writers of other processes."""
         self._writing()
         lock = self._handles.lock
-        # The lock is never None here, because it is opened before the connection that
-        # writes.
+        # `_writing` has returned, so `lock` is not None: the lock's file is opened
+        # before the write connection.
         assert lock is not None
         try:
             if not lock.acquire(timeout):

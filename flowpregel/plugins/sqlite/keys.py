@@ -119,7 +119,7 @@ def seal_as_ours(path: str, options: StoreOptions) -> None:
     with sole_connection(path) as connection:
         record = connections.header_of(connection)
         header, seal = accepted_header(record, path, options, readonly=False)
-        # Another process may have taken the store over since.
+        # Another process may have sealed the store under our own key since it was read.
         if header.key != seal.id:
             reseal(connection, path, header.under(seal), seal, None)
 
@@ -137,9 +137,9 @@ def reseal(
         connection: The sole connection to the store.
         path: The file of the store.
         header: The new header.
-        seal: The new keys.
-        old: The old keys, with which the records are checked. If they are unknown
-            (None), the records are not checked.
+        seal: The seal with the new keys.
+        old: The seal with the old keys, with which the records are checked. If it is
+            None, because the keys are unknown, the records are not checked.
 
     Raises:
         StoreForeignError: A record is encrypted under another key than that of *old*.
@@ -176,8 +176,8 @@ def reseal(
 
 
 def _refuse_other_tables(connection: sqlite3.Connection, path: str) -> None:
-    """Refuse a database with tables, views or triggers of the user's, because the draft
-    would not have them.
+    """Refuse a database in which another program has tables, views or triggers, because
+    the draft would not have them.
     """
     rows = connection.execute("SELECT name FROM sqlite_schema").fetchall()
     others = [
@@ -200,7 +200,8 @@ def _draft_database(source: sqlite3.Connection, path: str) -> sqlite3.Connection
     connection = connections.connect(path, timeout=0.0)
     (size,) = source.execute("PRAGMA page_size").fetchone()
     connection.execute(f"PRAGMA page_size = {size}")
-    # A draft that a crash leaves is deleted, so it needs no journal and no sync.
+    # A draft that a crash leaves behind is deleted, never used, so it needs no journal
+    # and no sync.
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
     return connection

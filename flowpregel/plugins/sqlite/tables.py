@@ -21,7 +21,7 @@ class SQLiteTable(Table):
     Args:
         name: The name of the table.
         path: The file, for messages.
-        seal: The keys of the store.
+        seal: The seal of the store, which has its keys.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class SQLiteTable(Table):
             # then.
             yield from map(self._checked, iter(cursor.fetchone, None))
         finally:
-            # The cursor is closed, because an unfinished statement would keep its
-            # snapshot open.
+            # The cursor is closed, because an unfinished statement would keep the
+            # snapshot that it reads open.
             with suppress(sqlite3.ProgrammingError):
                 cursor.close()
 
