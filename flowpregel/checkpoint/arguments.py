@@ -33,8 +33,8 @@ class StoredArguments(NamedTuple):
     """The arguments of a call that failed."""
 
     function: str
-    """The module and the name of the task, followed by ``.map`` if the call is a
-    chunk of several calls.
+    """The module and the name of the task, followed by ``.map`` if the call is of a
+    chunk of several items.
     """
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -103,7 +103,7 @@ def stored_arguments(
     """Return the encoded arguments of a failed call, or None if none are stored.
 
     Args:
-        tables: The store's records.
+        tables: The tables of the store.
         transaction: An open transaction.
         address: The checkpoint from which the call started.
         task_id: The id of the call.

@@ -94,11 +94,13 @@ the positions of writes that the task makes in its next attempt.
 """
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
-"""The reaction to a lease that another run holds: see `BaseCheckpointSaver.lease`."""
+"""The reaction if another run holds the lease of a thread: see
+`BaseCheckpointSaver.lease`.
+"""
 Fences: TypeAlias = Callable[[Address, int], int]
-"""A function that returns the fence of an address in the store: a number that grows
-with each lease. If the function's second argument is not 0, that number is stored as
-the fence first.
+"""A function that returns the fence that the store has for an address: a number that
+grows with each lease. If the function's second argument is not 0, that number is stored
+as the fence first.
 """
 FLOW = "flow"
 """The key in the metadata for the flow of a run: the flow's module and name."""
@@ -107,19 +109,22 @@ FOLDER = "flow_folder"
 QUEUE = "queue"
 """The key in the metadata for the position of an enqueued run that has not begun."""
 Strategy: TypeAlias = Literal["keep_latest", "delete"]
-"""The checkpoints to delete: see `BaseCheckpointSaver.prune`."""
+"""The choice of the checkpoints to delete: see `BaseCheckpointSaver.prune`."""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """The right to write to a thread's namespace. Every batch carries its *fence*."""
+    """The right to write to a thread's namespace. Every batch of its owner carries the
+    lease's *fence*, a number.
+    """
 
     fence: int | None = None
     is_inherited: bool = False
     """True if the process that held the lease before died without releasing it."""
     stop: Callable[[str], None] | None = None
-    """A function that asks the owner to stop. Its argument is the reason, and any OS
-    thread may call it. None if the owner cannot be asked to stop.
+    """A function that asks the owner (the run that holds the lease) to stop. Its
+    argument is the reason, and any OS thread may call it. None if the owner cannot be
+    asked to stop.
     """
     live: Callable[[], Mapping[str, Any]] | None = None
     """A function that returns the current work of the owner, in a form that can be
@@ -131,7 +136,7 @@ class Lease:
     """
     pools: Callable[[], Sequence[Mapping[str, Any]]] | None = None
     """A function that returns the sizes of the pools of the owner's run, after it has
-    changed those for which another size is requested. Any OS thread may call it.
+    resized those for which another size was requested. Any OS thread may call it.
     """
 
     def request_stop(self) -> None:
@@ -183,16 +188,19 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
     keeps_deltas: ClassVar[bool] = True
     """True if `commit` stores deltas. Otherwise the engine passes full values."""
     keeps_attempts: ClassVar[bool] = False
-    """True if the attempt records of nodes are stored with the writes."""
+    """True if the saver stores the attempt records of nodes with their writes."""
     keeps_arguments: ClassVar[bool] = False
-    """True if the saver stores the arguments of failed calls. `prepare` encodes them.
+    """True if the saver stores the arguments of failed calls. Its `prepare` encodes
+    them.
     """
     needs_loop: ClassVar[bool] = False
     """True if the saver's methods may wait for the running event loop. In this case
     they must not be called on the OS thread of that loop.
     """
     commits_at_once: ClassVar[bool] = False
-    """True if a commit is cheaper than passing the batch to a writer's OS thread."""
+    """True if a commit takes less time than passing the batch to another OS thread that
+    commits it.
+    """
     owns_versions: ClassVar[bool] = False
     """True if `get_next_version` provides the versions of channels, instead of the
     engine. A subclass that overrides the method sets it.
@@ -204,8 +212,8 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
             cls.owns_versions = True
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        # A saver that was written for LangGraph lacks the abstract methods of this
-        # class, but can be used all the same.
+        # A saver that was written for LangGraph does not implement the abstract methods
+        # of this class, but can be used all the same.
         if cls.__abstractmethods__ and has_langgraphs_methods(cls):
             _allow_instances(cls)
         return super().__new__(cls)
@@ -341,7 +349,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
 
         Args:
             thread_id: The id of the thread.
-            namespace: The namespace of a nested run, or an empty text.
+            namespace: The namespace of a nested run, or an empty string.
             on_conflict: The reaction if another run holds the right: ``"raise"`` raises
                 an error, ``"wait"`` waits for the end of that run, and ``"takeover"``
                 takes the right from it, so that it can commit nothing more.
@@ -476,7 +484,7 @@ class BaseCheckpointSaver(LangGraphMethods, ProcessBound, ABC):
         raise self._not_offered("receive_signal")
 
     def source_of(self, code: str) -> str:
-        """Return the source of a task that has recorded calls, or an empty text if it
+        """Return the source of a task that has recorded calls, or an empty string if it
         is not stored.
 
         Args:

@@ -17,9 +17,9 @@ class CallFiles(NamedTuple):
     task_id: str
     """The id of the task."""
     name: str
-    """The text of the call, or the name of the node."""
+    """The call as text, such as ``parse('a.txt')``, or the name of the node."""
     is_call: bool
     """True for a call of a task, False for a node."""
     files: Sequence[WrittenFile]
     unrecorded: int
-    """The number of further output files, for which there was no room."""
+    """The number of further output files, for which the record had no room."""

@@ -6,9 +6,9 @@
     leases    number ► host, process                 of each consumer that is alive
 
 A consumer takes the smallest number that no other consumer has, and holds a lease of
-that number until it ends. The entries of all consumers are in one record in ``meta``,
-as JSON. If a consumer is killed, its entry stays, but nothing holds the lease, so the
-entry does not count. The next consumer with this number replaces the entry.
+that number until it ends. The entries (descriptions) of all consumers are in one record
+in ``meta``, as JSON. If a consumer is killed, its entry stays, but nothing holds the
+lease, so the entry is ignored. The next consumer with this number replaces the entry.
 
 Nothing is written under such a lease, so it needs no fence.
 """
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 CONSUMERS: Final = b"consumers"
 """The key in ``meta`` of the record of consumers."""
 _MOST_REFUSED: Final = 100
-"""The greatest number of refused runs in an entry. The last ones are kept."""
+"""The greatest number of refused runs (runs that a consumer cannot begin) in the entry
+of a consumer. The last ones are kept.
+"""
 _LONGEST_REASON: Final = 1_000
-"""The greatest number of characters of a reason."""
+"""The greatest number of characters of the reason why a run is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class ConsumerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueConsumer:
-    """A consumer that is alive.
+    """A consumer whose process is alive.
 
     Example:
         >>> from flowpregel.checkpoint.durable import ConsumerEntry
@@ -204,7 +206,8 @@ class ConsumerRegistration:
         self._tables.write(self._put)
 
     def refuse(self, thread_id: str, reason: str) -> None:
-        """Record that this process cannot begin a run, for those who wait for it.
+        """Record that this process cannot begin a run, so that tools can show the
+        reason.
 
         Args:
             thread_id: The thread of the run.
@@ -215,8 +218,8 @@ class ConsumerRegistration:
             self.store()
 
     def remove(self) -> None:
-        """Remove the entry. If the store cannot be reached, the entry stays, and does
-        not count once the lease has expired.
+        """Remove the entry. If the store cannot be reached, the entry stays, and is
+        ignored once the lease has expired.
         """
         self._entry = None
         with suppress(StoreError):
@@ -245,7 +248,9 @@ def _entries_in(data: bytes | None) -> dict[int, ConsumerEntry]:
 
 
 def _address(number: int) -> Address:
-    """Return the address of the lease of a consumer. No thread has an empty name."""
+    """Return the address of the lease of a consumer. Its thread id is empty, as that of
+    no thread is.
+    """
     return Address("", f"consumer {number}")
 
 

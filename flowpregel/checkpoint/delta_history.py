@@ -6,8 +6,8 @@ LangGraph and flowpregel store these writes in different places::
     flowpregel    with the version of the channel that the writes made
 
 So LangGraph rebuilds a value from the pending writes on all ancestors of a checkpoint.
-In flowpregel these include the writes of branches that the checkpoint does not belong
-to, and only the stored deltas count. A thread may have checkpoints of both kinds,
+In flowpregel these writes include those of branches that the checkpoint does not belong
+to, so only the stored deltas are used. A thread may have checkpoints of both kinds,
 because LangGraph can use a saver of flowpregel, and flowpregel a saver of LangGraph.
 """
 
@@ -34,7 +34,7 @@ class DeltaChannelHistory(TypedDict):
 
     writes: list[tuple[str, str, Any]]
     """The writes that lead from the seed to the checkpoint, oldest first. The first
-    item of each, which is the id of a task in LangGraph, is an empty text.
+    item of each, which is the id of a task in LangGraph, is an empty string.
     """
     seed: NotRequired[Any]
     """The value to which the writes are applied. Without a seed, the value is empty."""
@@ -86,7 +86,9 @@ def walk_back(
 
 @dataclass(slots=True)
 class _Walk:
-    """The history of one channel, as far as it has been read."""
+    """The history of one channel, as far as it has been read on the way back through
+    the ancestors of a checkpoint.
+    """
 
     channel: str
     seed: Any = MISSING
@@ -95,7 +97,9 @@ class _Walk:
     """True if the beginning of the history was found."""
 
     def visit(self, saved: Saved) -> None:
-        """Add the history that is stored in a checkpoint, if there is one."""
+        """Add the history of the channel that is stored in a checkpoint, if there is
+        one.
+        """
         history = _history_at(saved, self.channel)
         if history is not None:
             self.is_over = True

@@ -60,7 +60,9 @@ from flowpregel.storage.stores import DurableStore
 _THREADS_AT_ONCE: Final = 64
 """The number of threads whose newest checkpoints are read in one transaction."""
 _RATE: Final = b"rate"
-"""The prefix of the keys of rates in ``meta``. The digest of the name follows it."""
+"""The prefix of the keys of rates in ``meta``. The digest of the rate's name follows
+it.
+"""
 
 __all__ = [
     "ConsumerEntry",
@@ -117,7 +119,7 @@ class DurableSaver(RecordSaver):
         self.location: str = self.path
         """The path of a folder, or a URL, by which the store is opened."""
         self.locks_folder: str = ""
-        """The folder of the store's lock files, or an empty text if it has none."""
+        """The folder of the store's lock files, or an empty string if it has none."""
         self.options = options
         """The options with which the store was opened."""
         self.consumers: QueueConsumers = QueueConsumers(tables, leases)
@@ -125,8 +127,8 @@ class DurableSaver(RecordSaver):
 
     @abstractmethod
     def opened_to_look(self, codec: Codec) -> tuple[DurableStore, LeaseRegistry]:
-        """Open the store once more, to read it with *codec*, and return the store and
-        the leases in it.
+        """Open the store once more, to read its values with *codec*, and return the
+        store and the leases in it.
         """
 
     def load_channels(self, address: Address) -> Saved | None:
@@ -183,7 +185,7 @@ class DurableSaver(RecordSaver):
 
         Args:
             thread_id: The id of the thread.
-            namespace: The namespace of a nested run, or an empty text.
+            namespace: The namespace of a nested run, or an empty string.
 
         Example:
             >>> from os import getpid
@@ -205,7 +207,7 @@ class DurableSaver(RecordSaver):
 
         Args:
             thread_id: The id of the thread.
-            namespace: The namespace of a nested run, or an empty text.
+            namespace: The namespace of a nested run, or an empty string.
 
         Returns:
             The process of the run, or None if no run holds the thread.
@@ -469,7 +471,9 @@ class DurableSaver(RecordSaver):
         self._change_paused(change)
 
     def _change_paused(self, change: Callable[[PausedRuns], PausedRuns]) -> None:
-        """Replace the record of paused runs, unless *change* returns an equal one."""
+        """Replace the record of paused runs by the result of *change*, unless the two
+        are equal.
+        """
         meta = self._tables.meta
         before = self.paused()
         if change(before) == before:
@@ -705,7 +709,9 @@ class DurableSaver(RecordSaver):
         return name
 
     def _file_seal(self, key: bytes | None, encryption_key: bytes | None) -> Seal:
-        """Return the keys of a run file."""
+        """Return the seal for a run file, with *key* or else the store's own key, and
+        with *encryption_key*.
+        """
         store_seal = self._tables.meta.seal
         if key is not None and not key.strip():
             raise ConfigurationError("the key of the file is empty; give a secret key")

@@ -31,8 +31,8 @@ from flowpregel.checkpoint.layout import (
 from flowpregel.errors import ConfigurationError
 
 LONGEST_INLINE = 128
-"""The greatest size, in bytes, of a value that is stored inline in checkpoints. A
-larger value is stored once for each version, in the table ``values``.
+"""The greatest size, in bytes, of a value that is stored inside the records of
+checkpoints. A larger value is stored once for each version, in the table ``values``.
 """
 FEWEST = 32
 """The least number of channels and nodes for which a keyframe is written. A checkpoint
@@ -110,7 +110,7 @@ def _parent_states(
     namespace: NamespaceRecord,
     parent_id: str | None,
 ) -> ChannelStates:
-    """Return the channels of the parent checkpoint, or no channels if there is no
+    """Return the channels of the parent checkpoint, or `NO_CHANNELS` if there is no
     parent.
     """
     if parent_id is None:
@@ -174,7 +174,9 @@ class _Insertion(NamedTuple):
         return layout.DELTA
 
     def _unwritten(self, channel: str) -> Place:
-        """Return the location of a channel to which the checkpoint has no write."""
+        """Return the value, or its location, of a channel for which the checkpoint has
+        neither a value nor a delta.
+        """
         version = self.checkpoint.channel_versions[channel]
         has_moved = version != self.parent.version(channel)
         if has_moved and channel in self.checkpoint.changed:
@@ -182,7 +184,7 @@ class _Insertion(NamedTuple):
         return self._location(channel, version)
 
     def _location(self, channel: str, version: Version) -> Place:
-        """Return the location of a channel at an earlier version."""
+        """Return the value of a channel at an earlier version, or its location."""
         if self.parent.version(channel) == version:
             return self.parent.place(channel)
         return self.tables.place(self.transaction, self.namespace, channel, version)
@@ -192,7 +194,8 @@ def _differing(checkpoint: Checkpoint, parent: ChannelStates) -> list[str]:
     """Return the channels that may differ from the parent's keyframe."""
     versions = checkpoint.channel_versions
     known = parent.keyframe.channel_versions
-    # The loop calls no function, because it may be over thousands of channels.
+    # The comprehension calls no Python function, because there may be thousands of
+    # channels.
     moved = [name for name, version in versions.items() if known.get(name) != version]
     names = {*moved, *parent.versions, *checkpoint.values, *checkpoint.deltas}
     return sorted(names & versions.keys())
@@ -225,8 +228,8 @@ def _relative_record(
     }
     # A record of differences grows until the next keyframe, a record of all channels,
     # is written. If a keyframe has m items and is written when the differences reach n
-    # items, a checkpoint costs on average n / 2 items for differences, and m / n for
-    # its share of the keyframe. The sum is smallest if n * n equals 2 * m.
+    # items, a checkpoint stores on average n / 2 items for differences, and m / n items
+    # as its share of the keyframe. The sum is smallest if n * n equals 2 * m.
     count = len(places) + len(newly_seen)
     if count * count > 2 * (len(versions) + len(seen)):
         return None
@@ -248,7 +251,7 @@ def _is_any_gone(
     Args:
         earlier: The entries of a keyframe.
         present: The entries of a checkpoint.
-        differing: Keys of *present*. All that are not in *earlier* are among them.
+        differing: Keys of *present*, among them all that are not in *earlier*.
     """
     added = sum(name not in earlier for name in differing)
     return len(present) - added < len(earlier)

@@ -1,4 +1,4 @@
-"""Labels, which are the names of values in error messages.
+"""Labels, which describe a value in error messages.
 
 A batch has a label for each value in it, and a run commits thousands of batches. So a
 label is a plain tuple, and its text is formatted by `str` only in an error.

@@ -65,10 +65,10 @@ __all__ = [
 ]
 
 FORMAT = 4
-"""The version of LangGraph's checkpoint dict that we write."""
+"""The version of LangGraph's checkpoint dict that flowpregel writes."""
 _FORMAT_KEY = "__format__"
-"""The key in our metadata for the version of a checkpoint dict whose version is not
-`FORMAT`.
+"""The metadata key for the version of LangGraph's checkpoint dict, if that version is
+not `FORMAT`.
 """
 
 _BRANCH, _JOIN = "branch:to:", "join:"
@@ -305,7 +305,8 @@ class LangGraphMethods:
         return result
 
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
-        """Return a version after *current* that no other branch has.
+        """Return a version of a channel after *current* that no other branch of the
+        thread has.
 
         If *current* is None, return the first version.
 
@@ -368,7 +369,7 @@ class LangGraphMethods:
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Value:
-        """Call *method* where it does not block the event loop."""
+        """Call *method*, on another OS thread if it would block the event loop."""
         if self.commits_at_once:
             return method(*args, **kwargs)
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -376,7 +377,7 @@ class LangGraphMethods:
         return await asyncio.to_thread(method, *args, **kwargs)
 
     def _listed(self, config: Shape | None) -> Iterator[Address]:
-        """Yield the addresses whose histories `list` merges."""
+        """Yield the addresses of the namespaces whose histories `list` merges."""
         if not config:
             yield from self.namespaces()
             return
@@ -397,8 +398,8 @@ def _is_defined(
     owner: type,
     method: str,
 ) -> bool:
-    """Return whether the class *owner* overrides a method of `LangGraphMethods`, or the
-    async form of the method.
+    """Return whether the class *owner* overrides the *method* of `LangGraphMethods`, or
+    its async form.
     """
     for name in (method, f"a{method}"):
         present = getattr(owner, name, None)
@@ -534,7 +535,7 @@ def version_after(current: Version | None) -> int:
     do not give the same version to different values.
 
     Raises:
-        ConfigurationError: *current* is a text, for which there is no next version.
+        ConfigurationError: *current* is a str, for which there is no next version.
     """
     if isinstance(current, str):
         raise ConfigurationError(
@@ -684,7 +685,9 @@ def has_due_tasks(checkpoint: Mapping[str, Any]) -> bool:
 def _has_news(
     triggers: Mapping[str, Version], values: Shape, versions: Mapping[str, Version]
 ) -> bool:
-    """Return whether one of *triggers* has a value that the node has not read."""
+    """Return whether one of a node's *triggers* has a value that the node has not
+    read.
+    """
     for name, version in triggers.items():
         value = values.get(name)
         is_empty = isinstance(value, list | set) and not value

@@ -80,8 +80,8 @@ the table ``values`` (`STORED`) or ``deltas`` (`DELTA`).
 
 ARGUMENTS, SIGNALS, OUTPUT, PIN = b"\0\2", b"\0\3", b"\0\4", b"\0\5"
 MEDIA = b"\0\6"
-"""The kinds of records beside pending writes. Each kind is a prefix with which no
-checkpoint id in a key can begin.
+"""The kinds of records that are stored beside pending writes, in the table ``writes``.
+Each kind is a prefix with which no checkpoint id in a key can begin.
 """
 _SIDECARS: Final = frozenset({ARGUMENTS, SIGNALS, OUTPUT, PIN, MEDIA})
 
@@ -109,7 +109,7 @@ _MOST_KEYFRAMES = 16
 
 
 def thread_name(thread_id: Any) -> str:
-    """Return *thread_id*, which may be a text, an integer or a UUID, as text.
+    """Return *thread_id*, which may be a str, an integer or a UUID, as a str.
 
     Raises:
         ConfigurationError: *thread_id* is of another type.
@@ -142,7 +142,7 @@ def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
 
     Args:
         prefix: The prefix of the namespace.
-        checkpoint_id: Any text.
+        checkpoint_id: Any string.
 
     Raises:
         ConfigurationError: The id is longer than `LONGEST_ID` bytes.
@@ -184,7 +184,9 @@ _channel_digest: Final = lru_cache(10_000)(digest)
 
 
 def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
-    """Return the key of a channel at a version, in ``values`` and in ``deltas``."""
+    """Return the key of a channel at a version, in the tables ``values`` and
+    ``deltas``.
+    """
     if isinstance(version, int) and 0 <= version < 1 << 63:
         ordered = b"i" + version.to_bytes(8, "big")
     else:
@@ -208,7 +210,8 @@ def is_keyframe(key: bytes) -> bool:
 
 
 def source_key(code: str) -> bytes:
-    """Return the key of the source with this digest, in ``meta``.
+    """Return the key, in the table ``meta``, of the source of the code with this
+    digest.
 
     Args:
         code: The digest of the code, or the result of `parts_key` for it.
@@ -243,8 +246,8 @@ class NamespaceRecord(NamedTuple):
     created: int
     """The time at which the namespace was created, in wall-clock nanoseconds."""
     fence: int = 0
-    """The fencing token of the newest lease in the namespace. The commits of older
-    leases are refused.
+    """The fence (a growing number) of the newest lease in the namespace. The commits of
+    owners of older leases are refused.
     """
     newest: str | None = None
     """The greatest checkpoint id in the namespace."""
@@ -287,13 +290,13 @@ class CheckpointRecord(NamedTuple):
     changed: tuple[str, ...]
     updated_channels: tuple[str, ...] | None
     metadata: Mapping[str, bytes]
-    """The metadata, each item encoded."""
+    """The metadata, with each value encoded."""
     places: Mapping[str, Place]
     """The value of each channel, or its location. A channel that is not a key here is
     empty.
     """
     follows: int = NOTHING_DUE
-    """The continuation of the run, as in `Checkpoint`."""
+    """The way in which the run continues, as in `Checkpoint`."""
     keyframe: bytes | None = None
     """The name of the keyframe, or None if the stored record is complete."""
 
@@ -380,7 +383,7 @@ class Tables:
         """The tables whose keys begin with the prefix of a namespace."""
         self.all: list[Table] = [table(name) for name in TABLE_NAMES]
         self._keyframes: dict[bytes, Keyframe] = {}
-        """Keyframes that were read or written, by key."""
+        """Keyframes that were read or written lately, by key."""
 
     # ------------------------------------------------------------ namespaces
 
@@ -449,7 +452,9 @@ class Tables:
         self.threads.put(transaction, key, self.record_of(tuple(record)))
 
     looks_ahead: ClassVar[bool] = False
-    """True if `note_checkpoint` must be called."""
+    """True if `note_checkpoint` must be called, as an engine with a remote database
+    sets it.
+    """
 
     def note_checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
@@ -498,8 +503,8 @@ class Tables:
     def reject_leases_before(
         self, transaction: Any, address: Address, fence: int
     ) -> None:
-        """Refuse leases with a fence below *fence*, in a namespace and in all
-        namespaces nested inside it.
+        """From now on, refuse the commits of leases with a fence below *fence*, in a
+        namespace and in all namespaces nested inside it.
 
         Args:
             transaction: The transaction.
@@ -797,8 +802,8 @@ class Tables:
         self.meta.put(transaction, source_key(code), source)
 
     def source(self, transaction: Any, code: str) -> str:
-        """Return the source of the task whose code has this digest, or an empty text if
-        it is not stored.
+        """Return the source of the task whose code has this digest, or an empty string
+        if it is not stored.
 
         Args:
             transaction: The transaction.

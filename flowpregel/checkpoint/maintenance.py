@@ -52,8 +52,8 @@ class ThreadInfo:
 def newest_checkpoints(
     reader: Reader, transaction: Any, addresses: Sequence[Address]
 ) -> list[CopiedCheckpoint]:
-    """Copy the newest checkpoint at each address that has one, with the task writes on
-    it, and without channel values.
+    """Return a copy of the newest checkpoint at each address that has one, with the
+    task writes on it, and without channel values.
 
     A remote engine reads them all in three round trips, unless a checkpoint has many
     tasks.
@@ -178,7 +178,8 @@ def _channel_records(
     tables: Tables, prefix: bytes
 ) -> Iterator[tuple[CheckpointRecord | Keyframe | None, int]]:
     """Yield the checkpoints and keyframes of a namespace, in their stored form, with
-    their sizes. For a part of a keyframe that was split, the record is None.
+    their sizes. A large keyframe is stored in chunks with keys of their own. For such a
+    chunk, the record is None.
     """
     for key, size in _sizes(tables, tables.checkpoints, prefix):
         data = tables.read(partial(tables.checkpoints.get, key=key))
@@ -193,8 +194,8 @@ def _channel_records(
 def _sizes(
     tables: Tables, table: Table, prefix: bytes = b""
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield the key and the size of each record. Each page is read in its own
-    transaction.
+    """Yield the key and the size of each record. Each page (of `_AT_ONCE` records) is
+    read in its own transaction.
     """
 
     def page(start: bytes, transaction: Any) -> list[tuple[bytes, int]]:
@@ -235,7 +236,9 @@ class _Verifier:
 
     @contextmanager
     def _noting(self, location: str = "") -> Iterator[None]:
-        """Note an error that the store raises in the context, instead of raising it."""
+        """Add an error that the store raises in the context to the problems, instead of
+        raising it.
+        """
         try:
             yield
         except StoreError as error:

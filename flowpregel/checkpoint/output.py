@@ -42,7 +42,7 @@ class CallOutput(NamedTuple):
     task_id: str
     """The id of the task."""
     name: str
-    """The text of the call, or the name of the node."""
+    """The call as text, such as ``parse('a.txt')``, or the name of the node."""
     began: int
     """The time of the first output, in wall-clock nanoseconds."""
     head: bytes
@@ -69,7 +69,7 @@ class CallOutput(NamedTuple):
             (b'one ', b'hree', 13)
         """
         # Bytes may be missing between a head and a tail. The four parts can be joined
-        # nevertheless: where bytes are missing, the head and the tail both fill their
+        # all the same. Where bytes are missing, the head and the tail both fill their
         # halves of the limit, so neither new half contains bytes from both sides of the
         # gap.
         ends = self.head + self.tail + more.head + more.tail
@@ -116,7 +116,7 @@ class OutputBuffer:
     """A buffer for output that is not in the store yet. Any OS thread may use it.
 
     Args:
-        tables: The store's records.
+        tables: The tables of the store.
         limit: The limit on the stored output of a task, in bytes. 0 stores nothing.
     """
 
@@ -136,7 +136,7 @@ class OutputBuffer:
             if self._timer is None:
                 self._timer = threading.Timer(PERIOD, self.flush)
                 self._timer.daemon = True
-                # While the program ends, no thread can be started. In this case, the
+                # While the program ends, no OS thread can be started. In this case, the
                 # output is written when the store is closed.
                 with suppress(RuntimeError):
                     self._timer.start()
@@ -144,7 +144,8 @@ class OutputBuffer:
     def flush(self) -> None:
         """Write the pending output in a transaction of its own."""
         if self.pending:
-            # The error is not lost, because the run's next commit raises it again.
+            # The error can be ignored, because the output becomes pending again, and
+            # the run's next commit raises the error.
             with suppress(StoreError):
                 self.write(lambda transaction: None)
 
@@ -160,8 +161,8 @@ class OutputBuffer:
         def both(transaction: Any) -> Any:
             # The pending output is taken inside the transaction, when no other
             # transaction can be writing, so that it is written in the order of arrival.
-            # If this function is called again, more output may have arrived, so it is
-            # appended.
+            # If the engine repeats the transaction, more output may have arrived, so it
+            # is appended.
             with self._lock:
                 self._append(outputs, self.pending)
                 self.pending = {}
@@ -191,7 +192,7 @@ class OutputBuffer:
             target[key] = target.get(key, empty).and_then(output, self._limit)
 
     def _put(self, transaction: Any, address: Address, output: CallOutput) -> None:
-        """Append *output* to the stored output of the same task."""
+        """Append *output* to the stored output of the same task, in a transaction."""
         tables = self._tables
         namespace = tables.ensure_namespace(transaction, address)
         pending = checkpoint_key(namespace.prefix, output.checkpoint_id)

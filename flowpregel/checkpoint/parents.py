@@ -26,8 +26,8 @@ def greatest_version(newest_first: Iterable[Saved]) -> tuple[Version, ...]:
     """Return the greatest version of any channel in a thread's namespace, in a tuple,
     which is empty if there is none.
 
-    A new version must be greater, because a saver may only count its versions, and a
-    version of another branch stands for another value there.
+    A new version must be greater, because a saver may only count its versions, and the
+    same version in another branch may belong to a different value.
 
     Args:
         newest_first: The checkpoints. They are read up to the first that is not a copy
@@ -84,8 +84,9 @@ def node_results_by_parents(
     is_edit = False
     while saved is not None:
         checkpoint = saved.checkpoint
-        # An edit starts again from the checkpoint from which the nodes of the parent
-        # had started, so the parent's tasks are left out.
+        # The checkpoint that was visited before is an edit of this one (its child). An
+        # edit starts again from the checkpoint that it edits, so the tasks that had
+        # started from there are left out.
         if not is_edit:
             yield from _ends_on(saved, made_by)
         made_by = MadeBy(*checkpoint.metadata.get(MADE_BY, UNKNOWN_CODE))
@@ -108,7 +109,8 @@ def _ends_on(saved: Saved, made_by: MadeBy) -> Iterator[tuple[str, AttemptRecord
     """Yield the attempts of the nodes that started from a checkpoint, each with its id.
 
     Args:
-        saved: The checkpoint. It has the first attempt of a node that ran again.
+        saved: The checkpoint. For a node that ran again, it has the attempt record of
+            the first time.
         made_by: The nodes that made the next checkpoint.
     """
     attempts = made_by.attempts()

@@ -1,6 +1,6 @@
 """The paused runs of a store, which `flowpregel work` neither begins nor resumes.
 
-They are in one record in ``meta``, as JSON. A pause is a wish of a person, and not a
+They are in one record in ``meta``, as JSON. A pause is a request by a person, and not a
 state of a run: a paused run has the same checkpoints, lease and status as before.
 """
 
@@ -40,7 +40,8 @@ class PausedRuns:
 
     @classmethod
     def of(cls, data: bytes | None) -> Self:
-        """Return the paused runs in the record of a store, or none without a record.
+        """Return the paused runs in the record of a store, or no paused runs if there
+        is no record.
 
         Args:
             data: The record, or None.
@@ -65,7 +66,7 @@ class PausedRuns:
 
     def reason(self, thread_id: str, metadata: Mapping[str, Any]) -> str:
         """Return the reason why a run is paused: ``all``, ``flow`` or ``run``, or an
-        empty text if the run is not paused.
+        empty string if the run is not paused.
 
         Args:
             thread_id: The thread of the run.

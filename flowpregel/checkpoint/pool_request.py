@@ -1,7 +1,7 @@
-"""Requests for other pool sizes, which other programs make to a run under way.
+"""Requests to resize the pools of a run under way, which other programs make.
 
 The requests of a store are in one record in ``meta``, as JSON. A process reads them
-while another process watches its run, as the one that makes the request does.
+while another process watches its run, as the process that makes a request does.
 """
 
 from __future__ import annotations

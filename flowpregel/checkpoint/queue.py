@@ -45,7 +45,8 @@ class QueuePosition(NamedTuple):
                 return None
 
     def rank(self, created: int, now: float) -> tuple[float, int, int]:
-        """Return a key by which runs are sorted in the order in which they begin.
+        """Return a sort key, by which enqueued runs are in the order in which they
+        begin.
 
         Args:
             created: The time at which the run was enqueued, in nanoseconds.

@@ -65,8 +65,8 @@ channels, the task's result may stay in the store until it is needed.
 
 @dataclass(frozen=True)
 class DeltaChain:
-    """The encoded deltas of a channel up to a version, and the encoded snapshot from
-    which they start.
+    """The encoded deltas of a channel up to a version, and the encoded snapshot (full
+    value) from which they start.
     """
 
     seed: bytes | None
@@ -84,7 +84,8 @@ class CopiedCheckpoint:
     namespace: NamespaceRecord
     values: dict[str, bytes] = field(default_factory=dict)
     deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
-    """The chain of each channel, and the number of deltas in it to apply, oldest first.
+    """The chain of each channel that is stored as deltas, and the number of deltas in
+    the chain to apply, oldest first.
     """
     tasks: list[WritesRecord] = field(default_factory=list)
     finished_calls: dict[int, str] = field(default_factory=dict)
@@ -164,8 +165,8 @@ class Reader:
         self, address: Address, before: str | None, limit: int | None, bare: bool
     ) -> Iterator[CopiedCheckpoint]:
         size = _PAGE if limit is None else min(max(limit, 1), _PAGE)
-        # All pages use the same chains, because neighbouring checkpoints have most of
-        # their deltas in common.
+        # All pages use the same chains of deltas, because neighbouring checkpoints have
+        # most of their deltas in common.
         chains: dict[str, DeltaChain] = {}
 
         def page_of(transaction: Any) -> list[CopiedCheckpoint]:
@@ -225,9 +226,9 @@ class Reader:
             ends, source, parent, made_by = self.read(
                 partial(self._ends, address, identifier)
             )
-            # An edit or a replay does not contain the writes of the nodes that followed
-            # the parent, because it starts again from the same checkpoint as these
-            # nodes. So the parent's tasks are left out.
+            # If the child of this checkpoint is an edit or a replay, it starts again
+            # from here, and does not contain the writes of the tasks that had started
+            # from here. So these tasks are left out.
             for ran in () if is_edit else ends:
                 yield identifier, ran
             is_edit = source in ("update", "fork")
@@ -246,8 +247,8 @@ class Reader:
         while next_address is not None:
             find = partial(self._tasks_with_outputs, next_address)
             location, record, tasks = self.read(find)
-            # An edit or a replay starts again from the checkpoint from which the
-            # parent's nodes had started, so the parent's tasks are left out.
+            # If the child of this checkpoint is an edit or a replay, it starts again
+            # from here, so the tasks that had started from here are left out.
             for task in () if is_edit else tasks:
                 yield self._files_of(task, location)
             is_edit = record is not None and record.source in ("update", "fork")
@@ -285,8 +286,8 @@ class Reader:
     def _tasks_with_outputs(
         self, address: Address, transaction: Any
     ) -> tuple[Address, CheckpointRecord | None, list[WritesRecord]]:
-        """Return the tasks that started from a checkpoint and have recorded output
-        files, after the checkpoint's address and its record, if it has one.
+        """Return the full address of a checkpoint, its record (None if it does not
+        exist), and the tasks that started from it and have recorded output files.
         """
         namespace = self.tables.namespace(transaction, address)
         if namespace is None:
@@ -298,8 +299,8 @@ class Reader:
             return address, None, []
         tasks: list[WritesRecord] = []
         for _, task_data in self.tables.writes.scan(transaction, key):
-            # A task without outputs, as most are, is left out before its record is
-            # unpacked. The records of an in-memory store are never packed.
+            # Most tasks have no output files. Such a task is left out before its record
+            # is unpickled. The records of an in-memory store are not pickled.
             is_packed = not isinstance(task_data, tuple)
             if is_packed and OUTPUTS_MARK not in bytes(task_data):
                 continue
@@ -354,7 +355,7 @@ class Reader:
         lazy_results: bool = False,
         tasks: bool = True,
     ) -> CopiedCheckpoint | None:
-        """Copy the checkpoint at *address*, if it exists.
+        """Return a copy of the checkpoint at *address*, or None if it does not exist.
 
         Args:
             transaction: An open transaction.
@@ -412,7 +413,8 @@ class Reader:
         for name, location in record.places.items():
             version = versions.get(name)
             if isinstance(location, bytes):
-                # The location is the encoded value itself.
+                # A small value is stored in the record itself: the location is the
+                # encoded value.
                 copied.values[name] = location
             elif location == layout.STORED:
                 value = self.tables.value(transaction, namespace.prefix, name, version)
@@ -582,19 +584,19 @@ class StoredCalls:
     held: Mapping[str, WritesRecord]
 
     def record_at(self, path: str) -> Sequence[Write]:
-        """Return the record of the call with this path, without its result.
+        """Return the writes that record the call with this path, without its result.
 
-        The record is empty if there is no such call.
+        They are empty if there is no such call.
         """
         task_id = self.ids.get(hash(path))
         return () if task_id is None else self.result(task_id, CALLED)
 
     def count(self) -> int:
-        """Return the number of calls."""
+        """Return the number of finished calls."""
         return len(self.ids)
 
     def records(self) -> Iterator[Sequence[Write]]:
-        """Yield the records of the calls, without their results."""
+        """Yield the writes that record each of the calls, without the results."""
         for task_id in self.ids.values():
             yield self.result(task_id, CALLED)
 

@@ -1,5 +1,5 @@
-"""The base class of our savers, which encode batches and put them into tables as
-records.
+"""The base class of flowpregel's own savers, which encode batches and put them into
+tables as records.
 
 The user's code runs, and may fail, only while a batch is encoded. It never runs while a
 transaction is open.
@@ -164,8 +164,8 @@ class RecordSaver(BaseCheckpointSaver):
         return encoded
 
     def _limit_preview(self, task: TaskWrites) -> None:
-        """Drop the media of a preview if they are too large, and the whole preview if
-        the store keeps none.
+        """Drop the media of a call's preview if they are too large, and the whole
+        preview if the store keeps no previews.
         """
         if len(task.media) > self._kept_previews:
             task.media = b""
@@ -331,8 +331,8 @@ class RecordSaver(BaseCheckpointSaver):
         return False
 
     def _fence(self, address: Address, fence: int) -> int:
-        """Return the fence that the store has for *address*. If *fence* is not 0, it is
-        stored first.
+        """Return the fence that the store has for *address*. If *fence* is not 0, store
+        it first.
         """
         if fence:
             self._write(
@@ -406,7 +406,7 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
 class _Encoder:
     """An encoder of the values of one batch, which encodes each object only once.
 
-    Values are recognized by their ids, which are unique because the batch keeps the
+    Objects are recognized by their `id`, which is unique because the batch keeps the
     objects alive.
     """
 
@@ -465,7 +465,10 @@ def _encode_checkpoint(checkpoint: Checkpoint, encoder: _Encoder) -> Checkpoint:
 
 
 def _compressed_source(code: str) -> dict[str, bytes]:
-    """Return the source and the parts of code in their stored form, by key."""
+    """Return the texts to store for the code with the digest *code*, compressed: its
+    source, and the list of the code's parts. The keys are arguments for
+    `layout.source_key`.
+    """
     texts: dict[str, bytes] = {}
     for key in (code, parts_key(code)):
         if key not in SOURCES:
@@ -479,7 +482,7 @@ def _compressed_source(code: str) -> dict[str, bytes]:
 
 def codes_in(batch: Batch) -> list[str]:
     """Return the digests of the code that made the calls and the results in *batch*,
-    and that of the drawing of the graph.
+    and the digest of the graph's drawing.
     """
     codes: list[str] = []
     attempts: list[AttemptRecord] = []

@@ -51,7 +51,9 @@ class Retention:
     max_age: float | None = None
     """The greatest age of a checkpoint, in seconds."""
     max_bytes: int | None = None
-    """The greatest size, in bytes, of the records of all kept checkpoints together."""
+    """The greatest size, in bytes, of the records of all kept checkpoints of the
+    namespace together.
+    """
 
     def __post_init__(self) -> None:
         for name in ("keep_last", "max_age", "max_bytes"):
@@ -77,7 +79,7 @@ class Retention:
         """
         return (
             (self.keep_last is not None and newer >= self.keep_last)
-            # no mutant: With `>=`, the limit would differ by a nanosecond.
+            # no mutant: With `>=`, the bound would only differ by a nanosecond.
             or (self.max_age is not None and age > self.max_age)
             or (self.max_bytes is not None and size > self.max_bytes)
         )
@@ -87,7 +89,7 @@ class RetentionCollector:
     """The collector of the history that a `Retention` does not keep.
 
     Args:
-        tables: The store's records.
+        tables: The tables of the store.
         retention: The history to keep.
     """
 
@@ -124,7 +126,7 @@ class RetentionCollector:
         beyond: set[str] = set()
         answered: set[str | None] = set()
         """The ids of the kept checkpoints' parents. A checkpoint in this set has a
-        child, so its questions were answered.
+        child that is kept, so its questions were answered.
         """
         size = 0
         now = time.time_ns()
@@ -163,9 +165,9 @@ class RetentionCollector:
     ) -> int:
         """Return the total size of a checkpoint's records.
 
-        They are the checkpoint itself, the pending writes, the arguments and previews
-        beside them, the values that the checkpoint changed, and the keyframe unless it
-        is in *counted*.
+        They are the checkpoint itself, the pending writes, the arguments and media
+        beside them, the values that the checkpoint changed, and its keyframe unless
+        that is in *counted* already.
         """
         tables = self._tables
         key = layout.checkpoint_key(prefix, identifier)
@@ -225,7 +227,7 @@ def forget_checkpoints(
     The keyframes, values and deltas that the other checkpoints need are kept.
 
     Args:
-        tables: The store's records.
+        tables: The tables of the store.
         transaction: A write transaction.
         address: The address of the namespace.
         gone: The ids of the checkpoints to delete, or None for all but the newest.
@@ -268,7 +270,7 @@ def _needed_keys(
 ) -> set[bytes]:
     """Return the keys of the keyframes, values and deltas that checkpoints need.
 
-    The name of the table stands before each key.
+    Each key follows the name of the key's table.
     """
     needed: set[bytes] = set()
     for record in records:
@@ -364,13 +366,14 @@ def undo_calls(
          │    └── clean('b')      stays: it answers if the same call is made again
          └── total([1, 2])        stays, like clean('b')
 
-    A task that runs again may make other calls than before. In an undone call, all
-    calls may differ; in the caller of an undone call, the calls after it may differ.
-    Such a difference does not show that the code is not deterministic. So the recorded
-    calls that stay lose their positions, and are no longer compared by position.
+    A task that runs again may make different calls than before. If the task itself was
+    undone, all its calls may differ; in the caller of an undone call, the calls after
+    that one may differ. Such a difference does not show that the code is not
+    deterministic. So the recorded calls that stay lose their positions, and are no
+    longer compared by position.
 
     Args:
-        tables: The store's records.
+        tables: The tables of the store.
         transaction: A write transaction.
         address: The checkpoint with which the writes of the calls are stored.
         calls: The ids of the calls.

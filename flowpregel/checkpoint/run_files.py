@@ -81,7 +81,9 @@ _BLOCK: Final = 1 << 20
 _UNSENT: Final = 16 << 20
 """The size of the records, in bytes, that the engine may send in one statement."""
 _END: Final = b"end of run file"
-"""The text that is sealed together with the checksum at the end of a file."""
+"""The bytes that are sealed, together with the digest, as the checksum at the end of a
+file.
+"""
 
 
 class NamespaceFields(NamedTuple):
@@ -117,7 +119,7 @@ class RunFileWriter:
 
     Args:
         file: The file, open for writing.
-        seal: The keys of the file.
+        seal: The seal with the keys of the file.
     """
 
     def __init__(self, file: BinaryIO, seal: Seal) -> None:
@@ -191,7 +193,7 @@ def export_records(
     """Write all records of a thread, and the sources of the code that made them.
 
     Args:
-        tables: The store's records.
+        tables: The tables of the store.
         transaction: A transaction, which reads one snapshot.
         thread_id: The id of the thread.
         writer: The writer of the file.
@@ -223,7 +225,7 @@ def _namespaces_by_number(
     run file.
 
     Raises:
-        ConfigurationError: There are none.
+        ConfigurationError: The thread has no checkpoints.
     """
     namespaces: dict[bytes, NamespaceRecord] = {}
     for record in tables.namespaces(transaction, thread_id):
@@ -252,7 +254,7 @@ def _meta_keys(codes: Iterable[str]) -> Iterator[bytes]:
 def _codes_of_record(
     tables: Tables, table: bytes, key: bytes, payload: bytes
 ) -> list[str]:
-    """Return the digests of the code in a record of a namespace."""
+    """Return the digests of the code that a record of a namespace refers to."""
     tasks: list[TaskWrites] = []
     codes: list[str] = []
     if table == b"checkpoints":
@@ -281,9 +283,10 @@ def _stored_task(tables: Tables, payload: bytes) -> TaskWrites:
 
 
 def _decoded(tables: Tables, data: bytes | None, label: str) -> Any:
-    """Return the fields in an encoded tuple, or None if there are none.
+    """Return the fields in an encoded tuple, or None if *data* is None or contains no
+    tuple.
 
-    A value of a user's codec may not be readable here.
+    A user's codec may decode a tuple to a value of another type.
     """
     value = None if data is None else tables.codec.decode(data, label)
     return value if isinstance(value, tuple | list) else None
@@ -293,12 +296,13 @@ def _decoded(tables: Tables, data: bytes | None, label: str) -> Any:
 
 
 class RunFile:
-    """A run file whose digest and, unless it is trusted, checksum were verified.
+    """A file with an exported run, opened for import. Its digest was verified, and so
+    was its keyed checksum (seal), unless the file is trusted.
 
     Args:
         file: The file, open for reading.
         path: The path of the file, for messages.
-        seal: The keys of the importer.
+        seal: The seal with the keys of the importer.
         trust: True to accept a file that is sealed under another key.
 
     Raises:
@@ -330,7 +334,7 @@ class RunFile:
 
         Args:
             path: The path of the file.
-            seal: The keys of the importer.
+            seal: The seal with the keys of the importer.
             trust: True to accept a file that is sealed under another key.
 
         Raises:
@@ -354,7 +358,7 @@ class RunFile:
         """Put all records into a store.
 
         Args:
-            tables: The store's records.
+            tables: The tables of the store.
             transaction: A write transaction.
             thread_id: The id of the thread in the store.
 
@@ -381,8 +385,9 @@ class RunFile:
             table.put(transaction, prefix + key[_PREFIX:], payload)
             unsent += len(payload)
             if unsent > _UNSENT:
-                # This read makes the engine of a remote database send the records.
-                # Otherwise the engine would send the whole run in one statement.
+                # The engine of a remote database collects records, and sends them
+                # before the next read. This read makes it send them now, so that it
+                # does not send the whole run in one statement.
                 table.keys(transaction, prefix, limit=1)
                 unsent = 0
 
@@ -410,7 +415,7 @@ class RunFile:
         has its own.
         """
         if key != RENAMED and not layout.is_source(key):
-            # A record of the store's own table in a file must be one of these two
+            # A record of the table ``meta`` in a run file must be one of these two
             # kinds.
             raise self._damaged("has a record that no run has")
         stored = tables.meta.get(transaction, key)
@@ -504,7 +509,7 @@ def _refuse_known_thread(tables: Tables, transaction: Any, thread_id: str) -> No
     """Refuse a thread that has checkpoints in the store.
 
     Raises:
-        ConfigurationError: It has.
+        ConfigurationError: The thread has checkpoints in the store.
     """
     known = tables.namespaces(transaction, thread_id)
     if any(record.checkpoints for record in known):

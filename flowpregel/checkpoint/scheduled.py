@@ -41,5 +41,5 @@ def scheduled_flows(data: bytes | None) -> dict[str, ScheduledFlow]:
 
 
 def encoded_schedules(flows: Mapping[str, ScheduledFlow]) -> bytes:
-    """Return the record for a store."""
+    """Return the scheduled workflows as a record for a store."""
     return json.dumps(flows, sort_keys=True).encode()

@@ -37,7 +37,9 @@ class Work:
 
     id: str
     name: str | None
-    """The text of the call, or the name of the node. None if neither is stored."""
+    """The call as text, such as ``parse('a.txt')``, or the name of the node. None if
+    neither is stored.
+    """
     address: Address
     """The checkpoint with which the writes are stored."""
     step: int
@@ -51,7 +53,7 @@ class Work:
     error: Any = None
     interrupts: tuple[Any, ...] = ()
     result: Any = None
-    """The result of a call."""
+    """The result of a call that has succeeded."""
     writes: Mapping[str, Any] | None = None
     """The writes of a node, by channel."""
     ran: AttemptRecord | None = None
@@ -59,7 +61,9 @@ class Work:
     is_call: bool = False
     """True for a recorded call of a task."""
     call_key: CallKey | None = None
-    """The identity of a call, if it is stored. A call that will be retried has none."""
+    """The identity of a call, if it is stored. It is not stored for a call that will be
+    retried.
+    """
 
 
 def work_of(saved: Saved) -> list[Work]:
@@ -67,8 +71,8 @@ def work_of(saved: Saved) -> list[Work]:
     of_task: dict[str, dict[str, Any]] = {}
     for write in saved.writes:
         if write.task_id != records.RUN_TASK_ID:
-            # If a later write of None follows a control write, it revokes the control
-            # write.
+            # A later write replaces an earlier one to the same channel. A write of None
+            # revokes a control write in this way.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
     ran = {task_id: (path, ran) for task_id, path, ran in saved.ran}
     step = saved.checkpoint.step + 1
@@ -77,7 +81,8 @@ def work_of(saved: Saved) -> list[Work]:
         path, attempt = ran.get(task_id, ("", None))
         work = work_from(saved.address, step, task_id, writes, attempt)
         tasks.append(replace(work, path=path))
-    # The node that receives the input is not one of the user's nodes.
+    # The node that receives the run's input is left out, because it is not one of the
+    # user's nodes.
     return [work for work in tasks if work.name != INPUT]
 
 
@@ -90,7 +95,7 @@ def work_from(
 ) -> Work:
     """Return a task, given its newest write to each channel."""
     called = writes.get(records.CALLED)
-    # The store may come from another program, so a part of a call key that is not text
+    # The store may come from another program, so a part of a call key that is not a str
     # may be a value of any type and size.
     call_key = None
     if isinstance(called, tuple) and all(isinstance(part, str) for part in called[:4]):
@@ -141,7 +146,8 @@ def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, 
     if values:
         values.pop(records.NO_WRITES, None)
         return {"state": "done", "writes": values}
-    # If an attempt failed and will be repeated, only the text of the error is stored.
+    # If an attempt failed and will be repeated, only the text of the error is stored,
+    # in *ran*.
     if error := writes.get(records.ERROR) or (ran and ran.error):
         return {"state": "failed", "error": error}
     if questions := writes.get(records.INTERRUPT):
