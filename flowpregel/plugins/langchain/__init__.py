@@ -54,6 +54,6 @@ __all__ = [
 ]
 
 if not issubclass(Command, ToolOutputMixin):
-    # LangChain turns a tool's result of any other class into the text of a message, so
-    # `Command` gets this base class.
+    # LangChain turns a tool's result into the text of a message, unless the result's
+    # class has this base class. So `Command` gets it.
     Command.__bases__ = (*Command.__bases__, ToolOutputMixin)

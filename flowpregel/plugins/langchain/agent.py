@@ -72,7 +72,7 @@ def create_react_agent(  # noqa: PLR0913 - LangGraph's signature
             a model with its tools, sync or async.
         tools: Tools, functions to make tools of, and dicts for tools that the model's
             provider runs; or a `ToolNode`.
-        prompt: The beginning of the model's input: a text or a `SystemMessage`; or a
+        prompt: The beginning of the model's input: a string or a `SystemMessage`; or a
             function or Runnable that makes the whole input from the state.
         response_format: A schema for the last answer, which a separate call of the
             model stores under ``structured_response``; or a pair of a prompt for that
@@ -85,7 +85,8 @@ def create_react_agent(  # noqa: PLR0913 - LangGraph's signature
         context_schema: The schema of the context, as for `StateGraph`.
         version: ``"v2"`` makes each call of a tool a task, with a stored result and
             interrupts of its own. ``"v1"`` makes all calls one task.
-        name: The name in drawings and messages; the model's answers bear it.
+        name: The name of the agent in drawings and messages, and of the author in the
+            model's answers.
         executor: The executor of the nodes. A model waits for its provider, and few can
             be sent to another process: by default ``"threads"``.
         compiled: Options of `StateGraph.compile`: ``checkpointer``, ``store``,
@@ -217,8 +218,8 @@ class _AskModel:
     ) -> dict[str, Any]:
         names = {call["name"] for call in getattr(answer, "tool_calls", ())}
         remaining = part_of(state, "remaining_steps")
-        # The calls of tools take one more step. The model then takes another step,
-        # unless all tools end the run.
+        # The calls of the tools take one more superstep. The model then takes another
+        # one, unless all these tools end the run.
         needed = 1 if names <= self.direct else 2
         if names and remaining is not None and remaining < needed:
             answer = AIMessage(
@@ -254,8 +255,8 @@ class _Routes:
         messages = part_of(state, "messages")
         calls = _unanswered(_recent(messages))
         if not calls or self.tools is None:
-            # If the last message is the answer to a tool call, a node after the model
-            # has answered in place of the tools, so the model is called next.
+            # If the last message is the answer to a tool call, a hook after the model
+            # has answered the call instead of the tool, so the model is called next.
             is_answered = isinstance(messages[-1], ToolMessage)
             return self.entry if is_answered else self.end
         if not self.is_split:
@@ -352,8 +353,8 @@ def _model_chain(
     """Return a Runnable that returns the model's answer, given the state."""
     start = _prompt_of(prompt)
     if isinstance(model, Runnable):
-        # The tools are bound only here, because a function that chooses a model binds
-        # the tools itself.
+        # The tools are bound only to a model that is given directly. A function that
+        # chooses a model binds the tools itself.
         model = _with_tools(model, tools)
     return _chain(model, lambda model: start | model)
 
@@ -375,8 +376,8 @@ def _chain(
     def choose(state: Any) -> Step:
         return build(model(state, get_runtime()))
 
-    # The functions return a Runnable instead of calling it, because a RunnableLambda
-    # calls the Runnable that its function returns.
+    # The two functions return a Runnable instead of calling it, because
+    # `RunnableLambda` calls the Runnable that its function returns.
     if inspect.iscoroutinefunction(model):
         return RunnableLambda(choose_awaiting)
     return RunnableLambda(choose)
@@ -425,7 +426,7 @@ def _structured(
 
 
 def _with_model_input(schema: Any) -> Any:
-    """Return *schema* with an additional key, for the messages that a node before the
+    """Return *schema* with an additional key, for the messages that a hook before the
     model prepares as the model's input.
     """
     hints = get_type_hints(schema, include_extras=True)

@@ -47,14 +47,14 @@ def add_langchain_messages(
 
     The package offers this function as ``add_messages``. It merges as
     `flowpregel.graph.add_messages` does, but converts every message to a LangChain
-    message: dicts, ``("user", "hi")`` pairs and plain texts too. Chunks of a stream
+    message: dicts, ``("user", "hi")`` pairs and plain strings too. Chunks of a stream
     become complete messages.
 
     Args:
         left: The list, or one message.
         right: The list to add, or one message.
-        format: ``"langchain-openai"`` gives contents the form that OpenAI's have.
-            Without messages, return the reducer that does so.
+        format: ``"langchain-openai"`` gives the contents of messages the form that
+            OpenAI uses. Without messages, return the reducer that does so.
 
     Raises:
         ConfigurationError: One of the two lists is None, or the format is unknown.
@@ -80,7 +80,7 @@ def add_langchain_messages(
 
 
 def _converted(messages: Any) -> list[Any] | None:
-    """Return *messages* as a list in which dicts, pairs and texts are converted to
+    """Return *messages* as a list in which dicts, pairs and strings are converted to
     LangChain messages. Other messages are not changed.
     """
     if messages is None:
@@ -139,7 +139,7 @@ class MessageStream:
     """
 
     make_manager: Callable[..., BaseCallbackManager] = staticmethod(make_manager)
-    """The function that passes the handlers of a run to the code of a node."""
+    """The function that passes the callback handlers of a run to the code of a node."""
 
     def __init__(
         self,
@@ -165,7 +165,8 @@ class MessageStream:
     def _model_listener(self) -> ModelListener:
         if not self._as_events:
             return ModelListener()
-        # Imported here because the first versions of langchain-core lack the events.
+        # This is imported here, because the first versions of langchain-core lack these
+        # events.
         from flowpregel.plugins.langchain.model_events import (  # noqa: PLC0415
             ModelEventListener,
         )
@@ -175,7 +176,8 @@ class MessageStream:
     def items(
         self, event: ModelMessage | EndedTask
     ) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Yield parts of messages, and each whole message once, with metadata.
+        """Yield the stream's items for *event*: parts of messages as they arrive, and
+        each message that was not streamed in parts once, with metadata.
 
         Args:
             event: The output of a model, or a node's task that has ended.
@@ -230,7 +232,7 @@ def _messages_in(fields: Iterable[Any]) -> Iterator[BaseMessage]:
 
 
 def _fields(value: Any) -> Iterable[Any]:
-    """Return the fields of a state. A value that is not a state counts as a single
+    """Return the fields of a state. A value that is not a state is returned as the only
     field.
     """
     if isinstance(value, BaseMessage | list | tuple):

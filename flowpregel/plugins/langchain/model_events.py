@@ -22,7 +22,7 @@ class ModelEventListener(ModelListener, _V2StreamingCallbackHandler):
         return ModelEventListener, ()
 
     def on_llm_new_token(self, *_: Any, **__: Any) -> None:
-        """Emit nothing: the event of the same token follows."""
+        """Emit nothing, because the event with the same token follows."""
 
     def on_stream_event(
         self,
@@ -31,7 +31,7 @@ class ModelEventListener(ModelListener, _V2StreamingCallbackHandler):
         run_id: UUID,
         **_: Any,
     ) -> None:
-        """Emit an event of a model."""
+        """Emit an event of a model to the running task's stream."""
         if run_id in self._open:
             emit, metadata = self._open[run_id]
             labels = {**metadata, "run_id": str(run_id)}

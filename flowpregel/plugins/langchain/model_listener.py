@@ -25,8 +25,8 @@ class ModelListener(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self._open: dict[UUID, Any] = {}
-        """The stream's writer and the metadata of each call of a model, by the run id
-        that LangChain gives the call.
+        """The stream's writer and the metadata of each open call of a model, by the run
+        id that LangChain gives the call.
         """
 
     def __reduce__(self) -> Any:
@@ -50,7 +50,7 @@ class ModelListener(BaseCallbackHandler):
         run_id: UUID,
         **details: Any,
     ) -> None:
-        """Listen to a model, unless it is tagged ``nostream``."""
+        """Begin to pass on the output of a model, unless it is tagged ``nostream``."""
         model_tags = details.get("tags") or []
         if "nostream" in model_tags or not is_inside_run():
             return
@@ -72,7 +72,7 @@ class ModelListener(BaseCallbackHandler):
         chunk: Any = None,
         **__: Any,
     ) -> None:
-        """Emit a part of the model's output."""
+        """Emit a part of the model's output to the running task's stream."""
         if isinstance(chunk, ChatGenerationChunk) and run_id in self._open:
             emit, metadata = self._open[run_id]
             emit(

@@ -1,4 +1,5 @@
-"""LangChain's callback managers, which pass a run's handlers to the code of a node.
+"""LangChain's callback managers, which pass a run's callback handlers to the code of a
+node.
 
 Models, tools and chains that the code calls get the manager from LangChain's context
 variable, or from the config that the code passes on.
@@ -19,8 +20,9 @@ from langchain_core.runnables.config import RunnableConfig, var_child_runnable_c
 
 
 class _StableDigest:
-    """A base class for callback managers. All managers have the same digest, so a
-    manager among the arguments of a call does not change the key of the call.
+    """A base class for callback managers. All managers have the same digest, so that a
+    manager among the arguments of a call does not change the key by which the recorded
+    call is found.
     """
 
     @staticmethod
@@ -48,8 +50,8 @@ def make_manager(
     variable to *config* with it.
 
     Args:
-        handlers: The handlers of the run, or stand-ins that forward calls to them.
-            Those that are not LangChain's are left out.
+        handlers: The callback handlers of the run, or objects that forward calls to
+            them. Those that are not LangChain's are left out.
         parent: An object with the ``run_id`` that models and tools get as the parent's
             id, and the ``tags`` and ``metadata`` that are passed on.
         tag: A further tag, which chains do not pass on, or None.
@@ -82,16 +84,17 @@ def make_manager(
 
 
 class LangChainForwarder(BaseCallbackHandler):
-    """A handler of LangChain in a worker process, which forwards calls to the
-    coordinator.
+    """A LangChain callback handler in a worker process, which forwards its calls to the
+    handler in the coordinator.
 
     Args:
-        forwarder: The object that has the methods of the handler in the coordinator.
+        forwarder: The object that forwards the calls. It has the methods of the handler
+            in the coordinator.
     """
 
     run_inline = True
     is_forwarder = True
-    """True, because the run has the handler itself."""
+    """True to mark this object as a forwarder: the run has the handler itself."""
 
     def __init__(self, forwarder: Any) -> None:
         self.forwarder = forwarder
@@ -122,7 +125,9 @@ def _forwarding_method(name: str) -> Any:
 
 
 def _ignoring_property(flag: str) -> property:
-    """Return the property of `LangChainForwarder` that switches methods off."""
+    """Return the property of `LangChainForwarder` that makes LangChain ignore some
+    methods of the handler.
+    """
     return property(lambda self: flag in self.forwarder.ignored)
 
 

@@ -61,9 +61,10 @@ class ToolNode(Runnable[Any, Any]):
         name: The name of the node.
         tags: Stored without effect; LangGraph's programs pass it.
         handle_tool_errors: The errors that the model gets as an answer: a type or a
-            tuple of types; True: all; False: none; a text: all, and the answer is the
-            text; a function: those that its parameter is annotated with, and the answer
-            is its result. By default wrong arguments. Any other error fails the node.
+            tuple of types; True: all; False: none; a string: all, and the answer is the
+            string; a function: those that its parameter is annotated with, and the
+            answer is its result. By default wrong arguments. Any other error fails the
+            node.
         messages_key: The key of the state that holds the messages.
         wrap_tool_call: A function that wraps each call: ``wrap(request, execute)``
             returns the answer, and ``execute(request)`` calls the tool. It may change
@@ -85,7 +86,7 @@ class ToolNode(Runnable[Any, Any]):
     """
 
     reads_state: ClassVar[bool] = True
-    """True because the node may read the whole state of the graph."""
+    """True, because the node may read the whole state of the graph."""
 
     def __init__(  # noqa: PLR0913 - LangGraph's signature
         self,
@@ -98,8 +99,8 @@ class ToolNode(Runnable[Any, Any]):
         wrap_tool_call: ToolCallWrapper | None = None,
         awrap_tool_call: AsyncToolCallWrapper | None = None,
     ) -> None:
-        # Packages read the options of a node by LangGraph's names of the attributes, to
-        # make another node with more tools.
+        # The attributes have LangGraph's names, because packages read the options of a
+        # node from them, to make another node with more tools.
         self.name: str = name
         self.tags: Sequence[str] | None = tags
         self.tools_by_name: dict[str, BaseTool] = {}
@@ -161,7 +162,9 @@ class ToolNode(Runnable[Any, Any]):
         return self._output(answers, input)
 
     def _call(self, request: ToolCallRequest) -> Any:
-        """Return the answer to a request, with the wrapper around the call."""
+        """Return the answer to a request of a tool call, from the wrapper
+        (`wrap_tool_call`) if there is one.
+        """
         _number_interrupts()
         if self._wrap is None:
             return self._execute(request)
@@ -250,7 +253,9 @@ class ToolNode(Runnable[Any, Any]):
     def _prepared(
         self, request: ToolCallRequest
     ) -> tuple[Runnable[Any, Any], dict[str, Any]]:
-        """Return the tool of a request, and its input with parameters from the run."""
+        """Return the tool of a request, and the tool's input with the injected
+        parameters.
+        """
         call = request.tool_call
         markers = self._markers_in(request)
         # Arguments for injected parameters are dropped, because a model must not
@@ -272,8 +277,8 @@ class ToolNode(Runnable[Any, Any]):
         return tool, {**call, "args": arguments, "type": "tool_call"}
 
     def _markers_in(self, request: ToolCallRequest) -> Mapping[str, Any]:
-        """Return the markers of the tool of a request, which a wrapper may have
-        replaced.
+        """Return the markers of the injected parameters of a request's tool. A wrapper
+        may have replaced this tool.
         """
         tool = request.tool
         if tool is None:
@@ -333,8 +338,8 @@ class ToolNode(Runnable[Any, Any]):
         """Return the answer to the model about *error*.
 
         Raises:
-            Exception: The node does not handle the error, or the error means that an
-                answer to a question of the tool has the wrong form.
+            Exception: The node does not handle the error, or the error means that a
+                person's answer to a question of the tool has the wrong form.
         """
         text = repr(error)
         is_handled = self._handles(error)
@@ -516,7 +521,8 @@ def _parts_of_answer(answer: Any) -> Sequence[Any]:
 
 
 def _number_interrupts() -> None:
-    """Number the interrupts of a call from the first one, beside other calls.
+    """Count the interrupts of this call from its first one, apart from those of other
+    calls.
 
     If several calls interrupt, the first call's question is shown. Once it is answered,
     the calls run one after the other and find their answers in that order.

@@ -19,12 +19,12 @@ def is_foreign_cache(candidate: Any) -> bool:
 
 
 class ForeignCache(BaseCache):
-    """A LangGraph cache, such as its `SqliteCache`, as one of ours.
+    """A LangGraph cache, such as its `SqliteCache`, as a cache of flowpregel.
 
     The cache's own serializer decides the form of values: a tuple inside of a result
     becomes a list. The keys are digests, because a cache may join the parts of a key by
-    a character that occurs in our keys. No result is claimed, so two runs may compute
-    the same one at the same time.
+    a character that occurs in flowpregel's keys. A run does not claim a result that it
+    computes, so two runs may compute the same result at the same time.
 
     Args:
         cache: The cache to use; closing it is left to its owner.

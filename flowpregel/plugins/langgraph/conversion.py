@@ -1,4 +1,6 @@
-"""Our records as LangGraph's, and LangGraph's as ours."""
+"""The conversion of flowpregel's records (`Send`, `Interrupt`, `Overwrite`) to
+LangGraph's, and back.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from flowpregel.types import Interrupt, Overwrite, Send, TimeoutPolicy
 
 
 def to_foreign(value: Any) -> Any:
-    """Return *value*, with our records converted to LangGraph's. Records in a sequence
-    are converted too.
+    """Return *value*, with flowpregel's records converted to LangGraph's. Records in a
+    sequence are converted too.
     """
     if not isinstance(value, Interrupt | Overwrite | Send):
         return _with_items(value, to_foreign)
@@ -32,21 +34,22 @@ def to_foreign(value: Any) -> Any:
 
 
 def _records_of_langgraph() -> Any:
-    """Return a module with the classes of LangGraph's records."""
-    # The import cannot fail, because a user of LangGraph's savers has LangGraph
-    # installed, or the import hook.
+    """Return a module whose record classes LangGraph can read."""
+    # The import cannot fail, because a program that uses LangGraph's savers has
+    # LangGraph, or flowpregel's import hook, installed.
     types: Any = import_module("langgraph.types")
     if types.Send is not Send:
         return types
-    # The import hook has replaced the module by ours, which has our own records.
+    # The import hook has replaced LangGraph's module by flowpregel's, which defines its
+    # own record classes.
     from flowpregel.plugins.langgraph import stored  # noqa: PLC0415
 
     return stored
 
 
 def from_foreign(value: Any) -> Any:
-    """Return *value*, with LangGraph's records converted to ours. Records in a sequence
-    are converted too.
+    """Return *value*, with LangGraph's records converted to flowpregel's. Records in a
+    sequence are converted too.
     """
     kind = type(value)
     # The class is recognized by its name, because LangGraph's savers do not need the
@@ -81,9 +84,10 @@ def _with_items(
     value: Any,
     convert: Callable[[Any], Any],
 ) -> Any:
-    """Return *value* with its items converted.
+    """Return *value* with each item converted by *convert*.
 
-    *value* may be a sequence, or the result of a graph that was interrupted.
+    The items are those of a list or a tuple, or the interrupts in the result of a
+    graph.
     """
     kind = type(value)
     if kind in (list, tuple):

@@ -54,7 +54,7 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     """Return *candidate* as a saver that flowpregel can use.
 
     Args:
-        candidate: One of our savers, which is returned unchanged, unless its class
+        candidate: A saver of flowpregel, which is returned unchanged, unless its class
             overrides methods of LangGraph's savers; or an object with the methods
             ``get_tuple``, ``list``, ``put`` and ``put_writes`` of a LangGraph saver.
 
@@ -94,20 +94,20 @@ def adapt(candidate: Any) -> BaseCheckpointSaver | BaseCache | None:
 
 
 class ForeignSaver(BaseCheckpointSaver):
-    """A LangGraph saver as one of ours.
+    """A LangGraph saver as a saver of flowpregel.
 
     Its own serializer decides the form of values: LangGraph's turns a tuple into a list
-    and an exception into a text. A `Send`, an `Interrupt` and an `Overwrite` are stored
-    as LangGraph's, so that LangGraph's programs can read them, and come back as ours.
-    There is no transaction: pending writes are put before the checkpoint that consumes
-    them.
+    and an exception into a string. A `Send`, an `Interrupt` and an `Overwrite` are
+    stored as LangGraph's, so that LangGraph's programs can read them, and come back as
+    flowpregel's. There is no transaction: pending writes are put before the checkpoint
+    that consumes them.
 
     If a subclass of a saver overrides only the async form of a method, the async form
     is called.
 
     Args:
-        saver: The saver to use, or one of ours whose class overrides methods that
-            LangGraph's programs call; closing it is left to its owner.
+        saver: The saver to use, or one of flowpregel's whose class overrides methods
+            that LangGraph's programs call; closing it is left to its owner.
 
     Example:
         >>> from flowpregel import InMemorySaver, entrypoint
@@ -185,7 +185,9 @@ class ForeignSaver(BaseCheckpointSaver):
         config: Any,
         **options: Any,
     ) -> list[Any]:
-        """Return LangGraph's tuples of the checkpoints that *config* names."""
+        """Return the checkpoints that the saver lists for *config*, as LangGraph's
+        tuples.
+        """
         items: list[Any]
         if self._is_async("list"):
             items = _wait_for(_all_of(self.saver.alist(config, **options)), self._loop)
@@ -240,7 +242,8 @@ class ForeignSaver(BaseCheckpointSaver):
         return with_langgraphs_deltas(self._stored, saved)
 
     def _newest_first(self, item: Any) -> Iterator[Saved]:
-        """Yield the checkpoint *item* and the checkpoints before it, when needed.
+        """Yield the checkpoint *item* and the checkpoints before it, each read only
+        when it is needed.
 
         Args:
             item: LangGraph's tuple of the newest checkpoint.
@@ -257,7 +260,9 @@ class ForeignSaver(BaseCheckpointSaver):
             item = items[0]
 
     def _stored(self, address: Address) -> Saved | None:
-        """Return the checkpoint at *address* in its stored form."""
+        """Return the checkpoint at *address* as the saver stores it, without histories
+        of delta channels that are read from ancestors.
+        """
         item = self._call("get_tuple", shapes.langgraph_config(address))
         return None if item is None else _saved_of(item, None)
 
@@ -301,18 +306,19 @@ class ForeignSaver(BaseCheckpointSaver):
         writes = []
         for channel, value in task.writes:
             if channel == base.SAVED:
-                # The saver has only one slot for each position, and the result of the
-                # task needs it. So a saved value is not stored.
+                # The saver stores one write at each position, and the first one is
+                # needed for the task's result. So a state that the task saves is not
+                # stored.
                 return
-            # The saver has no slot for questions, so a question is not stored, and
-            # answers are matched to questions by their order.
+            # The saver has no position for the record of a task's questions, so it is
+            # not stored, and answers are matched to questions by their order.
             if channel != base.ASKED:
                 writes.append((channel, self._convert(value)))
         ran = task.ran
         has_code = ran is not None and bool(ran.code or ran.used)
         if ran is not None and has_code and self._convert is to_foreign:
-            # The record of the attempt is stored as one more write of the task, at an
-            # extra position, and is read back together with the other writes.
+            # The record of the attempt is stored as one more write of the task, at a
+            # position of its own, and is read back together with the other writes.
             writes.append((base.ATTEMPT, tuple(ran._replace(failed=()))))
         config = shapes.langgraph_config(address, task.checkpoint_id)
         self._call(
@@ -403,8 +409,8 @@ class ForeignSaver(BaseCheckpointSaver):
         if unchanged and checkpoint.parent_id is not None:
             item = self._call("get_tuple", parent)
         if item is not None:
-            # The saver may store the values of all channels in one piece, so unchanged
-            # values are read from the parent.
+            # The saver may store the values of all channels in one piece, so the
+            # unchanged values are read from the parent, and stored again.
             earlier = item.checkpoint["channel_values"]
             for name in unchanged & earlier.keys():
                 values[name] = earlier[name]
@@ -428,10 +434,11 @@ def _valid_counters(
     parent: Any,
     versions: Mapping[str, Version],
 ) -> dict[str, Any]:
-    """Return those of LangGraph's counters in a parent that are valid for its child.
+    """Return those of LangGraph's counters (`COUNTERS`) in a parent checkpoint that are
+    also valid for its child.
 
-    A channel that has the same version in both may have no value in either, and the
-    counters mark such a channel.
+    A delta channel that has the same version in both may be stored with a value in
+    neither. A counter marks such a channel.
 
     Args:
         parent: LangGraph's tuple of the parent.

@@ -12,10 +12,11 @@ The hook stands first in `sys.meta_path`. For a module in `MODULES` it makes a m
 that holds the same objects as flowpregel's modules. The savers and serializers of
 LangGraph (`SHARED` and `KEPT`) are found by Python as usual, and what they import from
 the other modules is flowpregel's again. All other modules are refused: LangGraph's own
-would be a second engine, whose graphs, commands and errors flowpregel does not know.
+modules would be a second engine, whose graphs, commands and errors flowpregel does not
+recognize.
 
 Every module of the hook is a package. So Python asks the hook for a name that such a
-module lacks, as for a submodule, and the hook can say in its error what to do.
+module lacks, as for a submodule, and the hook's error can give advice.
 
 Worker processes install the hook before they read their first task, because a task's
 code may refer to modules that import LangGraph. The environment variable
@@ -60,7 +61,7 @@ _CONFIG_ENTRIES: Final = {
     CONFIG_KEY_SEND: send_from_node,
 }
 _SHOWN: Final = 3
-"""The number of modules that an error lists."""
+"""The number of imported modules that an error lists."""
 
 
 def install() -> None:
@@ -189,7 +190,9 @@ class LangGraphImporter(MetaPathFinder, Loader):
 
 
 def name_pairs(names: str, source: Any) -> Iterator[tuple[str, str]]:
-    """Yield LangGraph's and our name of each object in an entry of `MODULES`."""
+    """Yield LangGraph's and flowpregel's name of each object in an entry of
+    `MODULES`.
+    """
     for name in names.split():
         if name == "*":
             yield from zip(source.__all__, source.__all__, strict=True)

@@ -1,4 +1,5 @@
-"""The modules of LangGraph that flowpregel answers for, and the origin of each name.
+"""The modules of LangGraph that flowpregel replaces, and the origin of each name in
+them.
 
 The import hook reads these tables and guesses nothing.
 """
@@ -156,7 +157,8 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "langgraph.utils.runnable": {_RUNNABLE: "RunnableCallable RunnableLike"},
 }
-"""The names of each module of LangGraph: the module that has them, and which they are.
+"""The names that each module of LangGraph has, grouped by the module of flowpregel (or
+of another package) from which they come.
 
 ``"*"`` means all names in the ``__all__`` of that module. ``"Theirs=ours"`` renames a
 name.
@@ -184,8 +186,8 @@ KEPT: Final = (
 )
 """Modules that stay LangGraph's, with the modules below them, if they are installed.
 LangGraph's savers and caches are subclasses of classes in ``checkpoint.base`` and
-``cache.base``. The readers of `stream_events`, the functions for messages of user
-interfaces and the client of LangGraph's server are LangGraph's too.
+``cache.base``. The classes that read `stream_events`, the functions for messages to
+user interfaces and the client of LangGraph's server are LangGraph's too.
 """
 
 ADVICE: Final[Mapping[str, str]] = {
@@ -201,6 +203,6 @@ RECREATED: Final[Mapping[str, Sequence[str]]] = {
         "_glob_slots",
     ),
 }
-"""Fields of middleware that a worker process recreates, by class: a pool of threads in
-which searches run, and a semaphore that counts the searches of the process.
+"""Fields of middleware that a worker process must create itself, by class: a pool of OS
+threads in which searches run, and a semaphore that limits the searches of the process.
 """

@@ -21,7 +21,7 @@ from flowpregel.checkpoint.langgraph_methods import (
 
 
 class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[misc]
-    """One of our savers as a LangGraph checkpointer.
+    """A saver of flowpregel as a LangGraph checkpointer.
 
     Values keep their exact types: they are pickled, not turned into JSON or
     msgpack. A `langgraph.channels.DeltaChannel` is rebuilt from its checkpoint's
@@ -48,7 +48,7 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
 
     @property
     def commits_at_once(self) -> bool:  # type: ignore[override]
-        """True if a commit costs less than handing it to another OS thread."""
+        """True if a commit takes less time than passing it to another OS thread."""
         return self.saver.commits_at_once
 
     def put(
@@ -104,8 +104,8 @@ class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[
         """
         self.saver.prune(thread_ids, strategy=strategy)  # type: ignore[arg-type]
 
-    # LangGraph looks these methods up on the class, so they are set as attributes of
-    # the class.
+    # LangGraph reads these async methods from the class and not from an instance, so
+    # they are attributes of the class.
 
     @async_form(delete_thread)
     async def adelete_thread(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Our records under the names of LangGraph's, for its serializers.
+"""flowpregel's records under the names of LangGraph's, for LangGraph's serializers.
 
 A serializer of LangGraph stores the module and the name of a record's class. Under the
-import hook, ``langgraph.types`` has our classes, whose modules are flowpregel's. The
-classes here have LangGraph's names, so LangGraph can read what flowpregel has stored.
-Under the hook, the stored record is read as an instance of our class.
+import hook, ``langgraph.types`` has flowpregel's classes, whose ``__module__`` is a
+module of flowpregel. The classes here have LangGraph's names, so LangGraph can read
+what flowpregel has stored. Under the hook, the stored record is read as an instance of
+flowpregel's class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The handler of LangGraph that is called when a run stops to ask, and when it resumes.
+"""LangGraph's callback handler that is called when a run stops to ask a question, and
+when it resumes.
 
 This module needs langchain-core.
 """
@@ -27,18 +28,20 @@ GraphLifecycleEvent: TypeAlias = GraphInterruptEvent | GraphResumeEvent
 
 
 class GraphCallbackHandler(BaseCallbackHandler):
-    """A handler for ``config["callbacks"]``; derive from it, and override methods."""
+    """A callback handler for ``config["callbacks"]``. Derive from it, and override its
+    methods.
+    """
 
     def on_interrupt(self, event: GraphInterruptEvent) -> Any:
-        """Act on the stop of a run.
+        """Handle the stop of a run that asks a question.
 
         Args:
-            event: The stop.
+            event: A description of the stop.
         """
 
     def on_resume(self, event: GraphResumeEvent) -> Any:
-        """Act on the resumption of a run.
+        """Handle the resumption of a run.
 
         Args:
-            event: The resumption.
+            event: A description of the resumption.
         """

@@ -60,13 +60,15 @@ class GraphWithOldNames(StateGraph):
         options.setdefault("input_schema", input)
         target = node if action is None else action
         if _is_on_server(target):
-            # A thread is enough, because the work is done on the server. A worker
+            # An OS thread is enough, because the work is done on the server. A worker
             # process is not possible, because the client cannot be pickled.
             options.setdefault("executor", "threads")
         return super().add_node(node, action, **options)
 
 
 def _is_on_server(target: Any) -> bool:
-    """Return whether *target* is a graph on a server, LangGraph's `RemoteGraph`."""
+    """Return whether *target* is a graph on a server, which is an instance of
+    LangGraph's `RemoteGraph`.
+    """
     module: Any = sys.modules.get("langgraph.pregel.remote")
     return module is not None and isinstance(target, module.RemoteGraph)

@@ -17,7 +17,8 @@ try:
         reduce_messages,
     )
 except ImportError:
-    # LangGraph needs langchain-core, but a graph without messages does not.
+    # Without langchain-core, flowpregel's own names are used. LangGraph requires
+    # langchain-core, but a graph without messages does not need it.
     from flowpregel.graph import (  # type: ignore[assignment]
         MessagesState,
         add_messages,

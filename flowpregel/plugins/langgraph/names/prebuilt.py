@@ -146,7 +146,8 @@ def chat_model_of(model: Any) -> BaseChatModel:
 def should_bind_tools(
     model: Any, tools: Sequence[BaseTool], num_builtin: int = 0
 ) -> bool:
-    """Return whether *tools* must be bound to *model*, because it has no tools.
+    """Return whether *tools* must be bound to *model*, because no tools are bound to
+    it.
 
     Args:
         model: The model.
@@ -154,7 +155,7 @@ def should_bind_tools(
         num_builtin: The number of tools that the model's provider runs.
 
     Raises:
-        ConfigurationError: The model has other tools.
+        ConfigurationError: The tools that are bound to the model differ from *tools*.
     """
     model = _model_step(model)
     if not isinstance(model, RunnableBinding) or "tools" not in model.kwargs:
@@ -175,7 +176,9 @@ def should_bind_tools(
 
 
 def _model_step(model: Any) -> Any:
-    """Return the chat model, or its binding, in a sequence."""
+    """Return the chat model, or the Runnable that binds arguments to it, in a
+    sequence.
+    """
     steps = model.steps if isinstance(model, RunnableSequence) else []
     for step in steps:
         if isinstance(step, RunnableBinding | BaseChatModel):
@@ -184,7 +187,9 @@ def _model_step(model: Any) -> Any:
 
 
 def _bound_name(tool: Mapping[str, Any]) -> Any:
-    """Return the name of a tool in the form of a model's provider."""
+    """Return the name of a tool that is given as a dict, in the form of a model's
+    provider.
+    """
     if tool.get("type") == "function":
         return tool["function"]["name"]
     return tool.get("name")
@@ -198,8 +203,8 @@ class ValidationNode(RunnableCallable):
 
     Args:
         schemas: The schemas: pydantic models, tools, and functions.
-        format_error: A function of an error, the call and its schema that returns the
-            text of the answer to the model.
+        format_error: A function that returns the text of the answer to the model, given
+            an error, the call and its schema.
         name: The name of the node.
         tags: Tags, which are only stored.
 

@@ -13,11 +13,14 @@ def _graph_protocol() -> Any:
     try:
         from langchain_core.runnables import Runnable  # noqa: PLC0415
     except ImportError:
-        # A graph on a server needs langchain-core, but other graphs do not.
+        # Without langchain-core, `GraphProtocol` is `Pregel`: only a graph on a server
+        # needs langchain-core.
         return Pregel
 
     class PregelProtocol(Runnable):  # type: ignore[type-arg]
-        """The base class of graphs on servers. Our graphs count as instances."""
+        """The base class of graphs on servers. `isinstance` is also true for
+        flowpregel's graphs.
+        """
 
     PregelProtocol.register(Pregel)
     return PregelProtocol

@@ -113,7 +113,9 @@ class RunnableCallable(Runnable[Any, Any]):
         config: RunnableConfig | None,
         kwargs: dict[str, Any],
     ) -> Callable[[], Any]:
-        """Return *function* with all its arguments."""
+        """Return *function* with all its arguments bound, including the values of the
+        run.
+        """
         arguments: Sequence[Any] = (input,)
         keywords: dict[str, Any] = {}
         if self.explode_args:

@@ -63,7 +63,7 @@ def require_namespaces(op: Op) -> None:
 
 
 def refreshes(ttl_config: TTLConfig | None, refresh_ttl: bool | None = None) -> bool:
-    """Return whether a read starts the time to live of an item again."""
+    """Return whether a read of an item starts its time to live again."""
     if refresh_ttl is not None:
         return refresh_ttl
     return bool((ttl_config or {}).get("refresh_on_read", True))
@@ -72,15 +72,15 @@ def refreshes(ttl_config: TTLConfig | None, refresh_ttl: bool | None = None) -> 
 def minutes_to_live(
     ttl_config: TTLConfig | None, ttl: float | NotProvided | None = NOT_PROVIDED
 ) -> float | None:
-    """Return the time to live of an item that is put."""
+    """Return the time to live, in minutes, of an item that is put."""
     if isinstance(ttl, NotProvided):
         return (ttl_config or {}).get("default_ttl")
     return ttl
 
 
 def _embedding_function(name: str) -> Any:
-    """Return a function of LangGraph's for indexes of a store, or None if LangGraph is
-    not installed.
+    """Return the function *name* of LangGraph, which packages use for indexes of a
+    store, or None if LangGraph is not installed.
     """
     try:
         return getattr(import_module("langgraph.store.base.embed"), name)
