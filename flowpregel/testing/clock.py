@@ -1,10 +1,10 @@
 """A clock for tests, which skips the waits of workflows in this process.
 
-The clock is the real one, plus the time that was skipped. An OS thread watches the
-waits that are registered (`flowpregel._clock.TimedWait`). If for some turns of this
-thread every run waits and no task computes anything, the clock moves to the end of the
-wait that ends first. So waits end in the order in which they would end without the
-clock.
+The clock shows the real time plus all time that was skipped. An OS thread watches the
+waits that are registered (`flowpregel._clock.TimedWait`). The thread checks the waits
+at short intervals (turns). If for some turns every run waits and no task computes
+anything, the clock moves to the end of the wait that ends first. So waits end in the
+order in which they would end without the clock.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from flowpregel._clock import TimedWait, TimeSource
 __all__ = ["SkippingClock"]
 
 _TURN: Final = 0.002
-"""Real seconds of a turn of the watching OS thread."""
+"""Real seconds between two checks (turns) of the OS thread that watches the waits."""
 _IDLE_TURNS: Final = 10
 """The number of turns without a change after which the clock moves."""
 _ABANDONED: Final = 500
-"""The number of turns after which a run that does not wait is taken for a stream that
-is not read.
+"""The number of turns without a change after which a run that is neither waiting nor
+ended is ignored: its code is taken for a stream that is no longer read.
 """
 _PAST: Final = 1e-6
 """Seconds by which the clock moves past the end of a wait, as times are rounded."""
@@ -93,7 +93,9 @@ class SkippingClock:
 
 
 class _SkippedTime:
-    """The time that a `SkippingClock` has, and the OS thread that watches the waits."""
+    """The time source behind a `SkippingClock`: the real time plus the time that was
+    skipped, and the OS thread that watches the waits and skips them.
+    """
 
     skips: bool = True
 
@@ -102,9 +104,11 @@ class _SkippedTime:
         self._lock = threading.Lock()
         self._waits: set[TimedWait] = set()
         self._working: set[TimedWait] = set()
-        """The waits whose owners work at present."""
+        """The lasting or skipped waits whose owners (the code that waited) work at
+        present.
+        """
         self._changes = 0
-        """The number of waits that have begun or ended."""
+        """The number of times that a wait has begun or ended."""
         self._is_closed = threading.Event()
         self._thread = threading.Thread(
             target=self._watch, name="flowpregel-clock", daemon=True
@@ -153,7 +157,9 @@ class _SkippedTime:
                 self._working.add(wait)
 
     def forget(self, wait: TimedWait) -> None:
-        """Note that the owner of a lasting wait has ended."""
+        """Note that the code that waited again and again (the owner of a lasting wait)
+        has ended.
+        """
         with self._lock:
             self._changes += 1
             self._waits.discard(wait)
@@ -162,7 +168,7 @@ class _SkippedTime:
     # ------------------------------------------------ the watching OS thread
 
     def _watch(self) -> None:
-        """Move the clock whenever all runs wait for it."""
+        """Move the clock whenever all runs wait for a time."""
         idle, quiet, changes = 0, 0, -1
         while not self._is_closed.wait(_TURN):
             with self._lock:
@@ -176,14 +182,17 @@ class _SkippedTime:
                 self._skip(changes)
 
     def _is_idle(self, *, ignores_working: bool) -> bool:
-        """Return whether no run computes anything."""
+        """Return whether no run computes anything, by the registered waits.
+
+        With *ignores_working*, code that works after a wait is ignored.
+        """
         with self._lock:
             waits = [*self._waits]
             if self._working and not ignores_working:
                 return False
         tasks: Collection[str] = {wait.task_id for wait in waits}
-        # The lock is released before the waits are asked, because a run may begin or
-        # end a wait at any time.
+        # The lock is released before `is_busy` is called, because a run may begin or
+        # end a wait at any time, which needs the lock.
         return not any(wait.is_busy(tasks) for wait in waits)
 
     def _skip(self, changes: int) -> None:
@@ -196,13 +205,15 @@ class _SkippedTime:
                 self._move(max(0.0, first - self.monotonic()) + _PAST)
 
     def _move(self, seconds: float) -> None:
-        """Move the clock, and wake the waits that are over, with the lock held."""
+        """Move the clock, and wake the code whose wait is over. The caller holds the
+        lock.
+        """
         self._ahead_ns += round(seconds * 1e9)
         now = self.monotonic()
         for wait in self._waits:
             if wait.until <= now:
-                # A wait that is over is woken, and the code that waited resumes. This
-                # code counts as working until it waits again.
+                # The code whose wait is over is woken. The clock regards it as working
+                # until it waits again, and skips no time until then.
                 wait.until = inf
                 self._working.add(wait)
                 self._changes += 1

@@ -57,7 +57,9 @@ __all__ = [
 _EFFECT = "effect"
 _MOST_SHOWN = 20
 _TRIES = 20
-"""The number of runs that are tried until one passes a point of the undisturbed run."""
+"""The greatest number of runs that are started until one passes a given point of the
+undisturbed run.
+"""
 
 
 class CrashError(Exception):
@@ -78,7 +80,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that did not hold."""
+    """A promise of the library that did not hold after a kill."""
 
     killed_at: tuple[Point, ...]
     """The points at which processes were killed."""
@@ -136,8 +138,8 @@ def effect(description: str) -> None:
     The harness also kills the workflow before and after this note.
 
     Args:
-        description: A text without line breaks that describes the side effect. It must
-            be the same in every run.
+        description: A string without line breaks that describes the side effect. It
+            must be the same in every run.
 
     Example:
         >>> effect("sent the letter to Ada")
@@ -172,8 +174,8 @@ def crash_everywhere(
         in_a_row: The number of kills in a row. With 2, the run that resumes after a
             kill is killed too, at every point that it passes. With 3, the run after
             that is killed too.
-        at_most: The greatest number of points that are used of each run. They are
-            evenly spread. None stands for all points.
+        at_most: The greatest number of points at which each run is killed, spread
+            evenly over all points that it passes. None means all points.
         history: True to compare the contents of the LMDB stores in the folder too.
         timeout: Seconds that a run may take.
         modules: Names of modules that are imported once before all runs, to save time.
@@ -206,7 +208,7 @@ class _CrashTest:
     Args:
         workflow: The workflow to run and kill.
         base: The folder in which each run gets a folder.
-        at_most: The greatest number of points that are used of each run, or None for
+        at_most: The greatest number of points at which each run is killed, or None for
             all points.
     """
 
@@ -248,11 +250,11 @@ class _CrashTest:
         """Kill a run at each of *points*, or at most `at_most` of them.
 
         Args:
-            earlier: The points of the kills before this kill.
+            earlier: The points of the earlier kills in the same row.
             points: The points to choose from.
             kills: The number of kills in a row, including this kill.
-            source: The folder after the kill before this kill, or None for the first
-                kill.
+            source: The folder as the previous kill in the row has left it, or None for
+                the first kill.
         """
         limit = min(len(points), self._at_most or len(points))
         for index in range(limit):
@@ -268,8 +270,8 @@ class _CrashTest:
         kills: int,
         source: Path | None,
     ) -> bool:
-        """Repeat a kill until a run passes the point, or return False after too many
-        runs.
+        """Repeat a run until it passes the last of *points* and is killed there. Return
+        False if none of `_TRIES` runs passes the point.
         """
         return any(self._kill(points, kills, source) for _ in range(_TRIES))
 
@@ -282,7 +284,8 @@ class _CrashTest:
         """Kill a run at the last of *points*, resume it to its end, and compare.
 
         Returns:
-            False if the run must be repeated, because it did not pass the point.
+            False if the run must be repeated, because it did not pass the last of
+            *points*.
         """
         folder = self._new_folder(source)
         folder.acted.unlink(missing_ok=True)
@@ -360,7 +363,7 @@ def _effects(log: Sequence[LogLine]) -> Iterator[str]:
 
 
 def _repetitions(log: Sequence[LogLine]) -> Iterator[str]:
-    """Yield a problem for each action of a task whose result was already committed."""
+    """Yield a description of each action of a task that was already committed."""
     committed: set[str] = set()
     for line in log:
         if line.name.endswith(".commit.after"):
@@ -372,7 +375,9 @@ def _repetitions(log: Sequence[LogLine]) -> Iterator[str]:
 
 
 def _repetition(line: LogLine, committed: Container[str]) -> str | None:
-    """Return a problem if *line* is an action of a task in *committed*, or None."""
+    """Return a description of the problem if *line* is an action of a task in
+    *committed*, or None.
+    """
     if line.name == _EFFECT:
         task_id, _, description = line.about.partition(" ")
         problem = f"the effect {description!r} was made again by a committed task"
@@ -385,7 +390,7 @@ def _repetition(line: LogLine, committed: Container[str]) -> str | None:
 
 
 def _differences(expected: RunResult, result: RunResult) -> Iterator[str]:
-    """Yield the first difference between two histories."""
+    """Yield the first difference between the histories of two results."""
     for old, new in zip(expected.history, result.history, strict=False):
         if old != new:
             yield _difference(old, new)

@@ -43,14 +43,15 @@ _PRELOADED = (
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line in the log of a run. It records a fault point that was passed, or a side
+    """A line in the log of a run, which records a fault point that was passed or a side
     effect.
     """
 
     name: str
     """The name of the point."""
     count: int
-    """The number of times that the process has passed the point, including this time.
+    """The number of times that the process has passed the point so far, including this
+    time.
     """
     about: str
     """The ids of the point's tasks, or the task id and the description of an effect."""
@@ -129,7 +130,7 @@ class Workflow:
         Args:
             folder: The folder for the store, the log and the result.
             fault: The point at which to kill the workflow, in the form of
-                ``FLOWPREGEL_FAULT``, or an empty text to let it run to its end.
+                ``FLOWPREGEL_FAULT``, or an empty string to let it run to its end.
 
         Raises:
             TimeoutError: The workflow took too long, and was killed.
@@ -176,7 +177,7 @@ def _child(
     variables: Mapping[str, str],
     path: list[str],
 ) -> None:
-    """Run the workflow in this process, and write the result to the folder."""
+    """Run the workflow in this process, and write its result to the run folder."""
     os.setsid()
     flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY
     output = os.open(folder.path / "output", flags, 0o600)
@@ -247,7 +248,8 @@ def _history_line(saved: Saved) -> tuple[str, ...]:
 
 
 def _comparable(write: PendingWrite) -> tuple[str, object] | None:
-    """Return the part of a pending write that is the same in all runs, or None.
+    """Return the part of a pending write that is the same in all runs, or None if no
+    part is.
 
     Failures are left out. The death of a worker makes an attempt fail, and the failure
     remains stored beside the result of a later attempt.
@@ -259,12 +261,11 @@ def _comparable(write: PendingWrite) -> tuple[str, object] | None:
             return write.channel, ""
         case records.INTERRUPT:
             # The id of an interrupt is left out, because it is derived from the id of
-            # the task.
+            # the task, which differs from run to run.
             values = [_digest_and_repr(item.value) for item in write.value]
             return write.channel, values
         case records.ASKED:
-            # The id of a question is left out too, because it is derived from the id of
-            # the task.
+            # The id of a question is left out too, for the same reason.
             questions = [_digest_and_repr(question[1:]) for question in write.value]
             return write.channel, questions
         case _:
@@ -272,6 +273,8 @@ def _comparable(write: PendingWrite) -> tuple[str, object] | None:
 
 
 def _digest_and_repr(value: object) -> tuple[str, str]:
-    """Return the digest of *value*, and the beginning of the repr for messages."""
+    """Return the digest of *value*, and the beginning of the value's repr for
+    messages.
+    """
     digest = digest_of(value, "a value of the workflow", strict=False)
     return digest, repr(value)[:_LONGEST_TEXT]

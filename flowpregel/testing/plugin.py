@@ -1,9 +1,9 @@
 """A pytest plugin with the fixtures ``flowpregel_check``, ``flowpregel_clock`` and
 ``flowpregel_store``, and the option ``--crash-everywhere``.
 
-While tests run, a task that changes an argument in place gives a `RunNotice`, because a
-test with inline tasks would not show that the change is lost in a worker process. Set
-``FLOWPREGEL_CHECK_MUTATIONS=0`` to turn this off.
+While tests run, a task that changes an argument in place causes a warning
+(`RunNotice`), because a test with inline tasks would not show that the change is lost
+in a worker process. Set ``FLOWPREGEL_CHECK_MUTATIONS=0`` to turn this off.
 
 Without the option, a test that is marked ``crash_everywhere`` runs as any other test.
 With it, the test is a workflow of `flowpregel.testing.crash`: it runs in separate
@@ -49,7 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, so that ``pytest --markers`` lists it, and turn on the
-    notices about changed arguments, unless the user has decided about them.
+    notices about changed arguments, unless the environment variable already turns them
+    on or off.
     """
     config.addinivalue_line("markers", _HELP)
     if _MUTATIONS not in os.environ:
@@ -58,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _forget_setting() -> None:
-    """Remove the setting that `pytest_configure` has made."""
+    """Remove the environment variable that `pytest_configure` has set."""
     os.environ.pop(_MUTATIONS, None)
 
 
@@ -83,7 +84,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Add a line about the fault points and kills of each marked test."""
+    """Add a line about the fault points and kills of each marked test to pytest's
+    summary.
+    """
     if not config.getoption("--crash-everywhere"):
         return
     terminalreporter.section("killed everywhere")
@@ -169,7 +172,9 @@ def check_runs_fit(store: str | Path, *flows: Any) -> None:
 
 
 def _workflow_of(item: pytest.Function) -> Callable[[Path], None]:
-    """Return a function that runs the test with its argument as ``tmp_path``."""
+    """Return a function of one argument, a folder, that runs the test with this folder
+    as ``tmp_path``.
+    """
     names = item._fixtureinfo.argnames  # noqa: SLF001 - no public attribute has them
     fixtures = {name: item.funcargs[name] for name in names if name != "tmp_path"}
     try:

@@ -453,7 +453,7 @@ HISTORIES = [
         id="filter, before and limit",
     ),
 ]
-"""The options of a history, and the numbers of the checkpoints in it."""
+"""The options of `history`, and the numbers of the checkpoints that it must yield."""
 
 
 class HistoryRules(SaverHooks):

@@ -171,8 +171,8 @@ DELTAS: dict[str, DeltaCase] = {
 
 
 class DeltaRules(SaverHooks):
-    """Rules for deltas: a delta belongs to the version of the channel that it has made,
-    and refers to the nearest stored value.
+    """Rules for deltas: a delta belongs to the version of the channel that its writes
+    made, and is applied to the nearest earlier stored value.
     """
 
     @pytest.mark.parametrize("rule", DELTAS)

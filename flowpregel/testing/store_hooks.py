@@ -15,7 +15,7 @@ NS = ("users", "ada")
 
 
 class Clock:
-    """A clock that returns seconds, and stands still until a test moves it."""
+    """A clock that returns seconds, and does not move until a test moves it."""
 
     def __init__(self) -> None:
         self.now: float = 1_700_000_000.0

@@ -204,7 +204,7 @@ PATTERNS = [
         id="prefix longer than all",
     ),
 ]
-"""The options of a listing, and the namespaces that it returns."""
+"""The options of `list_namespaces`, and the namespaces that it must return."""
 
 
 class SearchRules(StoreHooks):
