@@ -12,8 +12,8 @@
 
 * `coordinator`: the pool. `executor` is the pool's public interface, for any OS thread.
   `io_loop` is the OS thread that does everything else. `task_pool` accepts tasks and
-  acts on the frames of workers; `pool` has the workers of this machine; `assign`
-  decides which worker gets which task; `worker_process` is one worker.
+  acts on the messages (frames) of workers; `pool` has the workers of this machine;
+  `assign` decides which worker gets which task; `worker_process` is one worker.
 * `worker`: the other end of the link, in the worker process. `task_loop` runs one task
   after another; `link` sends and receives; `output` sends the text that tasks print
   and log.

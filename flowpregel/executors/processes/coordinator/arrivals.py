@@ -1,5 +1,5 @@
-"""Events whose values are still the bytes that workers have sent. The I/O thread posts
-the events, and the OS thread of the run unpickles the values.
+"""Events of tasks whose values are still the bytes that workers have sent. The I/O
+thread posts the events, and the OS thread of the run unpickles the values.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ AnyOutcome: TypeAlias = Outcome | PackedOutcome | FailedStart
 
 @dataclass(slots=True, eq=False)
 class UnreadEnd(UnreadEvent):
-    """The end of a task's attempt, as an `Ended` whose outcome may still be pickled."""
+    """The end of a task's attempt: an `Ended` whose outcome may still be pickled."""
 
     task: InFlight
     outcome: AnyOutcome
@@ -101,9 +101,9 @@ class UnreadEnd(UnreadEvent):
             outcome = Raised(WorkerDiedError(planned.name, pid, unreadable))
         match outcome:
             case Raised(WorkerDiedError(call="") | MachineLostError(call="") as died):
-                # The call is added to the error only here, because its text unpickles
-                # the call's arguments. The I/O thread, which noticed the death, must
-                # not do that.
+                # The description of the call is added to the error only here, because
+                # it shows the call's arguments, which must be unpickled. The I/O
+                # thread, which noticed the death, must not do that.
                 died.call = planned.call
                 died.args = (*died.args[:-1], died.call)
         return Ended(*self.task.job.key, outcome, self.span, self.caught)
@@ -128,8 +128,8 @@ class UnreadEnd(UnreadEvent):
 
 
 def is_meant_for_program(error: BaseException) -> bool:
-    """Return whether a signal handler raised *error*, and not the value that was being
-    read.
+    """Return whether *error* was raised by a signal handler, and not by the value that
+    was being unpickled.
     """
     return isinstance(error, KeyboardInterrupt) or is_from_handler(error)
 
@@ -142,7 +142,9 @@ def unreadable_result(task: str, error: BaseException) -> Raised:
 
 @dataclass(slots=True, eq=False)
 class _FromTask(UnreadEvent):
-    """A message of a running task. If it cannot be read, the task is ended."""
+    """A message of a running task. If the message cannot be unpickled, the task is
+    ended.
+    """
 
     task: InFlight
     body: bytes

@@ -56,23 +56,26 @@ if TYPE_CHECKING:
     from flowpregel.executors.processes.coordinator.io_loop import Timer
 
 BATCH_SECONDS: Final = 0.010
-"""Seconds for which a batch of tasks keeps a worker busy."""
+"""Seconds for which a batch of short tasks, sent together, should keep a worker
+busy.
+"""
 LARGEST_BATCH: Final = 1024
 OLDEST_EVERY: Final = 4
-"""The number of turns after which one turn goes to the task that has waited longest, if
-the tasks have different priorities.
+"""Every `OLDEST_EVERY`-th turn of the queue goes to the task that has waited longest,
+if the waiting tasks have different priorities.
 
-Likewise, it is the number of turns of a run after which one turn is in order of
-arrival.
+Likewise, in every `OLDEST_EVERY`-th turn of a run, its tasks come in order of arrival.
 """
 _MOST_NAMES: Final = 32
-"""The number of lines in which a run has tasks by name. It bounds the cost of a
-decision if each task has a name of its own.
+"""The greatest number of lines (of waiting tasks with the same name) that a run has. It
+bounds the cost of a decision if each task has a name of its own.
 """
 _OTHERS: Final = ""
-"""The name of the lines of tasks with further names."""
+"""The name of the line for tasks with all further names."""
 ROUNDING: Final = 1e-6
-"""The amount of a resource that may be missing because amounts are rounded."""
+"""The amount of a resource that a task may lack and still start, because amounts are
+rounded.
+"""
 StopReason: TypeAlias = TimeLimit | Literal["cancel"]
 """The limit that a task has reached, or ``"cancel"`` if its run cancels it."""
 
@@ -113,7 +116,7 @@ ONE_CPU: Final = Needs({"cpus": 1.0})
 @dataclass(slots=True, eq=False)
 class Execution:
     """One execution of a task on a worker, which begins when the task is sent and lasts
-    until the task ends or is taken back.
+    until the task ends or the pool takes it back.
     """
 
     worker: Any = None
@@ -121,24 +124,28 @@ class Execution:
     another machine. None if no worker has the task any more.
     """
     number: int = 0  # no mutant: The task gets another number when it is sent.
-    """The number of the task on the worker's link. Each execution has a new number."""
+    """The number that identifies the task on the worker's link. Each execution has a
+    new number.
+    """
     sent: float = 0.0
     """The time at which the task was sent, in monotonic seconds."""
     alive: float = 0.0
     """The time of the task's last sign of life, in monotonic seconds."""
     calls: set[int] = field(default_factory=set)
-    """The numbers of the calls for which the task waits."""
+    """The numbers that identify, on the link, the calls for which the task waits."""
     stopping: StopReason | None = None
     """The reason why the task must stop, or None if it need not stop."""
     timer: Timer | None = None
     """The timer for the task's timeout, or for killing the worker."""
     unreadable: str | None = None
-    """The problem with a message of the task that its run could not read."""
+    """A description of the problem if the task has sent a message that its run could
+    not unpickle, or else None.
+    """
 
     def note_unreadable(self, error: BaseException) -> None:
         """Note that reading a message of the task raised *error*."""
-        # The text is stored with the task, because the task's end may already have been
-        # posted. The run reads the text when it reads the end.
+        # The description is stored with the task, because the task's end may already
+        # have been posted. The run finds it there when it reads the end.
         self.unreadable = unreadable_message(error)
 
     def release(self) -> None:
@@ -168,7 +175,7 @@ class InFlight:
     execution: Execution = field(default_factory=Execution)
     """The last execution of the task. Its worker is None while the task waits."""
     failed_starts: int = 0
-    """The number of workers that got the task and died before they began a task."""
+    """The number of workers that got the task and died before they began any task."""
     priority: int = 0
     needs: Needs | None = None
     """The needs of the task, or None if it needs one worker and nothing else."""
@@ -202,13 +209,15 @@ class InFlight:
 
 
 _Lines: TypeAlias = dict[tuple[Needs | None, int, str], list[InFlight]]
-"""The waiting tasks of one run, by needs, depth and name; each list is sorted by id."""
+"""The waiting tasks of one run, by needs, depth (of nested calls) and name. Each list,
+a line, is sorted by id.
+"""
 _Turn: TypeAlias = tuple[int, InFlight]
 """A turn of a line: the id of a task of the line, and the task whose turn it is."""
 _Head: TypeAlias = tuple[int, int, Needs | None, InFlight, Iterator[_Turn]]
-"""The next turn of tasks with the same needs and depth: the negative depth, the number
-of the turn, the needs, the task, and the further turns. No two heads of a run have the
-same number, so the needs and tasks are never compared.
+"""The next turn of the tasks with the same needs and depth, as an item of a heap: the
+negative depth, the number of the turn, the needs, the task, and the further turns. No
+two heads of a run have the same number, so the needs and tasks are never compared.
 """
 _id_of: Final = attrgetter("id")
 
@@ -228,11 +237,11 @@ class TaskQueue:
     """A queue of the tasks that wait for a worker. Tasks are ordered by priority. Runs
     with the same priority take turns, and called tasks come before their callers.
 
-    A task that calls another task holds its worker until the answer arrives. In order
-    of arrival, a thousand such callers would hold a thousand workers before the first
-    called task had its turn. So the most deeply nested tasks of a run come first, and
-    tasks of the same depth come in order of arrival. The runs take turns, so that a run
-    of two tasks does not wait for a run of two hundred tasks. If priorities differ,
+    A task that calls another task occupies its worker until the answer arrives. In
+    order of arrival, a thousand such callers would occupy a thousand workers before the
+    first called task had its turn. So the most deeply nested tasks of a run come first,
+    and tasks of the same depth come in order of arrival. The runs take turns, so that a
+    run of two tasks does not wait for a run of two hundred tasks. If priorities differ,
     every `OLDEST_EVERY`-th turn goes to the oldest task of all, so that every task has
     its turn eventually.
 
@@ -421,8 +430,8 @@ def _longest_first(lines: Collection[list[InFlight]]) -> Iterator[_Turn]:
     """Return the turns of tasks with the same needs and depth, in which long tasks come
     first.
 
-    * Tasks of which no call has ended keep their turns. Only the very first call of
-      such a task comes before all others, so that its duration becomes known.
+    * If no call of a task has ended, its calls keep their turns. Only the very first
+      one comes before all others, so that the task's duration becomes known.
     * The other turns go to the tasks whose calls take longest. Calls of the same task
       keep their order.
     * Tasks that take less than `BATCH_SECONDS` are the last, in order of arrival. They
@@ -480,7 +489,7 @@ class WorkerLoad(NamedTuple):
 
 
 class PoolLimits(NamedTuple):
-    """The limits of a pool: workers, batches, and resources."""
+    """The limits of a pool on its workers, batches and resources."""
 
     size: int
     """The number of workers that run tasks at the same time."""
@@ -502,7 +511,7 @@ class Assignment:
     starts: list[WorkerKind] = field(default_factory=list)
     """The kinds of the workers to start, one for each worker."""
     sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
-    """The indices of workers, each with the tasks to send to the worker."""
+    """The index of each worker that gets tasks, with these tasks."""
     lacking: set[str] = field(default_factory=set)
     """The names of the resources for which tasks wait."""
     stuck: tuple[InFlight, str] | None = None
@@ -512,7 +521,7 @@ class Assignment:
 
 
 class RemainingResources:
-    """The resources and workers that are not assigned yet.
+    """The resources and workers of a pool that are not assigned yet.
 
     Args:
         workers: The loads of the workers.
@@ -529,8 +538,8 @@ class RemainingResources:
                 self._subtract(worker)
         states = [worker.state for worker in workers]
         self._kinds: dict[int, WorkerKind] = {}
-        """The kinds of the workers that have no task, by the worker's index. Idle
-        workers come before workers that are starting.
+        """The kinds of the workers that have no task, by the workers' indices. Idle
+        workers come before starting ones.
         """
         for state in (WorkerState.IDLE, WorkerState.STARTING):
             for index, worker in enumerate(workers):
@@ -549,8 +558,8 @@ class RemainingResources:
         """The names of the resources that are reserved, because a task waits for them.
         """
         self.blocked: dict[Needs | None, tuple[InFlight, set[str]]] = {}
-        """The needs that are not free, each with the first task that has them and the
-        names of the resources that the task lacks.
+        """The needs that cannot be met now, each with the first task that has them and
+        the names of the resources that this task lacks.
         """
 
     def _subtract(self, worker: WorkerLoad) -> None:
@@ -582,8 +591,8 @@ class RemainingResources:
             for name, amount in amounts.items()
             if name in reserved or amount > self.amounts[name] + ROUNDING
         }
-        # The memory that a task needs is only an estimate, which must not prevent the
-        # task from running alone.
+        # If the memory that a task needs is only an estimate, it must not prevent the
+        # task from running while no other task runs.
         is_guess = self.is_quiet and needs.is_measured and lacking == {"memory"}
         if lacking and not is_guess:
             self.reserved |= lacking
@@ -623,11 +632,13 @@ class RemainingResources:
         if worker.state is not WorkerState.BUSY or worker.seconds > BATCH_SECONDS:
             return 0
         if self.slots < 0:
-            # The pool was made smaller, and a worker stops only when it is idle.
+            # The pool was made smaller. A worker that must stop gets no more tasks,
+            # because it stops only when it is idle.
             return 0
         if self.amounts["cpus"] < -ROUNDING:
-            # A task that had lent its CPUs goes on. Others give up theirs when they
-            # end, which would be later with further tasks behind them.
+            # More CPUs are in use than exist, because a task that had lent its CPUs
+            # runs again. A worker gives up its CPUs when its tasks have ended, so no
+            # tasks are added.
             return 0
         needs = worker.needs or ONE_CPU
         if not needs.is_below and not self.reserved.isdisjoint(needs.amounts):
@@ -651,7 +662,7 @@ def assign(
         workers: The loads of the workers.
         limits: The limits of the pool.
         passing: The names of the resources that may become free although no task ends.
-            These are rates, and slots that other programs hold.
+            These are rates, and the slots of limits that other programs hold.
     """
     only_send = _only_send(queue, workers, limits)
     if only_send is not None:
@@ -674,7 +685,8 @@ def _only_send(
     """Return the index of an idle worker and the only waiting task, if sending the task
     to the worker is the whole assignment; otherwise, return None.
 
-    The result is the same without this function, which saves comparing the resources.
+    This is only a shortcut, which avoids comparing the resources: without this
+    function, `assign` would return the same.
     """
     if queue.count != 1 or limits.keep > len(workers) or limits.amounts["cpus"] != inf:
         return None
@@ -689,8 +701,8 @@ def _first_idle(workers: Sequence[WorkerLoad], size: int) -> int | None:
     """Return the index of the first idle worker for tasks without needs.
 
     Return None if no worker is idle, or if *size* workers are busy already. Return None
-    also if a worker is neither idle nor busy: then the whole plan must be made, which
-    may start another worker.
+    also if a worker is neither idle nor busy: then `assign` must make its whole plan,
+    which may start another worker.
     """
     idle: int | None = None
     busy = 0
@@ -743,7 +755,10 @@ def _assign_free_workers(
 def _batch_of(
     needs: Needs | None, tasks: Iterator[InFlight], least: int, most: int
 ) -> tuple[list[InFlight], InFlight | None]:
-    """Return a batch of the first tasks among *tasks*, and the task after the batch."""
+    """Return a batch of the first of *tasks*, all with the same *needs*, and the task
+    after the batch. The batch has at most *most* tasks. Only the first *least* of them
+    are taken even if they last longer than `BATCH_SECONDS` together.
+    """
     batch: list[InFlight] = []
     seconds = 0.0
     for task in tasks:
@@ -777,7 +792,7 @@ def stuck_task(
     blocked: Iterable[tuple[InFlight, set[str]]], passing: Collection[str]
 ) -> tuple[InFlight, str] | None:
     """Return the first task that lacks a resource which its waiting callers may hold,
-    and the name of this resource. Return None if there is no such task.
+    and the name of that resource. Return None if there is no such task.
 
     This is called only if no task runs.
 

@@ -10,9 +10,9 @@
                                         and what to drop
 
 A task must run the code in its state at the time of the call. So a node is packed for
-each call, unless its `References` hold. If they hold, the node still refers to the very
-same objects, and its last packing is used again. Code with the same bytes has the same
-digest, and is sent to a worker once.
+each call, unless its `References` show that the node still refers to the very same
+objects. In this case its last packing is used again. Code with the same bytes has the
+same digest, and is sent to a worker once.
 
 Each code cache is bounded by bytes, since a closure may contain a large array. The
 least recently used code is dropped first. The coordinator decides which code a worker
@@ -57,11 +57,11 @@ _LARGE: Final = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class Packing:
-    """The last packing of one node."""
+    """The last packed form of one node."""
 
     node: Node
-    """The node. The reference keeps its id from being given to another node or
-    function.
+    """The node. While this record refers to it, no other node or function can get its
+    id.
     """
     code: NodeCode
     references: References | None
@@ -70,7 +70,7 @@ class Packing:
 
 
 class PackedCodes:
-    """The last packings of nodes, for all pools of this process.
+    """The last packed forms (packings) of nodes, for all pools of this process.
 
     Any OS thread may use this object.
     """
@@ -84,7 +84,7 @@ class PackedCodes:
 
     @property
     def size(self) -> int:
-        """The size of the kept code, in bytes."""
+        """The size of all cached code, in bytes."""
         return self._packings.size
 
     def code_of(self, node: Node, key: Hashable = None) -> NodeCode:
@@ -126,8 +126,8 @@ class PackedCodes:
 
     def _pack(self, key: Hashable, node: Node, packing: Packing | None) -> NodeCode:
         # The references are read before the node is packed, so that a change during the
-        # packing is noticed at the next call. If an earlier search has found parts that
-        # can change unnoticed, there is no further search.
+        # packing is noticed at the next call. If an earlier search has found that parts
+        # of the code can change unnoticed, the references are not searched again.
         references = None
         if packing is None or packing.references is not None:
             references = references_of(node)
@@ -211,7 +211,7 @@ def _size_of(value: Any) -> int:
 
 
 class CalledNodes:
-    """The nodes that tasks in workers have called most recently.
+    """A cache of the nodes that tasks in workers have called most recently.
 
     Calls with the same code share one node.
     """

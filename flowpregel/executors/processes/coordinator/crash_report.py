@@ -103,8 +103,8 @@ def count_oom_kills() -> int:
     """Return the number of processes that the OOM killer has killed so far, or 0 if it
     is unknown.
     """
-    # On some systems this count is missing. It includes processes that were killed
-    # because of a cgroup's limit.
+    # On some systems this count, which includes processes that were killed because of a
+    # cgroup's limit, is missing.
     for line in _linux.read_proc("vmstat").splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])
@@ -140,8 +140,8 @@ def unreadable_message(error: BaseException) -> str:
 
 
 def describe(peak_rss: int | None, tail: str) -> str:
-    """Return a text with the peak memory and the last stderr lines of a worker that
-    has ended.
+    """Return a description of a worker that has ended: its peak memory and its last
+    stderr lines.
     """
     parts = [] if peak_rss is None else [f"peak memory: {peak_rss / 2**20:.0f} MiB"]
     if tail.strip():

@@ -2,8 +2,9 @@
 
 A job is packed once, on the OS thread that starts it. So the task gets the values that
 the caller had at that time, and no user code runs on the I/O thread. The bytes are kept
-until the task has ended. Buffers that do not fit into shared memory are part of the
-bytes, so the run limits the number of bytes in the pool (`ConcurrencyLimit`).
+until the task has ended. Buffers that do not fit into shared memory are part of these
+bytes, so each run limits the number of bytes that it has in the pool
+(`ConcurrencyLimit`).
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class JobEncoder:
         task.refs = ()
 
     def decode_call(self, task: InFlight, body: bytes) -> Call:
-        """Return the call in the body of a frame that *task* has sent.
+        """Return the call in the body of a message (frame) that *task* has sent.
 
         Raises:
             BaseException: Any error that unpickling a part raises.

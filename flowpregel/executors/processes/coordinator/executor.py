@@ -89,7 +89,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         self.room: int | None = room
         self._numbers = count(1)
         self._open: set[PoolFuture] = set()
-        """The futures of the plain function calls that have not ended."""
+        """The futures of the calls of plain functions that have not ended."""
         self.is_closed: bool = False
         self._is_shut_down = False
         self._lock = threading.Lock()
@@ -115,7 +115,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         except ExecutorUnavailableError as error:
             mailbox.post(*(Ended(*job.key, Raised(error)) for job in jobs))
         except BaseException:
-            # Ctrl-C has interrupted the start, so the tasks are withdrawn.
+            # Ctrl-C has interrupted the start, so the tasks' shared memory is released.
             self._pool.release_own(tasks)
             raise
         else:
@@ -136,8 +136,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             if not self._pool.loop.is_started:
                 # multiprocessing is imported before `close` is registered, because
                 # atexit functions run in reverse order: `close` then runs first and
-                # ends our workers, before multiprocessing waits for all its child
-                # processes.
+                # ends the pool's workers, before multiprocessing waits for all its
+                # child processes.
                 import multiprocessing.util  # noqa: F401, PLC0415
 
                 try:
@@ -281,7 +281,8 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
         )
         job = Job(
             called,
-            # no mutant: The call is in no superstep, so these values have no effect.
+            # no mutant: A plain function is called in no superstep, so these values
+            # have no effect.
             StepContext("", "", 0, 0),
             key=(called.id, 1),
             variables=copy_context(),
@@ -444,7 +445,7 @@ class PoolFuture(LazyFuture[Any]):
 
 
 def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
-    """Return a function that reads the outcome of a call.
+    """Return a function that reads (unpickles) the outcome of a call.
 
     The function keeps the call's arguments alive only if it needs them.
     """
@@ -454,10 +455,10 @@ def _reader_of(event: Ended | UnreadEnd) -> Callable[[], Outcome]:
 
 
 def _read_alone(packed: PackedOutcome, task: str) -> Outcome:
-    """Return the outcome of *task*.
+    """Return the outcome of *task*, unpickled.
 
-    A `BaseException` that unpickling raises, and that is no `Exception`, is passed on
-    to the caller that requested the result.
+    If unpickling raises a `BaseException` that is no `Exception`, it is passed on to
+    the caller that requested the result.
     """
     try:
         return packed.read()
@@ -635,7 +636,7 @@ def _usable_cpus() -> int:
 def _items_outside(
     names: Container[str], values: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """Return the items of *values* whose names are not among *names*."""
+    """Return the items of *values* whose keys are not in *names*."""
     return {name: value for name, value in values.items() if name not in names}
 
 

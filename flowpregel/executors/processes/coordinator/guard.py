@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 
 class Guard:
-    """The coordinator's end of the guard, which is used on the I/O thread, and after
-    the I/O thread has ended.
+    """The coordinator's connection to the guard process, which kills the processes that
+    tasks started if the coordinator dies. It is used on the I/O thread, and after the
+    I/O thread has ended.
     """
 
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
         name = os.urandom(8).hex()
         self.tags: Iterator[str] = (f"{name}.{number}" for number in count(1))
-        """The tags of the workers that will be started."""
+        """The tags of the workers that will be started. The processes of a worker
+        inherit its tag in their environment, by which the guard finds them.
+        """
 
     def add(self, pid: int, tag: str) -> None:
         """Have the guard watch over worker *pid*."""
@@ -32,8 +35,9 @@ class Guard:
         import tempfile  # noqa: PLC0415
 
         if self._process is None:
-            # The pool can work without a guard, because the workers still die with the
-            # coordinator.
+            # Without a guard, the workers still die with the coordinator. Only
+            # processes and scratch folders of their tasks may remain, so the pool can
+            # work without it.
             with contextlib.suppress(OSError):
                 self._process = subprocess.Popen(
                     [
@@ -51,7 +55,7 @@ class Guard:
         self._send(f"+ {pid} {tag}\n")
 
     def remove(self, pid: int, tag: str, *, killed: bool) -> None:
-        """Note that worker *pid* has ended.
+        """Report to the guard that worker *pid* has ended.
 
         If the worker was *killed*, the guard also kills the processes that its task has
         started.

@@ -72,8 +72,8 @@ class IOLoop:
 
     Args:
         dispatch: A function that is called at the end of each turn.
-        report: A function that is called if an action raises an error, while the error
-            is being handled.
+        report: A function that is called, in the ``except`` block, if an action raises
+            an error.
     """
 
     def __init__(self, dispatch: Action, report: Action = print_exc) -> None:
@@ -86,7 +86,7 @@ class IOLoop:
         self._dispatch = dispatch
         self._report = report
         self.is_done = False
-        """True if this turn is the last turn."""
+        """True if the loop ends after this turn."""
         self._selector = selectors.DefaultSelector()
         self._watched: dict[int, dict[int, Action]] = {}
         self._commands: deque[Action] = deque()
@@ -110,7 +110,9 @@ class IOLoop:
     # methods for any OS thread
 
     def call(self, command: Action) -> None:
-        """Execute *command* on the I/O thread, or here if the I/O thread has ended."""
+        """Call *command* on the I/O thread, or on this OS thread if the I/O thread has
+        ended.
+        """
         self._commands.append(command)
         if self._is_finished:
             self._execute_late()
@@ -173,7 +175,8 @@ class IOLoop:
     def watch(
         self, fd: int, read: Action | None = None, write: Action | None = None
     ) -> None:
-        """Call *read* whenever *fd* is readable, and *write* whenever it is writable.
+        """Watch *fd*: call *read* whenever it is readable, and *write* whenever it is
+        writable.
 
         If both are None, *fd* is no longer watched. This must be done before *fd* is
         closed.
@@ -230,7 +233,7 @@ class IOLoop:
 
     def _execute_late(self) -> None:
         # After the end of the loop, several OS threads may run this at the same time,
-        # so another thread may take the last command first.
+        # so another OS thread may take the last command first.
         with contextlib.suppress(IndexError):
             while True:
                 self._guarded(self._commands.popleft())

@@ -23,12 +23,13 @@ from flowpregel.executors.unread import UnreadEvent
 
 _MOST_NOTED: Final = 1024
 """The number of ended attempts that a pool remembers at most. A run that has ended
-makes no further attempt, so its attempts are never asked for.
+makes no further attempt, so the notes about its attempts are never needed.
 """
 
 
 def memory_policy(task: Task) -> Literal["alone"] | float | None:
-    """Return the ``on_memory`` of the first policy of *task* that has one, or None.
+    """Return the option ``on_memory`` of the first retry policy of *task* that has one,
+    or None.
 
     Args:
         task: The task.
@@ -45,13 +46,13 @@ class MemoryNotice(UnreadEvent):
 
     task: Task
     text: str
-    """The notice, without the call."""
+    """The text of the notice, without the description of the call."""
     is_plain = False
 
     def read(self) -> Emitted:
         """Return the notice, as an event of the task."""
-        # The text of the call is made here, on the OS thread of the run, because it may
-        # unpickle the arguments.
+        # The description of the call is made here, on the OS thread of the run, because
+        # it may unpickle the call's arguments.
         call = self.task.call or self.task.name
         return Emitted(self.task.id, Notice(f"{call} {self.text}"))
 
@@ -88,10 +89,10 @@ class MemoryRetries:
             del self._used[next(iter(self._used))]
 
     def needs_after(self, task: InFlight, needs: Needs) -> Needs:
-        """Return the needs of the next attempt of *task*, and give its run a notice.
+        """Return the needs of the next attempt of *task*. If its last attempt ran out
+        of memory, send its run a notice.
 
-        They are *needs*, which all calls of the task share, unless the last attempt ran
-        out of memory.
+        Otherwise the result is *needs*, which all calls of the task share.
 
         Args:
             task: The task.
@@ -103,8 +104,8 @@ class MemoryRetries:
         if used is None or policy is None:
             return needs
         factor = 1.0 if policy == "alone" else policy
-        # If the peak of the first attempt is unknown (0), the next attempt gets all
-        # memory.
+        # If the memory that the last attempt used is unknown (0), the next attempt
+        # claims all memory.
         claim = min(used * factor or self.totals["memory"], self.totals["memory"])
         amounts = {**needs.amounts, "memory": claim}
         text = f"is tried again, and claims {_megabytes(claim)}"
@@ -121,7 +122,9 @@ class MemoryRetries:
         )
 
     def has_noted(self, task: InFlight) -> bool:
-        """Return whether the last attempt of *task* ran out of memory."""
+        """Return whether the last attempt of *task* ran out of memory, and its next
+        attempt has not begun.
+        """
         return task.job.task.id in self._used
 
 

@@ -2,16 +2,16 @@
 worker.
 
 Theory of operation. The pool works on the I/O thread, in turns. In a turn the loop
-handles frames, commands and timers, and their handlers only record changes. At the end
-of the turn `_dispatch` makes all decisions at once: `assign`, a pure function,
-determines which tasks each worker gets and which workers to start. Then the events of
-the turn are posted, all events of a run together.
+handles messages of workers (frames), commands and timers, and their handlers only
+record changes. At the end of the turn `_dispatch` makes all decisions at once:
+`assign`, a pure function, determines which tasks each worker gets and which workers to
+start. Then the events of the turn are posted, all events of a run together.
 
 A task is in the queue, or with a worker (`Execution.worker`), or it has ended. A task
-with a worker either runs, or waits behind the running task, with a token that the pool
-can take back (`recall`). The pool takes a task back if it would wait for long: because
-the task before it calls other tasks or is being stopped, or because another worker is
-idle.
+with a worker either runs, or waits behind the running task, with a start permission
+(token) that the pool can take back (`recall`). The pool takes a task back if it would
+wait for long: because the task before it calls other tasks or is being stopped, or
+because another worker is idle.
 
 A task is stopped in two steps. A signal makes its code raise an error. If the task has
 not ended when the grace is over, its worker is killed. Before the signal, all tasks
@@ -116,8 +116,8 @@ class Pool(TaskPool):
         self._guard = Guard()
         self._oom_kills = crash_report.count_oom_kills()
         self._oom_until = 0.0
-        """The monotonic time until which a killed worker counts as one that the kernel
-        has killed for its memory.
+        """The monotonic time until which the end of a killed worker is attributed to
+        the OOM killer.
         """
         self._stop_unused()
 
@@ -140,8 +140,8 @@ class Pool(TaskPool):
     def _dispatch(self) -> None:
         """Send waiting tasks to workers, start missing workers, and post events."""
         now = time.monotonic()
-        # no mutant: With a single task, rebalancing changes nothing and only takes
-        # time.
+        # no mutant: With a single task, rebalancing changes nothing, and is skipped
+        # only to save time.
         if len(self._tasks) > 1 and not self._queue.count:
             self._rebalance()
         can_send = not self._is_closing
@@ -154,7 +154,7 @@ class Pool(TaskPool):
         """Execute the plan that `assign` returns.
 
         Returns:
-            True if any task was sent.
+            True if any task was sent to a worker.
         """
         workers = sorted(self.workers, key=attrgetter("last_activity"), reverse=True)
         loads = [worker.load(now) for worker in workers]
@@ -215,8 +215,8 @@ class Pool(TaskPool):
                 descriptor = self.arena.descriptor(ref)
                 worker.connections.fd_socket.send(ref.segment, descriptor)
         except OSError:
-            # If too many descriptors are open for this one to be sent, the content is
-            # put into the message instead.
+            # If the descriptor of the shared memory cannot be sent, because too many
+            # descriptors are open, the content is put into the message instead.
             self.encoder.inline_buffers(task)
         worker.sent.buffers.update(ref.id for ref in task.refs)
 
@@ -282,8 +282,8 @@ class Pool(TaskPool):
                 self.finish(task, task.stopped())
 
     def _free(self, task: InFlight) -> None:
-        """Take *task* from its worker, and stop the worker if it is worn out or
-        superfluous.
+        """Remove *task* from its worker, and stop the worker if it must be replaced or
+        is superfluous.
         """
         execution = task.execution
         worker = execution.worker
@@ -324,16 +324,17 @@ class Pool(TaskPool):
     def _is_spare(self) -> bool:
         """Return whether there are too many idle workers.
 
-        A worker whose task waits for calls does not count towards the pool's size. So
-        more workers are started, and they become idle when that task continues. Once
-        the size was changed, none of them is kept.
+        The pool's size does not include workers whose task waits for calls. So more
+        workers are started, and they become idle when that task continues. Once the
+        pool was resized, none of these workers is kept.
         """
         if self._is_resized:
             states = [worker.state for worker in self.workers]
             gone = (WorkerState.WAITING, WorkerState.STOPPING)
             return len(states) - sum(map(states.count, gone)) > self.settings.size
         most = 2 * self.settings.size + _SPARE
-        # no mutant: This line only saves the count below, which gives the same answer.
+        # no mutant: This line is only a shortcut. The count below would give the same
+        # answer.
         if len(self.workers) <= most:
             return False
         states = [worker.state for worker in self.workers]
@@ -359,7 +360,9 @@ class Pool(TaskPool):
         task.execution.worker.note_tasks()
 
     def _on_spoiled(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Replace *worker*, whose last task has changed the process irreversibly."""
+        """Handle the notice that the last task of *worker* has changed the process
+        irreversibly, and replace the worker.
+        """
         worker.is_spoiled = True
         parts = frame.body.decode(errors="replace")
         reason = f"its last task has changed what cannot be restored: {parts}"
@@ -384,8 +387,8 @@ class Pool(TaskPool):
     def leave(
         self, contexts: Set[bytes], body: bytes, result: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have the workers exit *contexts*, and set *result* to a list of futures, one
-        for each exit that a worker has not confirmed yet.
+        """Make the workers exit *contexts*, and set *result* to a list of futures, one
+        for each request to exit contexts that a worker has not confirmed yet.
         """
         exits: list[Future[Any]] = []
         for worker in self.workers:
@@ -411,8 +414,8 @@ class Pool(TaskPool):
         if task is None or task.execution.stopping is not None:
             return
         now = time.monotonic()
-        # While the link is not read, no sign of life can arrive. So the idle time
-        # starts when the link is read again.
+        # While the link is not read, no sign of life can arrive. So the time without a
+        # sign of life starts when the link is read again.
         heard = now if worker.link.is_paused() else worker.link.read_since
         task.execution.alive = max(task.execution.alive, heard)
         limit = task.next_limit()
@@ -583,13 +586,14 @@ class Pool(TaskPool):
         now, oom_kills = time.monotonic(), crash_report.count_oom_kills()
         if oom_kills > self._oom_kills:
             # The kernel may have killed several workers at once, but their ends are
-            # noticed one after another. So workers that end soon after a kill by the
-            # kernel count as killed by it too.
+            # noticed one after another. So if the kernel has killed one worker, the
+            # ends of others that follow soon are attributed to it too.
             self._oom_until = now + _OOM_SECONDS
         self._oom_kills = oom_kills
         is_oom = now < self._oom_until
-        # A worker that the kernel kills closes its link before its exit is reported, so
-        # the pool may have killed it for the closed link.
+        # When the kernel kills a worker, its link is closed before its exit is
+        # reported. So the pool may have killed the worker because of the closed link,
+        # although the kernel had done so before.
         if reason is None or (reason == CLOSED_LINK and is_oom):
             return crash_report.cause_of(exit_code, oom=is_oom)
         return reason
@@ -597,13 +601,13 @@ class Pool(TaskPool):
     def _end_tasks(
         self, worker: WorkerProcess, died: Callable[[str], WorkerDiedError], peak: int
     ) -> None:
-        """End the task that *worker*, which has ended, has begun, and requeue its other
-        tasks.
+        """End the task that was running on *worker*, whose process has ended, and
+        requeue its other tasks.
         """
         running = worker.running()
         if running is not None:
-            # The worker died before it could report when the task began, so the task
-            # counts from the time at which it was sent.
+            # The worker died before it could report when the task began, so the span of
+            # the task begins when it was sent.
             seconds = time.monotonic() - running.execution.sent
             began = time.time_ns() - int(seconds * 1e9)
             cost = Cost(peak=peak)
@@ -618,7 +622,7 @@ class Pool(TaskPool):
             return
         for task in unbegun:
             task.failed_starts += 1
-            # The failed starts are counted, because a task would wait forever if its
+            # The failed starts are limited, because a task would wait forever if its
             # workers always died before they began it.
             is_stopping = task.execution.stopping is not None
             if task.failed_starts > _START_TRIES and not is_stopping:

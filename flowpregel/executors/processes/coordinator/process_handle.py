@@ -1,10 +1,10 @@
 """A worker process: its start, its connections to the coordinator, and its end.
 
 A worker has six connections, all of them anonymous: a link for frames, a socket for
-shared memory descriptors, a page of shared memory for its status, a pipe for task
-tokens, and its stdout and stderr. The coordinator creates both ends of each connection.
-The new process inherits the descriptors of the far ends, and the coordinator then
-closes its copies of these.
+shared memory descriptors, a page of shared memory for its status, a pipe for the
+permissions to start tasks (tokens), and its stdout and stderr. The coordinator creates
+both ends of each connection. The new process inherits the descriptors of the far ends,
+and the coordinator then closes its copies of these.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class WorkerConnections:
 
     Args:
         settings: The settings of the pool.
-        far: The exit stack that closes the worker's ends when the process was started.
+        far: The exit stack that closes this process's copies of the worker's ends once
+            the worker was started.
     """
 
     def __init__(self, settings: PoolSettings, far: ExitStack) -> None:
@@ -103,16 +104,20 @@ class WorkerConnections:
             os.set_blocking(fd, False)
 
     def running_number(self) -> int:
-        """Return the number of the task that the worker began last."""
+        """Return the number that identifies, on the link, the task that the worker
+        began last.
+        """
         return int(self.status[protocol.RUNNING])
 
     def put_tokens(self, tokens: bytes) -> None:
-        """Let the worker begin the tasks with these tokens, one after another."""
+        """Give the worker the start permissions (tokens) of tasks, which it then begins
+        one after another.
+        """
         os.write(self.tokens_write, tokens)
 
     def take_tokens(self) -> list[int]:
-        """Take back the tokens of the tasks that the worker has not begun, and return
-        the numbers of these tasks.
+        """Take back the start permissions (tokens) of the tasks that the worker has not
+        begun, and return the numbers that identify these tasks on the link.
         """
         try:
             tokens = os.read(self.tokens, _ALL_TOKENS)
@@ -151,7 +156,9 @@ class ProcessHandle:
         self._tag = tag
         self.pid: int = process.pid
         self.kill_reason: str | None = None
-        """The reason why the pool killed the process, or None if it was not killed."""
+        """The reason why the pool killed the process, or None if the pool did not kill
+        it.
+        """
         guard.add(self.pid, tag)
         self._process_fd = _linux.process_fd(self.pid)
         self.exit_fd: int = (
@@ -164,7 +171,8 @@ class ProcessHandle:
         try:
             _linux.send_signal(self.pid, self._process_fd, number)
         except OSError:
-            # no mutant: A process exists until its end is noticed: this never happens.
+            # no mutant: A process exists until the pool has noticed its end, so this
+            # line is never reached.
             return False
         return True
 

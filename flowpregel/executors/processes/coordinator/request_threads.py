@@ -8,7 +8,8 @@ OS threads at a time, and a request that is never answered holds up only that ru
     ASKED -- submit --> line of run A  at most four at a time --> store of run A
                     \\-> line of run B  at most four at a time --> store of run B
 
-A thread that has emptied its line serves another line. A few idle threads are kept.
+Each run has a line of waiting requests. An OS thread that has emptied its line serves
+another one. A few idle OS threads are kept.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ Request: TypeAlias = Callable[[], object]
 _MOST_OF_A_RUN: Final = 4
 """The number of a run's requests that are answered at the same time."""
 _MOST_IDLE: Final = 4
-"""The number of idle threads that are kept."""
+"""The number of idle OS threads that are kept."""
 _AT_EXIT: Final = 1.0
-"""Seconds for which the end of a pool waits for requests that are being answered."""
+"""Seconds for which closing a pool waits for requests that are being answered."""
 
 
 @dataclass(slots=True, eq=False)
 class RequestLine:
-    """The requests of one run."""
+    """The waiting requests of one run."""
 
     run: Mailbox
     waiting: deque[Request] = field(default_factory=deque)
     threads: int = 0
-    """The number of threads that serve the line."""
+    """The number of OS threads that serve the line."""
 
 
 class RequestThreads:
@@ -48,19 +49,19 @@ class RequestThreads:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._lines: dict[Mailbox, RequestLine] = {}
-        """The lines that threads serve, by run."""
+        """The lines that OS threads serve, by run."""
         self._unserved: SimpleQueue[RequestLine] = SimpleQueue()
-        """The lines that idle threads must serve next."""
+        """The lines that idle OS threads must serve next."""
         self._idle = 0
-        """The number of threads that wait for a line, without those for which a line is
-        already in the queue.
+        """The number of OS threads that wait for a line, minus the number of lines that
+        are already in the queue for them.
         """
 
     def submit(self, run: Mailbox, request: Request) -> None:
         """Queue *request*, to be called after the earlier requests of *run*.
 
         Raises:
-            RuntimeError: No more threads can be started.
+            RuntimeError: No more OS threads can be started.
         """
         with self._changed:
             line = self._lines.get(run) or RequestLine(run)
@@ -71,13 +72,13 @@ class RequestThreads:
             line.waiting.append(request)
 
     def _assign_thread(self, line: RequestLine) -> None:
-        """Have one more thread serve *line*, either an idle thread or a new thread."""
+        """Make one more OS thread serve *line*, either an idle one or a new one."""
         if self._idle:
             self._idle -= 1
             self._unserved.put(line)
             return
-        # The thread is a daemon thread, so that the end of the program does not wait
-        # for a store that never answers.
+        # The OS thread is a daemon, so that the end of the program does not wait for a
+        # store that never answers.
         thread = threading.Thread(
             target=self._run,
             args=(line,),
@@ -94,7 +95,7 @@ class RequestThreads:
         """Answer the requests of *line*.
 
         Returns:
-            True if the thread must wait for another line.
+            True if the OS thread must wait for another line.
         """
         while True:
             with self._changed:
@@ -105,12 +106,12 @@ class RequestThreads:
                 request()
             except BaseException:  # noqa: BLE001 - whatever it is, the line goes on
                 worker_log.exception("an error in a store request of a task")
-            # The reference is dropped, so that the thread keeps no object alive while
-            # it waits.
+            # The reference is dropped, so that the OS thread keeps no object alive
+            # while it waits.
             del request
 
     def _leave(self, line: RequestLine) -> bool:
-        """Stop serving *line*, and return whether the thread is kept."""
+        """Stop serving *line*, and return whether the OS thread is kept."""
         line.threads -= 1
         if not line.threads:
             del self._lines[line.run]

@@ -51,7 +51,9 @@ files, which would slow down short tasks.
 Decide: TypeAlias = Callable[
     [TaskQueue, Sequence[WorkerLoad], PoolLimits, Collection[str]], Assignment
 ]
-"""A function that returns what to do next with the tasks of a queue, as `assign`."""
+"""A function that returns what to do next with the tasks of a queue, such as
+`assign`.
+"""
 
 
 # ------------------------------------------------ resources of the machine
@@ -152,7 +154,9 @@ class ResourceLedger:
         """
         self._needs: dict[object, Needs] = {}
         self._fitting: set[Needs] = set()
-        """The needs that the pool can meet, if it is otherwise idle."""
+        """The needs that were found to be such that the pool can meet them if it is
+        otherwise idle.
+        """
         self.clock: Callable[[], float] = time.monotonic
         self._measured: set[InFlight] = set()
         """The tasks whose memory is measured: when each began, the kernel began to
@@ -167,7 +171,7 @@ class ResourceLedger:
         self._shared: dict[str, CrossProcessLimit] = {}
         self._limit_names: dict[str, str] = {}
         """The names of the limits that all programs of a store share, by the names
-        under which their slots are counted here.
+        under which this ledger counts their slots (see `_counted_as`).
         """
         for name in settings.amounts if settings.limits_folder else ():
             if name not in OF_THE_MACHINE:
@@ -177,15 +181,17 @@ class ResourceLedger:
         _ledgers.add(self)
 
     def _open_limit(self, name: str, folder: str) -> CrossProcessLimit:
-        """Return a limit that programs share through a folder."""
+        """Return a named limit (a number of slots) that programs share through a
+        folder.
+        """
         count = int(self._settings.amounts[name])
-        # When a slot of the limit becomes free, an empty call wakes the loop: tasks are
-        # assigned at the end of each turn.
+        # When a slot of the limit becomes free, an empty call wakes the loop. Waiting
+        # tasks are assigned at the end of that turn, as of each turn.
         wake = partial(self._loop.call, lambda: None)
         return CrossProcessLimit(folder_of_limit(folder, name), count, wake)
 
     def _counted_as(self, name: str, folder: str | None) -> str:
-        """Return the name under which the slots of a limit are counted here.
+        """Return the name under which this ledger counts the slots of a limit.
 
         The slots of a limit that all programs of a store share are counted separately
         for each store.
@@ -204,7 +210,8 @@ class ResourceLedger:
         return counted_as
 
     def note(self, task: InFlight, tasks: Mapping[JobKey, InFlight]) -> None:
-        """Note the needs of *task*, and refuse the task if they can never be met.
+        """Determine the needs of *task*, and refuse the task if the pool can never meet
+        them.
 
         The callers of *task*, which are among *tasks*, hold their resources until the
         task has ended.
@@ -258,7 +265,7 @@ class ResourceLedger:
 
         Args:
             task: The task.
-            name: The name under which the resource is counted here.
+            name: The name under which this ledger counts the resource.
             holders: The names of the tasks that have the resource.
         """
         amount = task.needs.amounts[name] if task.needs else 0
@@ -281,7 +288,8 @@ class ResourceLedger:
     ) -> Needs:
         """Return the needs that all calls of a task share.
 
-        The calls share one record, so that a memory measurement counts for all of them.
+        The calls share one object, so that a measurement of their memory applies to all
+        of them.
         """
         resources = resources or Resources(memory=0)
         amounts: dict[str, float] = {"cpus": resources.cpus or 1}
@@ -293,8 +301,8 @@ class ResourceLedger:
         if threads == self._settings.share:
             threads = None
         rate = None
-        # A rate with costs is counted by the run, before the pool gets the call. Only a
-        # rate without costs is counted here.
+        # A rate whose calls have different costs is enforced by the run, before the
+        # pool gets the call. The pool enforces only a rate without costs.
         if resources.rate is not None and resources.cost is None:
             rate = f"{resources.rate} of {home}"
             self._rates.setdefault(rate, RateWindow(resources.rate))
@@ -328,7 +336,8 @@ class ResourceLedger:
         self._give_back(loads, plan)
         due = min((changes[name] for name in plan.lacking & passing), default=inf)
         if due < self._timer_due:
-            # The timer only wakes the loop: tasks are assigned at the end of each turn.
+            # The timer only wakes the loop. Waiting tasks are assigned at the end of
+            # that turn.
             self._timer_due = due
             self._loop.call_at(due, self._forget_timer)
         if plan.stuck is not None and _all_wait(tasks):
@@ -342,8 +351,8 @@ class ResourceLedger:
     def _current_amounts(
         self, loads: Sequence[WorkerLoad], limits: PoolLimits
     ) -> tuple[PoolLimits, dict[str, float]]:
-        """Return *limits* with the current amounts, and the times at which amounts may
-        grow.
+        """Return *limits* with the present amounts of all resources, and the times at
+        which amounts may grow.
         """
         now = self.clock()
         sources: dict[str, RateWindow | CrossProcessLimit] = {
@@ -357,8 +366,8 @@ class ResourceLedger:
         return limits._replace(amounts=amounts, gpus=self._settings.gpus), changes
 
     def _give_back(self, loads: Sequence[WorkerLoad], plan: Assignment) -> None:
-        """Release the shared slots that are not needed by a worker or by a task that
-        *plan* sends.
+        """Release the slots of shared limits that are not needed by a worker or by a
+        task that *plan* sends.
         """
         for name, limit in self._shared.items():
             count = _used(name, loads)
@@ -373,7 +382,7 @@ class ResourceLedger:
         self._timer_due = inf
 
     def resize(self, settings: PoolSettings) -> None:
-        """Note the new settings of the pool.
+        """Use the new settings of the pool from now on.
 
         Args:
             settings: The settings.
@@ -417,8 +426,8 @@ class ResourceLedger:
             self._measured.add(task)
 
     def measure(self, task: InFlight | None, peak: int | None) -> None:
-        """Record the memory that *task*, which a worker has, used: *peak* bytes, if
-        known.
+        """Record the memory that *task* used while a worker had it: *peak* bytes, or
+        the peak that the kernel recorded if *peak* is None.
         """
         if task is not None and task.needs is not None and task.needs.is_measured:
             amounts, most = task.needs.amounts, self._settings.amounts["memory"]
@@ -450,7 +459,7 @@ class ResourceLedger:
         return replace(self._settings, kind=kind, env=env)
 
     def close(self) -> None:
-        """Release the shared slots, which other programs may need."""
+        """Release the slots of shared limits, which other programs may need."""
         for limit in self._shared.values():
             limit.close()
 
@@ -468,8 +477,8 @@ def _priority_among(resources: Resources | None, callers: Sequence[InFlight]) ->
 
 
 def _holds_something(caller: InFlight) -> bool:
-    """Return whether *caller* holds other resources than the CPUs that it lends while
-    it waits for its calls.
+    """Return whether *caller* holds resources beyond its CPUs, which it lends while it
+    waits for its calls.
     """
     return caller.needs is not None and len(caller.needs.amounts) > 1
 
@@ -501,8 +510,8 @@ def _holders(name: str, tasks: Iterable[InFlight]) -> dict[InFlight, float]:
 def _held_by_callers(
     task: InFlight, name: str, callers: Sequence[InFlight]
 ) -> tuple[list[str], float]:
-    """Return the names of the callers of *task* that hold some of a resource, and the
-    amount that they hold.
+    """Return the names of the callers of *task* that hold some of the resource *name*,
+    and the amount that they hold.
 
     *callers* are the callers in this pool. A waiting caller lends its CPUs, so it holds
     none.
@@ -510,8 +519,8 @@ def _held_by_callers(
     if name == "cpus":
         return [], 0.0
     if name not in OF_THE_MACHINE:
-        # The callers in other processes, and those in no pool, hold slots as well, so
-        # all callers are searched.
+        # Callers in other processes, or outside of any pool, hold slots of a named
+        # limit as well, so all callers are searched, not only *callers*.
         holders = holders_above(task.job.task, name)
         return holders, len(holders)
     amounts = _holders(name, callers)
@@ -519,7 +528,8 @@ def _held_by_callers(
 
 
 def _all_wait(tasks: Mapping[JobKey, InFlight]) -> bool:
-    """Return whether all calls of *tasks* are among *tasks* themselves.
+    """Return whether all calls for which *tasks* wait are among *tasks* themselves, so
+    that none of them can continue.
 
     A call that runs elsewhere may end, and its caller then continues.
     """
@@ -532,8 +542,8 @@ _ledgers: WeakSet[ResourceLedger] = WeakSet()
 
 
 def _close_ledgers_after_fork() -> None:
-    # The parent process holds the slots of the shared limits, so this process only
-    # closes its descriptors.
+    # The parent process owns the file locks that represent the slots of the shared
+    # limits, so this process only closes its copies of the file descriptors.
     for ledger in _ledgers:
         ledger.close()
 

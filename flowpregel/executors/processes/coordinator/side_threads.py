@@ -37,9 +37,11 @@ _MOST_UNWRITTEN: Final = 1 << 20
 _STUCK_AFTER: Final = 0.25
 """Seconds for which the end of a task waits behind one write that does not return."""
 _LONGEST_WAIT: Final = 10.0
-"""Seconds for which the end of a task waits behind writes that all return."""
+"""Seconds for which the end of a task waits behind several writes, each of which
+returns in time.
+"""
 _AT_EXIT: Final = 5.0
-"""Seconds for which the end of a pool waits for a write that does not return."""
+"""Seconds for which closing a pool waits for a write that does not return."""
 
 
 class SideThread:
@@ -83,13 +85,15 @@ class SideThread:
         return self._thread is threading.current_thread()
 
     def is_stuck(self) -> bool:
-        """Return whether the current action has taken long enough to count as stuck."""
+        """Return whether the current action has taken so long that the OS thread is
+        regarded as stuck.
+        """
         began = self.busy_since
         return bool(began) and time.monotonic() - began > _STUCK_AFTER
 
     def close(self) -> None:
-        """End the thread when it has called all actions. If an action does not return,
-        wait only a few seconds.
+        """End the OS thread when it has called all actions. If an action does not
+        return, wait only a few seconds.
         """
         thread, end = self._thread, time.monotonic() + _LONGEST_WAIT
         self._actions.put(None)
@@ -111,8 +115,8 @@ class SideThread:
                 worker_log.exception(
                     "an error in a callback of a pool of worker processes"
                 )
-            # The reference is dropped, so that the thread keeps no object alive while
-            # it waits.
+            # The reference is dropped, so that the OS thread keeps no object alive
+            # while it waits.
             del action
             self.busy_since = 0.0
 
@@ -133,8 +137,8 @@ class Unwritten:
         worker.
         """
         self.drops = False
-        """True if output was dropped, which arrived although the worker was left
-        unread.
+        """True if output was dropped, because it arrived although the worker should not
+        be read.
         """
         self._lock = threading.Lock()
 
@@ -151,8 +155,8 @@ class Unwritten:
             return self.is_full and not was_full
 
     def subtract(self, size: int) -> bool:
-        """Subtract *size* written bytes, and return whether the worker may be read
-        again.
+        """Subtract *size* bytes that were written, and return whether the worker may be
+        read again.
         """
         with self._lock:
             self.size -= size
@@ -178,8 +182,8 @@ class WorkerOutput:
 
 
 class OutputThread:
-    """The OS thread that writes the text that workers print and log. All methods but
-    `close` are called on the I/O thread.
+    """The OS thread (output thread) that writes the text that workers print and log.
+    All methods but `close` are called on the I/O thread.
 
     Args:
         loop: The pool's I/O loop.
@@ -189,8 +193,8 @@ class OutputThread:
         self._loop = loop
         self._thread = SideThread("flowpregel-output")
         self._late: deque[tuple[float, Mailbox, list[Any]]] = deque()
-        """The ends of tasks that wait behind output. Each consists of the time, the
-        mailbox, and a list with the event.
+        """The ends of tasks that wait behind output. Each consists of the time at which
+        it must be posted, the mailbox, and a list with the event.
 
         The OS thread that posts the event removes it from the list, so that it is
         posted once.
@@ -248,7 +252,7 @@ class OutputThread:
             _post(mailbox, events)
 
     def log(self, level: int, message: str, *args: object) -> None:
-        """Log a message. The log handlers, which may block, are called on the output
+        """Log a message. Log handlers may block, so they are called on the output
         thread.
 
         Args:

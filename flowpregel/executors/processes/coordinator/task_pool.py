@@ -1,5 +1,5 @@
-"""The part of a pool that accepts tasks, acts on the frames of workers, and posts
-events.
+"""The part of a pool that accepts tasks, acts on the messages (frames) of workers, and
+posts events.
 
 All pools share this part, whether their workers run on this machine or on others.
 """
@@ -76,8 +76,9 @@ _DROPPED_AFTER: Final = 0.05
 class TaskPool(ABC):
     """The tasks on workers, local or remote, and the waiting tasks.
 
-    A pool is used on the I/O thread only. A frame handler may raise any exception,
-    since a user's class may raise anything while it is unpickled.
+    A pool is used on the I/O thread only. A handler of a message from a worker (frame)
+    may raise any exception, since a user's class may raise anything while it is
+    unpickled.
 
     Args:
         settings: The settings of the pool.
@@ -93,11 +94,11 @@ class TaskPool(ABC):
         self.loop: IOLoop = IOLoop(self._dispatch, self._log_error)
         self.output: OutputThread = OutputThread(self.loop)
         self.callbacks: SideThread = SideThread("flowpregel-callbacks")
-        """The thread for the callbacks that users have added to the futures of plain
-        calls.
+        """The OS thread for the callbacks that users have added to the futures of plain
+        functions.
         """
         self._dropping = SideThread("flowpregel-dropping")
-        """The thread that drops the inputs of tasks."""
+        """The OS thread that drops the inputs of tasks."""
         self.encoder: encoder.JobEncoder = encoder.JobEncoder(arena)
         self.workers: set[Any] = set()
         """The pool's worker processes on this machine."""
@@ -128,14 +129,18 @@ class TaskPool(ABC):
             protocol.SAVED: self._on_saved,
             protocol.CANCELLED: self._on_cancelled,
         }
-        """The handlers of a running task's frames, by kind."""
+        """The handlers of the messages (frames) that workers send while a task runs, by
+        kind.
+        """
         self.handlers: dict[int, Callable[[Any, Frame], object]] = {
             protocol.ENDED: self._on_ended,
             protocol.PRINTED: self._on_printed,
             protocol.LOGGED: self._on_logged,
             **dict.fromkeys(self._actions, self._on_running),
         }
-        """The frame handlers, by kind. A handler gets the worker and the frame."""
+        """The handlers of all messages (frames) from workers, by kind. A handler gets
+        the worker and the frame.
+        """
 
     def start(self) -> None:
         """Start the I/O thread."""
@@ -242,8 +247,8 @@ class TaskPool(ABC):
             return
         if task.needs is not None:
             self.resources.end(task)
-        # The error of a task whose worker died is read on the run's OS thread, too: its
-        # message shows the call's arguments, which must be unpickled.
+        # The error of a task whose worker died is read on the run's OS thread, too,
+        # because its message shows the call's arguments, which must be unpickled first.
         if isinstance(outcome, messages.PackedOutcome):
             is_plain = outcome.is_plain
         else:
@@ -281,8 +286,8 @@ class TaskPool(ABC):
             if not task.refs:
                 due += _DROPPED_AFTER
             self.loop.call_at(due, self._drop_ended)
-        # A mailbox with a backlog is that of a run. The run drops the inputs of the
-        # earlier tasks when it reads the end of this task.
+        # Only the mailbox of a run has a backlog. When the run reads the end of this
+        # task, it drops the inputs of the tasks that ended earlier.
         # no mutant: The timer drops the tasks that no run drops, only a little later.
         if task.mailbox.backlog is not None:
             end.earlier = self._ended.pop(task.mailbox, ())
@@ -295,10 +300,10 @@ class TaskPool(ABC):
 
     @abstractmethod
     def _free(self, task: InFlight) -> None:
-        """Note that the worker of *task* no longer has the task."""
+        """Remove *task* from its worker."""
 
     def release_own(self, tasks: Iterable[InFlight]) -> None:
-        """Release the buffers of *tasks*, which have no reader."""
+        """Release the shared memory of *tasks*, which no worker reads."""
         for task in tasks:
             self.arena.release(ref.id for ref in task.refs)
             task.refs = ()
@@ -313,7 +318,7 @@ class TaskPool(ABC):
     def pause_reading(self, worker: Any, task: InFlight) -> bool:
         """Stop reading from *worker* for now.
 
-        If the pause would hold up another run than the run of *task*, continue reading
+        If the pause would hold up a run that is not the run of *task*, continue reading
         and return False.
         """
 
@@ -343,8 +348,8 @@ class TaskPool(ABC):
     def leave(
         self, contexts: Set[bytes], body: bytes, requests: Future[Sequence[Future[Any]]]
     ) -> None:
-        """Have workers exit *contexts*. The result of *requests* becomes a list with a
-        future for each exit.
+        """Make workers exit *contexts*, and set the result of *requests* to a list with
+        a future for each request to a worker that it has not confirmed yet.
 
         *body* is the message for the workers: the contexts, and the error of the run.
         """
@@ -369,7 +374,7 @@ class TaskPool(ABC):
     # ------------------------------------------------ frames of tasks
 
     def _on_running(self, worker: Any, frame: Frame) -> None:
-        """Act on a frame of a running task."""
+        """Handle a message (frame) that a worker sent while its task is running."""
         task = worker.tasks.get(frame.number)
         if task is None:
             return
@@ -396,8 +401,8 @@ class TaskPool(ABC):
                 task.code.measured(span.seconds)
             outcome = messages.PackedOutcome(body, worker.reader.open, head.size)
         except Exception as error:  # noqa: BLE001
-            # The frame contains no readable outcome, or the outcome's shared memory is
-            # gone.
+            # The message contains no readable outcome, or the outcome's shared memory
+            # is gone.
             outcome = unreadable_result(task.job.task.node.name, error)
         if frame.flags & protocol.STOPPED and task.execution.stopping is not None:
             outcome = task.stopped()
@@ -416,8 +421,8 @@ class TaskPool(ABC):
             self._apply_back_pressure(task, backlog, len(frame.body) + _CHUNK_COST)
 
     def _apply_back_pressure(self, task: InFlight, backlog: Backlog, size: int) -> None:
-        """Count *size* unread bytes for the run of *task*, and pause the task's worker
-        if the run has too many unread bytes.
+        """Add *size* unread bytes to the backlog of the run of *task*. If the run now
+        has too many unread bytes, pause the task's worker.
         """
         worker = task.execution.worker
         if not backlog.add(size):
@@ -467,7 +472,7 @@ class TaskPool(ABC):
 
         Args:
             task: The task that made the request.
-            request: The number of the request.
+            request: The number that identifies the request on the link.
             body: The packed answer.
         """
         execution = task.execution
@@ -552,7 +557,7 @@ class TaskPool(ABC):
     def _keep_output(
         self, task: InFlight | None, body: bytes, text_of: Callable[[bytes], str]
     ) -> None:
-        """Have the run of *task* store this output, if the run stores output."""
+        """Pass this output to the run of *task*, if the run stores output."""
         if task is None or task.job.run.thread_id is None or not task.job.run.has_saver:
             return
         self._events[task.mailbox].append(UnreadOutput(task.job, body, text_of))
@@ -565,7 +570,7 @@ def _store_result(job: Job, content: tuple[str, Any, Any]) -> Any:
     """Call a method of the store of the run of *job*, and return the result."""
     method, args, kwargs = content
     if method.startswith("_"):
-        # The worker's call gets this error as it gets an error of the store.
+        # The caller in the worker gets this error as it gets an error of the store.
         raise AttributeError(method)
     return getattr(job.run.store, method)(*args, **kwargs)
 

@@ -13,12 +13,12 @@ from typing import Final
 from flowpregel._loggers import worker_log
 
 _TOO_LONG: Final = 1.0
-"""Seconds after which a turn of the I/O thread is logged."""
+"""Seconds after which a turn of the I/O thread is logged as blocked."""
 _CHECK_EVERY: Final = 0.25
 
 
 class Watchdog:
-    """A watchdog that checks one I/O thread while that thread is busy.
+    """A watchdog that logs a warning if one turn of an I/O thread takes too long.
 
     The watchdog has its own OS thread, since it calls the program's log handlers, which
     may block. It wakes up four times a second while the I/O thread is busy, and sleeps
@@ -27,7 +27,8 @@ class Watchdog:
 
     def __init__(self) -> None:
         self.is_awake: bool = False
-        """True if the watchdog checks the I/O thread. If not, the I/O thread wakes it.
+        """True if the watchdog checks the I/O thread. If it is False, the I/O thread
+        must wake the watchdog when a turn begins.
         """
         self.turn_began: float = 0.0
         """The monotonic time at which the I/O thread's current turn began, or 0 while

@@ -35,7 +35,7 @@ from typing import Final
 
 
 # The states are integers, because the hashes of integers are computed in C, and the
-# table of states is read four times for each task.
+# table of states is read four times for each task that runs.
 class WorkerState(IntEnum):
     """The state of a worker."""
 
@@ -53,9 +53,10 @@ class WorkerEvent(IntEnum):
     """An event in the life of a worker."""
 
     READY = auto()
-    """The initializer has run."""
+    """The pool's initializer has run in the worker."""
     BEGAN = auto()
-    """The worker's first task runs or is about to begin, and does not wait for calls.
+    """The task at the head of the worker's queue runs or is about to begin, and does
+    not wait for calls that it has made.
     """
     CALLED = auto()
     """The running task waits for its calls."""

@@ -1,10 +1,10 @@
 """The coordinator's end of the link to one worker.
 
-A worker sends frames on its socket. C code and programs in the worker print bytes to
-the pipes that are its stdout and stderr, and this module turns these bytes into frames.
-A frame to the worker is sent at once. If the socket is full, the rest waits in the
-outbox until the socket is writable again. Frames from the worker are cut from the bytes
-that arrive, and handled one by one on the I/O thread.
+A worker sends messages (frames) on its socket. C code and programs in the worker print
+bytes to the pipes that are its stdout and stderr, and this module turns these bytes
+into frames. A frame to the worker is sent at once. If the socket is full, the rest
+waits in the outbox until the socket is writable again. Frames from the worker are cut
+from the bytes that arrive, and handled one by one on the I/O thread.
 
 A link that is left unread fills up, and then the worker blocks when it sends. In this
 way a run that reads its stream slowly, or a terminal that takes no output, slows down
@@ -74,7 +74,9 @@ class CoordinatorLink:
         self._is_full = False
         """True while the socket is full, and watched until it is writable."""
         self._pipes = {connections.stdout: 0, connections.stderr: STDERR}
-        """The open pipes, each with the flags for the frames with its bytes."""
+        """The open pipes, each with the flags of the frames that are made from its
+        bytes.
+        """
         self.paused_for: Mailbox | None = None
         """The run for which the link is left unread, because the run has too many
         unread chunks; None if there is no such run.

@@ -5,9 +5,9 @@ outlives the worker: the kernel sends a child its death signal when the OS *thre
 started the child ends.
 
 A worker runs its tasks in the order in which it got them. The first task begins at
-once. Each other task has a token in a pipe, and the worker takes the token when it
-begins the task. So the pool can take back tasks that have not begun, by reading their
-tokens.
+once. For each other task there is a start permission (token) in a pipe, and the worker
+takes the token when it begins the task. So the pool can take back tasks that have not
+begun, by reading their tokens itself.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ from flowpregel.executors.processes.wire.protocol import (
 from flowpregel.executors.processes.wire.shared_memory import BufferReader
 
 _SLOW_AFTER: Final = 0.020
-"""Seconds without the end of a task after which a worker gets no more tasks ahead of
-time.
+"""Seconds without the end of a task after which a worker is regarded as slow, and gets
+no more tasks ahead of time.
 """
 _PARTING: Final = 0.5
 """Seconds that a worker may survive after its link has closed."""
@@ -73,9 +73,13 @@ class SentToWorker:
         self.codes: RecentlyUsed[bytes, bool] = RecentlyUsed()
         """The digests of the nodes' code."""
         self.contexts: set[bytes] = set()
-        """The tokens of the `Context` channels that its tasks have entered."""
+        """The tokens (unique ids) of the `Context` channels that its tasks have
+        entered.
+        """
         self.pending_context_exits: dict[int, Future[None]] = {}
-        """The requests to exit contexts that the worker has not answered, by number."""
+        """The requests to exit contexts that the worker has not answered, by the number
+        of the request.
+        """
         self.buffers: set[int] = set()
         """The ids of the pool's shared buffers that the worker reads."""
 
@@ -102,9 +106,9 @@ class WorkerProcess:
     irreversibly.
     """
     is_outdated: bool = False
-    """True if the worker has another nice value than the pool's new workers."""
+    """True if the worker's nice value differs from that of new workers of the pool."""
     served: int = 0
-    """The number of tasks that were sent to the worker and not taken back."""
+    """The number of all tasks that were sent to the worker and not taken back."""
 
     def __init__(
         self,
@@ -117,7 +121,9 @@ class WorkerProcess:
         self.kind: WorkerKind = settings.kind
         self.state: WorkerState = WorkerState.STARTING
         self.tasks: dict[int, InFlight] = {}
-        """The tasks by number, in the order in which they run."""
+        """The worker's tasks by the number that identifies them on the link, in the
+        order in which they run.
+        """
         self.last_activity: float = time.monotonic()
         """The monotonic time at which the worker last started, became ready, got tasks
         while it was idle, or ended a task.
@@ -166,8 +172,8 @@ class WorkerProcess:
         self.state = NEXT_STATE[self.state, event]
 
     def note_tasks(self) -> None:
-        """Update the state after a change of the tasks, or of the calls for which a
-        task waits.
+        """Update the worker's state after a change of the worker's tasks, or of the
+        calls for which a task waits.
         """
         first = next(iter(self.tasks.values()), None)
         if first is None:
@@ -192,8 +198,8 @@ class WorkerProcess:
         self.link.send(protocol.STOP)
 
     def kill(self, reason: str) -> None:
-        """Kill the process now, if it still exists. Its end is noticed like any other
-        end.
+        """Kill the process now, if it still exists. The pool notices its end like any
+        other end.
         """
         self.note(WorkerEvent.KILLED)
         self.process.kill(reason)
@@ -254,8 +260,8 @@ class WorkerProcess:
         return self.tasks.get(self.connections.running_number())
 
     def sender_of(self, number: int) -> InFlight | None:
-        """Return the task that sent a frame with *number*, or else the running task, or
-        None.
+        """Return the task that *number* in a frame identifies, or else the running
+        task, or None if there is neither.
         """
         return self.tasks.get(number) or self.running()
 
@@ -292,12 +298,16 @@ class WorkerProcess:
         self.link.send(protocol.ANSWER, request, body)
 
     def signal_stop(self, number: int) -> None:
-        """Raise an error in the code of task *number*, if the task still runs."""
+        """Send the stop signal, which raises an error in the code of task *number* if
+        the task still runs.
+        """
         self.connections.status[protocol.UNWANTED] = number
         self.process.send_signal(STOP_SIGNAL)
 
     def warn(self, number: int) -> None:
-        """Warn the code of task *number* that its run will end."""
+        """Set the warning that the run of task *number* will end soon, which the task
+        can read.
+        """
         self.connections.status[protocol.ENDING] = number
 
     def read_everything(self) -> None:

@@ -30,8 +30,8 @@ TASK_TAG = "FLOWPREGEL_TASK"
 _CHECK_EVERY = 1.0
 """The seconds between two checks whether the coordinator lives."""
 _MOST_SEARCHES = 20
-"""The greatest number of searches. More than one may be necessary, because a process
-may be started while a search runs.
+"""The greatest number of searches for processes with a tag. More than one may be
+necessary, because a process may be started while a search runs.
 """
 _SEARCH_EVERY = 0.01
 """The seconds between two searches."""
@@ -96,7 +96,8 @@ def processes_with(entries: set[bytes]) -> list[int]:
 
 def environments() -> list[tuple[int, list[bytes]]]:
     """Return the pids and the environments of all processes whose environment this
-    process may read (Linux). A process without an environment has one empty entry.
+    process may read (Linux). The environment of a process that has none is a list with
+    one empty entry.
     """
     result: list[tuple[int, list[bytes]]] = []
     with contextlib.suppress(OSError):

@@ -80,7 +80,7 @@ def pack_job(job: Job, share: Share | None) -> serialization.Message:
     """
     task, run, step = job.task, job.run, job.step
     # Only plain tuples and numbers are pickled, because it takes ten times as long to
-    # pickle an instance of our classes.
+    # pickle an instance of a class of flowpregel.
     task_input = task.input
     is_call = type(task_input) is Arguments
     if is_call:
@@ -234,14 +234,16 @@ def _job_parts(
 # ------------------------------------------------ outcomes
 
 _ENDED_HEAD: Final = Struct("<qf fQ IHI")
-"""The numbers with which the body of ENDED begins: the start and the duration of the
-attempt, the fields of the `Cost`, and the numbers of bytes of the three parts that
-follow: the ids of failed calls, and the fields and the media of the preview.
+"""The numbers with which the body of an ENDED message begins: the start and the
+duration of the attempt, the fields of the `Cost`, and the numbers of bytes of the three
+parts that follow: the ids of failed calls, and the fields and the media of the preview.
 """
 
 
 class EndedHead(NamedTuple):
-    """The head of the body of ENDED, which a packed outcome follows."""
+    """The first part of the body of an ENDED message (a task has ended). The packed
+    outcome of the task follows it.
+    """
 
     span: Span
     """The span of the attempt."""
@@ -254,8 +256,8 @@ class EndedHead(NamedTuple):
 
 
 def pack_head(span: Span, failed_ids: bytes = b"") -> bytes:
-    """Return the head of the body of ENDED, without the executor, pid and host of
-    *span*.
+    """Return the first part of the body of an ENDED message, without the executor, pid
+    and host of *span*.
     """
     fields, media = span.preview
     sizes = len(failed_ids), len(fields), len(media)
@@ -287,12 +289,12 @@ def unpack_head(
 
 
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
-"""The types of outcomes. An outcome is sent as the index of the type, and the
-fields.
+"""The types of outcomes. An outcome is sent as the index of the outcome's type in this
+tuple, and the fields.
 """
 _CANCELLED: Final = len(_OUTCOMES)
-"""The tag of a `Raised` with a `TaskCancelled`, which a waiting caller must recognize
-without unpickling.
+"""The number that is sent in place of the index for a `Raised` with a `TaskCancelled`,
+which a waiting caller must recognize without unpickling.
 """
 
 
@@ -375,8 +377,8 @@ def _pack_error(
 
 
 class PackedOutcome:
-    """An outcome that is still packed. Only its type is known, and its large buffers
-    are open.
+    """An outcome that is still packed. Only its type is known, and its large buffers in
+    shared memory are already open.
 
     Args:
         data: The body of the frame.

@@ -20,12 +20,12 @@ from flowpregel.executors.processes.wire.references import References
 KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
 KEPT_BYTES: Final = 32 << 20
-"""The limit, in bytes, on the code in each cache. The coordinator has one cache, and
-each worker has one.
+"""The limit, in bytes, on the code in each cache. The coordinator has such a cache, and
+so has each worker.
 """
 _KEPT_ENTRIES: Final = 1024
 _LARGE: Final = 1 << 20
-"""The size, in bytes, above which a process keeps only the packed form of code."""
+"""The size, in bytes, above which a process caches only the packed form of code."""
 
 
 class RecentlyUsed(Generic[KeyT, ValueT]):
@@ -143,7 +143,9 @@ def _refuse_unfinished_module(node: Node) -> None:
 
 
 def references_of(node: Node) -> References | None:
-    """Return the references of the user code in *node*."""
+    """Return the `References` of the user's code in *node*, or None if parts of it can
+    change unseen.
+    """
     return References.of(
         (node.steps, node.writers, node.graph, node.mapper, node.retry, node.cache)
     )
@@ -192,7 +194,9 @@ class NodeCode:
     if the tasks wait for calls.
     """
     has_begun: bool = False
-    """True once a task with this code has left the queue of the pool."""
+    """True once a task with this code has left the queue of the pool, so that its
+    duration will become known.
+    """
 
     def measured(self, seconds: float) -> None:
         """Add the duration of a task to the moving average, in which outliers have

@@ -34,12 +34,12 @@ name and of the node's own pickle. It is empty if the worker has the code. The f
 tokens.
 """
 ANSWER: Final = 3
-"""The outcome of request *number*: a call, a store request, a saved state, or a request
-for channels.
+"""The outcome of request *number*, which is a call, a store request, a saved state, or
+a request for channels.
 """
 FREED: Final = 4
-"""The ids of the buffers in the worker's shared memory that the coordinator no longer
-reads.
+"""Buffers in the worker's shared memory are no longer read by the coordinator. The body
+has their ids.
 """
 STOP: Final = 5
 """The command to exit the contexts and end. No more tasks follow."""
@@ -52,7 +52,7 @@ number of the request.
 READY: Final = 32
 """The worker has started, and has run the pool's initializer."""
 ENDED: Final = 33
-"""Task *number* has ended. The body: an `EndedHead`, the outcome."""
+"""Task *number* has ended. The body is an `EndedHead` and the packed outcome."""
 EMITTED: Final = 34
 """A chunk for the run's custom stream."""
 BEAT: Final = 35
@@ -66,16 +66,15 @@ LOGGED: Final = 38
 PRINTED: Final = 39
 """Text for stdout or stderr."""
 RETURNED: Final = 40
-"""The ids of the buffers in the coordinator's shared memory that the worker no longer
-reads.
+"""Buffers in the coordinator's shared memory are no longer read by the worker. The body
+has their ids.
 """
 FAILED: Final = 41
 """The worker could not start. The body is the packed error."""
 LEFT: Final = 42
 """The worker has exited the contexts of request *number*."""
 SAVED: Final = 43
-"""The state that task *number* saves for its next attempt. It is answered like a call.
-"""
+"""Task *number* saves a state for its next attempt. This is answered like a call."""
 CANCELLED: Final = 44
 """Task *number* cancels a call. This has no answer."""
 
@@ -103,17 +102,19 @@ NO_MODULE: Final = 64
 module's name takes the place of the ids of failed calls.
 """
 STDERR: Final = 4
-"""Flag of PRINTED: the text is for stderr."""
+"""Flag of PRINTED: the text was written to stderr."""
 STRUCTURED: Final = 8
 """Flag of LOGGED: the record is a structlog event."""
 
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
 TOKEN: Final = Struct("<I")
-"""The number of a task."""
+"""The start permission (token) of a task, which is the number that identifies the
+task.
+"""
 REQUEST: Final = Struct("<I")
-"""The head of CALLED, ASKED, SAVED, CANCELLED and CHANNELS: the number of the request,
-under which the answer is sent.
+"""The first part of the body of CALLED, ASKED, SAVED, CANCELLED and CHANNELS: the
+number of the request, under which the answer is sent.
 """
 
 
@@ -182,8 +183,8 @@ class PoolSettings:
     """The amount of each resource."""
     gpus: tuple[str, ...] = ()
     limits_folder: str = ""
-    """The folder through which programs share the limits, or an empty text if no other
-    program shares them.
+    """The folder through which programs share the limits, or an empty string if no
+    other program shares them.
     """
     limits_scope: Literal["pool", "store"] = "pool"
     """The calls that share the limits: those of the ``"pool"``, or, for runs with a
@@ -240,11 +241,13 @@ length of the body.
 READ_SIZE: Final = 1 << 16
 """The number of bytes that one end of a link reads at once."""
 LONGEST: Final = 1 << 36
-"""The greatest length of a body. A greater length in a header is garbage."""
+"""The greatest length of a body. A greater length in a header means that the bytes are
+no frame.
+"""
 
 
 class Frame(NamedTuple):
-    """One message on a link."""
+    """One message on the link between the coordinator and a worker."""
 
     kind: int
     flags: int

@@ -120,11 +120,11 @@ _NAMED_CALLS: Final = (operator.itemgetter, operator.attrgetter, operator.method
 
 
 class _ChangesUnseenError(Exception):
-    """A part of the code can change and remain the same object."""
+    """The error that a part of the code can change and remain the same object."""
 
 
 class References:
-    """The objects that one piece of code refers to."""
+    """The objects that one piece of code refers to, as recorded at one moment."""
 
     __slots__ = ("_before",)
 
@@ -158,8 +158,8 @@ class References:
                 if len(now) != len(before) or not all(map(is_, now, before)):
                     return False
         except RuntimeError:
-            # Another OS thread is changing a container at this moment, so it counts as
-            # changed.
+            # Another OS thread is changing a container at this moment, so the
+            # references are regarded as changed.
             return False
         return True
 
@@ -228,7 +228,9 @@ class _Search:
     def __init__(self) -> None:
         self.references = References()
         self._seen: dict[int, Any] = {}
-        """The objects by id, which is unique while they are referenced here."""
+        """The objects that the search has reached, by id, which is unique while they
+        are referenced here.
+        """
         self._pending: list[Any] = []
 
     def run(self, code: Any) -> None:
@@ -374,8 +376,8 @@ def found_by_name(value: Any) -> bool:
 
 
 def _parts_of_ours(value: Any) -> Iterable[Any] | None:
-    """Return the parts of an instance of one of our unchangeable classes, such as a
-    policy or a task. Return None for an instance that may change.
+    """Return the parts of an instance of one of flowpregel's immutable classes, such as
+    a policy or a task. Return None for an instance of any other class.
     """
     kind: Any = type(value)
     parameters = getattr(kind, "__dataclass_params__", None)

@@ -20,8 +20,8 @@ _COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
 _LARGEST_PLAIN: Final = 1 << 16
 _NAMING: Final = re.compile(rb"[\x93\x82\x83\x84]")
-"""The opcodes of our pickles that name a global: STACK_GLOBAL and the three opcodes for
-`copyreg` extension codes.
+"""The opcodes that name a global in the pickles of messages: STACK_GLOBAL and the three
+opcodes for `copyreg` extension codes.
 """
 
 

@@ -42,8 +42,8 @@ _ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
 MUCH: Final = 256 << 20
 """The total size of an arena's segments, in bytes, from which the arena waits for a
-segment in use, rather than creating a new one. A single larger segment is not used
-again for other buffers.
+segment in use, rather than creating a new one. A single segment that is larger than
+this is not used again for other buffers.
 """
 _PATIENCE: Final = 0.05
 """Seconds for which an arena waits for a segment in use."""
@@ -166,7 +166,7 @@ class Arena:
         self._read: dict[int, Any] = {}
         self._lock = threading.Lock()
         self.is_full: bool = False
-        """True if a buffer did not fit. A caller sets it back to False."""
+        """True if a buffer did not fit since a caller last set this to False."""
 
     def allocate(self, size: int, wait: float = 0.0) -> Any:
         """Return a buffer of *size* bytes for `fill`, or None if there is no room
@@ -193,8 +193,8 @@ class Arena:
     def _segment_for(self, size: int, *, reuse: bool) -> Segment | None:
         """Return a free or a new segment for *size* bytes, or None if there is none.
 
-        If *reuse*, and the segments are already large, no new segment is created,
-        because a segment in use may soon be free.
+        If *reuse*, and the segments already have the total size `MUCH`, no new segment
+        is created, because a segment in use may soon be free.
         """
         with self._lock:
             segment = self._free_segment(size)
@@ -227,7 +227,7 @@ class Arena:
         return ref
 
     def release(self, ref_ids: Iterable[int]) -> None:
-        """Note that the readers no longer use these buffers."""
+        """Release the buffers with these ids, which their readers no longer use."""
         for ref_id in ref_ids:
             self._read.pop(ref_id, None)
 
@@ -338,9 +338,9 @@ class PrivateMapping(mmap.mmap):
     """A segment, or its first bytes, mapped copy-on-write."""
 
     fd: int | None
-    """The descriptor of the segment, or None if its reader has closed it."""
+    """The descriptor of the segment, or None if the `BufferReader` has closed it."""
     source: Any = None
-    """An object that is kept alive, because the segment is reused when the object is
+    """An object that keeps the segment in use: the segment is reused when the object is
     deleted.
     """
 
@@ -350,7 +350,7 @@ class PrivateMapping(mmap.mmap):
         mapping.fd, mapping.source = fd, source
         if _linux.IS_USED and size <= _POPULATED_UP_TO:
             # All pages are mapped at once, because mapping them one by one takes twice
-            # as long. Older kernels do not support this advice, and then the pages are
+            # as long. On older kernels, which do not support this `madvise`, they are
             # mapped one by one.
             with suppress(OSError):
                 mapping.madvise(_POPULATE_READ)
@@ -372,9 +372,10 @@ class PrivateMapping(mmap.mmap):
         finally:
             os.close(pages)
         kinds = set(entries[7::8])
-        # In the top byte of a page's entry, bit 7 means present, bit 6 swapped, and bit
-        # 5 a page of the file. A page that was written to is no longer a page of the
-        # file.
+        # Each page has an entry of 8 bytes in /proc/self/pagemap. In its top byte, bit
+        # 7 means that the page is in memory, bit 6 that it is swapped out, and bit 5
+        # that it belongs to the file. A page that was written to no longer belongs to
+        # the file.
         return bool(kinds) and all(kind & 0x20 or not kind & 0xC0 for kind in kinds)
 
 
@@ -400,7 +401,9 @@ class BufferReader:
     def __init__(self, fds: FdSocket) -> None:
         self._fds = fds
         self.released: deque[int] = deque()
-        """The ids of the buffers that are no longer used. Finalizers append them."""
+        """The ids of the buffers that are no longer used. Finalizers of the buffers
+        append them.
+        """
         self._segments: dict[int, int] = {}
         # The most recently used mapping is the last.
         self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()
@@ -423,9 +426,7 @@ class BufferReader:
         return PickleBuffer(buffer).raw()
 
     def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
-        """Keep a mapping for reuse, because its buffer is no longer used. This is a
-        finalizer.
-        """
+        """Keep a mapping for reuse. This is the finalizer of the mapping's buffer."""
         self._idle[ref.segment] = mapping
         self.released.append(ref.id)
 
@@ -438,7 +439,8 @@ class BufferReader:
 
     def _descriptor(self, segment_id: int) -> int:
         if segment_id not in self._segments:
-            # The descriptors of segments that their writer has freed are closed.
+            # The descriptors of segments that their writer has freed (their size is 0)
+            # are closed.
             for segment, fd in [*self._segments.items()]:
                 if not os.fstat(fd).st_size:
                     del self._segments[segment]

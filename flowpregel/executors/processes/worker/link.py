@@ -76,7 +76,9 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
         return self._read is not None
 
     def take(self, body: bytes) -> None:
-        """Set the result or the error of this future from the *body* of a frame."""
+        """Set the result or the error of this future from the *body* of an ANSWER
+        message.
+        """
         outcome = messages.PackedOutcome(body)
         if outcome.is_of_cancelled:
             # The error is the library's own, so reading it runs no user code.
@@ -84,7 +86,8 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
             return
         if not outcome.is_failure and self._open_calls is not None:
             self._open_calls.discard(self)
-        # The answer is dropped if stopping the task has already settled the future.
+        # If the task was stopped, its future is already settled, and the answer is
+        # dropped.
         with contextlib.suppress(InvalidStateError):
             read = partial(self._answer_in, outcome)
             self.arrive(read, failed=outcome.is_failure)
@@ -97,8 +100,8 @@ class Answer(CallFuture[Any], LazyFuture[Any]):
         try:
             settled.settle(packed.read())
             self.items: ItemOutcomes | None = settled.items
-            # The timeout is 0, because some outcomes leave the future pending, and the
-            # caller would otherwise be blocked forever.
+            # The timeout is 0, because some outcomes leave this future pending, and
+            # without a timeout the caller would wait forever.
             error = settled.exception(0)
         except Exception as problem:  # noqa: BLE001 - the caller gets it
             error = problem
@@ -123,8 +126,8 @@ class WorkerLink:
         self._socket = connection
         self._magic = magic
         self._outbox: deque[tuple[bytes, deque[int]]] = deque()
-        """The frames to send, each with the numbers of bytes that the single calls of
-        ``send`` have sent.
+        """The frames to send, each with the number of bytes that each call of the
+        socket's ``send`` has sent of it.
         """
         self._sending = threading.Lock()
         self._sender: int | None = None
@@ -137,7 +140,7 @@ class WorkerLink:
         self.answers: dict[int, Answer] = {}
         """The open answers to requests of the running task, by request number."""
         self.task = 0
-        """The number of the running task."""
+        """The number that identifies the running task on the link."""
         self.requester: int = 0
         """The number of the task whose requests are sent, or 0 between two tasks."""
         self.job: Job | None = None
@@ -146,7 +149,7 @@ class WorkerLink:
     def send(
         self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0
     ) -> None:
-        """Send a frame. If the coordinator is gone, do nothing.
+        """Send a message (frame). If the coordinator is gone, do nothing.
 
         If a signal handler raises, its exception is passed on at once, and the next
         call sends the rest of this frame.
@@ -195,7 +198,7 @@ class WorkerLink:
         self._sender = None
 
     def cancel(self, task: int, future: CallFuture[Any]) -> None:
-        """Send to the run the request of *task* to cancel a call."""
+        """Send the request of *task* to cancel the call of *future*."""
         for request, answer in [*self.answers.items()]:
             if answer is future:
                 self.send(protocol.CANCELLED, task, protocol.REQUEST.pack(request))
@@ -214,14 +217,14 @@ class WorkerLink:
     def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
         """Send a request of *task*, and return *answer*, which will get the result.
 
-        If *task* has ended, the answer is cancelled. Only an OS thread that the task
-        has left behind can make such a request.
+        If *task* has ended, the answer is cancelled instead. Only an OS thread that the
+        task has left behind can make such a request.
         """
         request = next(self._requests) & 0xFFFFFFFF
         self.answers[request] = answer
-        # `requester` is read after the answer was added, and `end_requests` sets
-        # `requester` before it searches for answers. So either this method or
-        # `end_requests` cancels the answer.
+        # The answer is added before `requester` is read, and `end_requests` sets
+        # `requester` to 0 before it collects the answers. So at least one of the two
+        # methods sees what the other has done, and cancels the answer.
         if task != self.requester:
             self._cancel_answer(request)
             return answer
@@ -234,7 +237,9 @@ class WorkerLink:
         return answer
 
     def end_requests(self) -> None:
-        """Cancel the open answers, and all later requests of the running task."""
+        """Cancel the open answers of the running task, and from now on answer its
+        requests with a cancellation.
+        """
         self.requester = 0
         for request in [*self.answers]:
             self._cancel_answer(request)

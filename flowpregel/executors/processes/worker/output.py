@@ -39,8 +39,8 @@ _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
 class StdoutForwarder(io.RawIOBase):
-    """The raw stream under ``sys.stdout`` or ``sys.stderr``, which sends whole lines
-    with the number of their task.
+    """The raw stream under ``sys.stdout`` or ``sys.stderr``, which sends whole lines,
+    labelled with the number of the task that printed them.
     """
 
     def __init__(self, link: WorkerLink, fd: int) -> None:
@@ -187,7 +187,7 @@ def _is_closed(stream: Any) -> bool:
     """Return whether *stream* can no longer be read or written."""
     try:
         return bool(stream.closed)
-    except ValueError:  # A stream whose buffer was detached counts as closed.
+    except ValueError:  # A stream whose buffer was detached cannot be used.
         return True
 
 
@@ -205,8 +205,8 @@ def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> Streams:
 
 
 def bind_fields(link: WorkerLink, job: Job) -> None:
-    """Configure structlog to send its events, with the fields of the task that
-    begins.
+    """Configure structlog to send its events to the coordinator, with the fields of the
+    task that begins.
     """
     structlog = sys.modules["structlog"]
     if not structlog.is_configured():
@@ -234,7 +234,9 @@ def _send_event(
     method: str,
     event: Mapping[Any, Any],
 ) -> Any:
-    """Send an event. This is the last of structlog's processors."""
+    """Send a structlog event to the coordinator. This is the last of structlog's
+    processors.
+    """
     fields = {str(name): _as_plain(value) for name, value in event.items()}
     body = pickle.dumps((names, method, fields))
     link.send(protocol.LOGGED, link.task, body, protocol.STRUCTURED)

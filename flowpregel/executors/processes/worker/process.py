@@ -1,5 +1,5 @@
-"""The setup of a worker's process: its group, signals, streams, watchdog, and first
-imports.
+"""The setup of a worker's process: its process group, signals, streams, watchdog, and
+first imports.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ _CHECK_EVERY: Final = 1.0
 PRELOAD: Final = "FLOWPREGEL_PRELOAD"
 """The environment variable that names what a worker imports before its first task."""
 _fork: Final = threading.local()
-"""The signal mask of an OS thread before it forks, as ``signal_mask``."""
+"""The signal mask that an OS thread had before it forked, in the attribute
+``signal_mask``.
+"""
 
 
 # ------------------------------------------------ making the process a worker
 
 
 def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
-    """Give this process its group, its signals, its streams and its watchdog.
+    """Give this process its process group, its signal handlers, its streams and its
+    watchdog.
 
     Args:
         stdout: The pipe that becomes descriptor 1.
@@ -52,7 +55,8 @@ def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
         after_in_parent=unblock_sigterm,
         after_in_child=restore_sigterm,
     )
-    # The OOM killer must prefer a worker to the coordinator, which has all results.
+    # The OOM killer must kill a worker rather than the coordinator, which has all
+    # results.
     _linux.be_killed_first()
     _linux.die_with_parent()
     os.register_at_fork(after_in_child=_linux.die_with_parent)
@@ -80,7 +84,8 @@ def leave_to_coordinator(number: int, frame: Any) -> None:
 
 
 def block_sigterm() -> None:
-    """Block SIGTERM in this OS thread, which is about to fork.
+    """Block SIGTERM in this OS thread, which is about to fork, until the child is ready
+    for it.
 
     Otherwise a child that gets SIGTERM at once would lose it, because the child starts
     with the handler of this process.
@@ -103,7 +108,7 @@ def restore_sigterm() -> None:
 def watch_coordinator(coordinator: int) -> None:
     """End this process and its process group when the coordinator has ended."""
     ended = _linux.process_fd(coordinator)
-    # no mutant: Without this wait, the loop below ends, a moment later.
+    # no mutant: Without this wait, the loop below has the same effect a moment later.
     if ended is not None and os.getppid() == coordinator:
         select.select([ended], [], [])
     while os.getppid() == coordinator:
@@ -139,9 +144,9 @@ def preload(references: str) -> None:
 
 
 def part_from_trackers() -> None:
-    """Open the pipes of the resource trackers again, so that this process shares no
-    open file with other processes, and let no child process inherit the new
-    descriptors.
+    """Open the pipes to Python's and loky's resource trackers again, so that this
+    process shares no open file with other processes, and let no child process inherit
+    the new descriptors.
 
     Every process of the program writes to these pipes. If a task made a shared open
     file non-blocking, the file would be non-blocking for the whole program.

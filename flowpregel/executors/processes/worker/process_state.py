@@ -46,13 +46,13 @@ _LIMITS: Final = tuple(
 )
 _STANDARD: Final = (0, 1, 2)
 _FIRST_COPY: Final = 64
-"""The lowest descriptor number for our copies of the standard descriptors, since tasks
-close and reuse low numbers.
+"""The lowest descriptor number for the worker's own copies of the standard descriptors,
+since tasks close and reuse low numbers.
 """
 _MARKS: Final = (int(signal.SIGURG), int(signal.SIGWINCH), int(signal.SIGCONT))
-"""The marks of the standard descriptors' open files. A mark is the signal that a file
-would send in asynchronous mode, but none of these files is in this mode. All three
-signals are ignored by default.
+"""The marks by which the open files of the standard descriptors are recognized. A mark
+is the signal that a file would send in asynchronous mode, but none of these files is in
+this mode. All three signals are ignored by default.
 """
 _GET_MARK: Final = (getattr(fcntl, "F_GETSIG", 0),) * len(_STANDARD)
 """The `fcntl` command that reads the mark, once for each standard descriptor."""
@@ -64,20 +64,20 @@ _LONGEST_TEXT: Final = 1 << 12
 
 
 class _Now(NamedTuple):
-    """The parts of a process's state that are compared, at one moment. Messages show
-    the names of the fields.
+    """The parts of a process's state at one moment, which are compared before and after
+    a task. Messages show the names of the fields.
     """
 
     environment: tuple[bool, dict[bytes, bytes]]
-    """True if `os.environ` is still the original mapping, and the variables in that
-    mapping.
+    """A pair: True if `os.environ` is still the original mapping, and the variables in
+    that mapping.
     """
     working_directory: str
     root_directory: tuple[int, int]
     umask: int
     resource_limits: Any
-    """The text of ``/proc/self/limits``, which can be read in a third of the time of
-    the single limits. If there is no such file, the single limits.
+    """The text of ``/proc/self/limits``, which can be read in a third of the time that
+    reading each limit takes. If there is no such file, each limit.
     """
     standard_descriptors: list[Any]
     blocking_modes: list[bool]
@@ -187,12 +187,12 @@ class ProcessState:
         """Restore the rest of the process state after `settle`.
 
         Returns:
-            The names of the parts that cannot be restored, or an empty text.
+            The names of the parts that cannot be restored, or an empty string.
         """
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2, all_threads=True)
-        # `suppress` is not used, because it costs more than a system call, and `try`
-        # costs nothing.
+        # `suppress` is not used, because it takes longer than a system call, and `try`
+        # takes no time.
         try:
             if self._read() == self._before and not self._has_lost_handler:
                 return ""
@@ -230,8 +230,8 @@ class ProcessState:
         os.umask(mask)
         streams = sys.stdin, sys.stdout, sys.stderr
         return (
-            # The inner dict of bytes is read, because the methods of the mapping would
-            # decode each name and value.
+            # The dict of bytes inside `os.environ` is read, because the methods of the
+            # mapping would decode each name and value.
             (os.environ is self._environment, self._environment._data),  # noqa: SLF001
             os.getcwd(),
             (root.st_dev, root.st_ino),
@@ -272,8 +272,8 @@ class ProcessState:
 
     def _duplicate(self, before: list[Any]) -> None:
         for copy, number, identity in zip(self._copies, _STANDARD, before, strict=True):
-            # A copy with another identity is not used: a task has closed it, and its
-            # number belongs to another file now.
+            # A copy with another identity is not used. A task has closed it, and its
+            # descriptor number belongs to another file now.
             if self._identify(copy, _GET_MARK[number]) == identity:
                 os.dup2(copy, number)
 
@@ -298,7 +298,7 @@ def _has_marks() -> bool:
         for number, mark in zip(_STANDARD, _MARKS, strict=True):
             fcntl.fcntl(number, fcntl.F_SETSIG, mark)
         return tuple(map(fcntl.fcntl, _STANDARD, _GET_MARK)) == _MARKS
-    # On other systems than Linux, there is no `F_SETSIG`.
+    # `F_SETSIG` exists on Linux only.
     except (OSError, AttributeError):
         return False
 

@@ -97,9 +97,9 @@ if TYPE_CHECKING:
 _TASK_VARIABLE: Final = TASK_TAG.encode()
 _TASK_TAGS: Final = 1_000
 """The number of tags for the processes that tasks start. The C library never frees the
-value of an environment variable, so tasks share the tags. Two tasks with the same tag
-begin so long after each other that the start time of a process shows which task started
-it.
+value of an environment variable, so there are few tags, and tasks use them again. Two
+tasks with the same tag begin so long after each other that the start time of a process
+shows which task started it.
 """
 _STOP_AGAIN: Final = 0.01
 """Seconds after which the signal is sent again to a task that was importing a
@@ -156,11 +156,11 @@ class Worker:
         self._is_stoppable = False
         """True while the stop signal may raise in the task's code."""
         self._is_stopped = False
-        """True if the stop signal has stopped the task."""
+        """True if the stop signal has stopped the running task."""
         self._is_fork = False
         """True in a process that a task has forked."""
         self._preview = NO_PREVIEW
-        """The preview of the call that has ended last."""
+        """The preview of the call of the task that ended last."""
         self._missing_module = ""
         """The name of the module without which the task could not begin."""
         os.register_at_fork(after_in_child=self._after_fork)
@@ -205,7 +205,9 @@ class Worker:
     # ------------------------------------------------ tasks
 
     def _run_tasks(self, frame: protocol.Frame) -> None:
-        """Run the tasks of a frame, except those that were recalled."""
+        """Run the tasks in a TASKS message (frame), except those that the coordinator
+        has taken back.
+        """
         if self._is_spoiled:
             self._refuse(frame)
             return
@@ -220,8 +222,8 @@ class Worker:
                 return
 
     def _refuse(self, frame: protocol.Frame) -> None:
-        """Refuse the task of a frame that has no token. The coordinator recalls the
-        tasks that have tokens.
+        """Refuse the task in a TASKS message (frame) that needs no token to begin. The
+        coordinator itself takes back the tasks that have tokens.
         """
         if frame.number:
             self._link.send(protocol.REFUSED, frame.number)
@@ -267,8 +269,8 @@ class Worker:
             os._exit(0)
         if self._is_stopped:
             end_processes_with({_TASK_VARIABLE + b"=" + task_tag}, watch.started)
-        # Our own streams are flushed, and not those in `sys`, which the task may have
-        # replaced.
+        # The worker's own streams are flushed, and not those in `sys`, which the task
+        # may have replaced.
         for forwarder in self._streams.forwarders:
             if forwarder.line:
                 forwarder.flush()
@@ -311,11 +313,11 @@ class Worker:
 
     def _interrupted_outcome(self, digest: bytes, error: BaseException) -> Outcome:
         """Return the outcome of a task that ended because a signal handler raised
-        *error*.
+        *error*, after removing its timers and handlers.
         """
         is_settled = False
         while not is_settled:
-            # Restoring is repeated until it succeeds, because one of the task's signal
+            # `settle` is repeated until it succeeds, because one of the task's signal
             # handlers may raise a further error in the middle.
             with suppress(BaseException):
                 self._state.settle()
@@ -359,8 +361,8 @@ class Worker:
             # all channels.
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415
 
-            # The contexts are recorded and stay entered, because the run's next task
-            # uses them too.
+            # The entered contexts are recorded and stay entered, because the run's next
+            # task uses them too.
             for channel in contexts_in(job.task.input):
                 self._contexts.setdefault(channel.held.token, channel)
         self._link.job = job
@@ -375,7 +377,7 @@ class Worker:
     # ------------------------------------------------ contexts
 
     def _exit_contexts(self, frame: protocol.Frame) -> None:
-        """Exit the contexts of a run that has ended, and report that."""
+        """Exit the `Context` channels of a run that has ended, and report that."""
         tokens, packed = serialization.unpack(frame.body)
         error: BaseException | None = None
         if packed is not None:
@@ -398,7 +400,9 @@ class Worker:
     # ------------------------------------------------ signals and forks
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
-        """Raise in the code of the running task, if this task must stop."""
+        """Raise `TaskCancelled` in the code of the running task, if this task must
+        stop.
+        """
         is_meant = self._status[protocol.UNWANTED] == self._link.task
         if not self._is_stoppable or not is_meant:
             return
@@ -406,7 +410,8 @@ class Worker:
             # The signal is sent again later, because an interrupted import would leave
             # half a module behind, for all later tasks.
             again = threading.Timer(_STOP_AGAIN, os.kill, (os.getpid(), STOP_SIGNAL))
-            # no mutant: Otherwise the process ends a hundredth of a second later.
+            # no mutant: Without this, the process would only end a hundredth of a
+            # second later.
             again.daemon = True
             again.start()
             return
@@ -421,7 +426,7 @@ class Worker:
 
 
 def _imports(frame: Any) -> bool:
-    """Return whether *frame* is in the middle of an import."""
+    """Return whether the stack *frame* is in the middle of an import."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -430,7 +435,8 @@ def _imports(frame: Any) -> bool:
 
 
 class Tokens:
-    """The tokens of the tasks that this worker may begin. Each token is taken once.
+    """The start permissions (tokens) of the tasks that this worker may begin, in a
+    pipe. Each token is taken once.
 
     Args:
         fd: The reading end of the token pipe, which never blocks.
@@ -452,7 +458,7 @@ class Tokens:
                 # There is no token in the pipe, or the coordinator is gone, so the task
                 # must not begin.
                 return False
-        # If the token belongs to a later task, it is kept until that task's turn.
+        # A token that permits the start of a later task is kept until that task's turn.
         if self._next != number:
             return False
         self._next = None
@@ -530,7 +536,8 @@ class WorkerRunClient(RunClient):
         received it.
         """
         if self._link.job is None or self._link.job.run.run_id is None:
-            # A plain function is never tried again, so no attempt would read the value.
+            # The call of a plain function is never repeated, so no attempt would read
+            # the value.
             return
         self.open_calls.check_process()
         body = _packed(state, "this", "the saved state", "state", state)
@@ -538,7 +545,7 @@ class WorkerRunClient(RunClient):
 
 
 def _packed(content: Any, task: str, kind: str, name: str, part: Any) -> bytes:
-    """Return *content*, pickled.
+    """Return *content*, the body of a message, pickled.
 
     Args:
         content: The whole message.
