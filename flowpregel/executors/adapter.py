@@ -6,9 +6,10 @@
                                                                             |
     mailbox <-------------------- Ended ------------------- done callback <-+
 
-The engine gets a plain function, and bytes that contain everything that the task needs.
-So an engine can consist of threads, processes or a cluster. The adapter cannot stop a
-running task, stream, or receive calls, as `capabilities` states.
+The other library's executor (the *engine*) gets a plain function, and bytes that
+contain everything that the task needs. So an engine can consist of OS threads,
+processes or a cluster. The adapter cannot stop a running task, stream, or receive
+calls, as `capabilities` states.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from flowpregel.executors.processes.wire.node_code import NodeCode
 _HERE: Final = os.urandom(16)
 """The id of this process, unique on all machines."""
 PackedEnd: TypeAlias = tuple[Span | None, bytes]
-"""The span of an attempt, if it could begin, and its packed outcome."""
+"""The span of an attempt (its time, place and cost) if it could begin, and its packed
+outcome.
+"""
 
 
 class FuturesExecutor(Executor):
@@ -46,7 +49,8 @@ class FuturesExecutor(Executor):
     library.
 
     Args:
-        engine: The executor to which tasks are submitted. It is never shut down here.
+        engine: The executor to which tasks are submitted. `close` does not shut it
+            down.
 
     Example:
         >>> from concurrent.futures import ThreadPoolExecutor
@@ -101,7 +105,9 @@ class FuturesExecutor(Executor):
             future.cancel()
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the running jobs with pid 0. A pid is known only when its job ends."""
+        """Return the running jobs, each with 0 as its pid, which is known only when the
+        job ends.
+        """
         return {
             key: (0, 0) for key, future in [*self._futures.items()] if future.running()
         }
@@ -114,15 +120,15 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
     Args:
         code: The pickle of the node's name and the node's own pickle.
         body: The rest of the job.
-        home: The id of the process that has the run.
+        home: The id (`_HERE`) of the process that drives the run.
     """
     try:
         watch = Stopwatch()
         _, packed = pickle.loads(code)
         node = pickle.loads(packed)
         job = unpack_job(body, node, _refusing("reach the run's store"), None)
-        # The client has no function for signs of life (`beat`), because the engine
-        # could not receive them.
+        # The client has no function for signs of life (`beat`), because the engine has
+        # no channel on which to send them.
         client = RunClient(
             call=_refusing("call another task"),
             save=_refusing("save its state"),

@@ -130,22 +130,22 @@ def perform(job: Job, client: RunClient) -> Outcome:
 
 
 def publish_outputs(scope: Scope) -> None:
-    """Move the outputs of an attempt, or of an item of a chunk, to their paths. If the
-    run is stored, they are recorded with the call.
+    """Move the output files of an attempt, or of an item of a chunk, to their final
+    paths. If the run is stored, record the files with the call.
     """
     draft = scope.preview_draft()
     is_recorded = draft is not None
     files = scope.files
     files.publish(takes_digests=is_recorded)
     if draft is not None:
-        # With this entry the JSON of the preview is never empty, so the fields of the
-        # outputs can be added at its end.
+        # With this entry the JSON of the preview always has a field, so the fields of
+        # the output files can be added behind it.
         draft.parts.setdefault("a", {})
         draft.outputs = output_fields(files.written)
 
 
 def _pack_preview(scope: Scope, *, has_result: bool) -> None:
-    """Pack the preview of the call of *scope*, which has ended, if it has one.
+    """Pack the preview of the call of *scope* if it has one. The call has ended.
 
     Args:
         scope: The scope of the attempt.
@@ -156,7 +156,7 @@ def _pack_preview(scope: Scope, *, has_result: bool) -> None:
 
 
 def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
-    """Return the preview of the call of *scope*, which has ended.
+    """Return the packed preview of the call of *scope*. The call has ended.
 
     Args:
         scope: The scope of the attempt, with its preview and its writes.
@@ -174,8 +174,8 @@ def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
             parts["r"] = result_fields(result)
             media = [*media_of(result, "result"), *media]
     if draft.series is not None:
-        # The series come first, because they are small and the total size of media is
-        # limited.
+        # The series of metrics come first, because they are small. Media beyond the
+        # limit on the total size are left out.
         clock_offset = time.time() - time.monotonic()
         media = [*pack_series(draft.series, clock_offset), *media]
     fields = encode_json(parts).encode(errors="replace") if parts else b""
@@ -198,11 +198,11 @@ def _returned(scope: Scope) -> Returned:
 
 
 def _leave(scope: Scope, token: Token[Scope | None]) -> None:
-    """Remove what the attempt of *scope* leaves behind in this process.
+    """Undo the changes that the attempt of *scope* has made in this process.
 
     Args:
         scope: The scope.
-        token: What `current` returned when *scope* was set.
+        token: The token that ``current.set(scope)`` returned.
     """
     # The context variables belong to the job. If `current` still referred to the scope,
     # the job would keep its own input alive.
@@ -384,8 +384,8 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
 def _with_callbacks(
     scope: Scope, call_step: Callable[..., Any], *, on_loop: bool
 ) -> Generator[Any, Any, Callable[..., Any]]:
-    """Pass the handlers of the run, if it has any, to the code of the attempt, and
-    yield each awaitable. Return the function to use in place of *call_step*.
+    """Pass the callback handlers of the run, if it has any, to the code of the attempt,
+    and yield each awaitable. Return the function to use in place of *call_step*.
     """
     callbacks = node_callbacks.get()
     if callbacks is not None:
@@ -404,8 +404,8 @@ def _write(scope: Scope, output: Any) -> Generator[Any, Any, None]:
 
 
 def _private_input(scope: Scope) -> Any:
-    """Return the input of a call or a body in a form that the task may change, and
-    begin the preview of a recorded call.
+    """Return the input of a call or a body in a form that the task may change. If the
+    call is recorded, begin its preview.
     """
     job = scope.job
     task, value = job.task, job.task.input
@@ -414,9 +414,8 @@ def _private_input(scope: Scope) -> Any:
     ):
         value = with_values(value)
     elif task.node.role == "body" and job.compares:
-        # The body gets a copy, because the input may be recorded later
-        # (`durability="exit"`), or passed to another attempt, and the body may change
-        # it.
+        # The body gets a copy, because the body may change it, and the original may be
+        # recorded later (`durability="exit"`) or passed to another attempt.
         value = private_copy(value)
     if task.node.is_task and job.run.has_saver:
         fields = argument_fields(task.node, value.args, value.kwargs)
@@ -471,7 +470,8 @@ def call(
 def call_checked(
     callee: CallTarget, value: Any, scope: Scope, *, prefer_async: bool = False
 ) -> Any:
-    """Call *callee* as `call` does, with a notice if a task has changed its arguments.
+    """Call *callee* as `call` does, and emit a notice if a task has changed its
+    arguments in place.
 
     Inputs of nodes and of workflows are not checked. The items of a chunk are checked
     one by one, when the function of the chunk calls the task's function.
@@ -554,4 +554,6 @@ def _inject(
 
 
 _CALLS: Final = {False: call, True: call_checked}
-"""The functions that call a step of a node, by whether arguments are checked."""
+"""The functions that call a step of a node, by whether a change of the arguments in
+place is detected.
+"""

@@ -47,14 +47,14 @@ class Capabilities:
     times_out: bool = False
     """True if the executor can stop a task that takes too long."""
     cancels: bool = False
-    """True if the executor can stop a running task."""
+    """True if the executor can stop a running task on request."""
     admits: bool = False
     """True if the executor keeps a task waiting until its resources are free: CPUs,
     memory, slots of a limit.
     """
     runs_here: bool = False
-    """True if the tasks run in this process, so that the run keeps them waiting for
-    limits and rates.
+    """True if the tasks run in this process, so that the run itself keeps a task
+    waiting until its limits and rates allow it to start.
     """
     streams: bool = True
     """True if the chunks of a task arrive while the task runs."""
@@ -84,7 +84,7 @@ class Backlog:
 
     size: int = 0
     limit: int = BACKLOG
-    """The number of bytes above which tasks are paused."""
+    """The number of bytes above which tasks of the run are paused."""
     _held: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -144,7 +144,8 @@ class Executor(ABC):
 
     capabilities: Capabilities = Capabilities()
     room: int | None = None
-    """The limit on the room that a run's jobs take, or None for no limit.
+    """The limit on the room (a measure of memory) that a run's jobs take in the
+    executor, or None for no limit.
 
     A job takes a room of 1, and 1 more for each MiB of input. Further jobs wait in the
     run, where a job takes less memory.
@@ -160,8 +161,8 @@ class Executor(ABC):
 
         This must not block. A job that cannot be started ends as `Raised`. A job that
         was lost with its machine, and that has called tasks, ends as `Raised` with a
-        `MachineLostError`: the run makes it again, and answers these calls from its
-        records.
+        `MachineLostError`: the run starts the task again, and answers these calls from
+        its records.
 
         Args:
             jobs: The jobs.
@@ -232,7 +233,7 @@ class Executor(ABC):
         return []
 
     def checks(self, modules: Sequence[str], timeout: float) -> Iterable[ExecutorCheck]:
-        """Yield checks of what a run would meet, such as the machines, for
+        """Yield checks of the things that a run depends on, such as the machines, for
         ``flowpregel doctor``.
 
         The command itself runs a task, so the executor need not. The default

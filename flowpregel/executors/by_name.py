@@ -22,10 +22,13 @@ from flowpregel.executors.base import Executor
 
 NAMES: Final = ("processes", "threads", "inline")
 """The executors that need no plug-in."""
-# A factory may use another executor of the program, so the lock is reentrant.
+# The lock is held while a factory runs, and the factory may request another executor.
+# So the lock is reentrant.
 _lock: Final = threading.RLock()
 _connected: Final[dict[Hashable, Executor]] = {}
-"""The executors of plug-ins by name or URL, and those of factories by function."""
+"""The executors that are in use: those of plug-ins by name or URL, and those of
+factories by function.
+"""
 
 
 class ExecutorFactory(ProcessBound):
@@ -46,14 +49,14 @@ class ExecutorFactory(ProcessBound):
         return f"<executor made by {_label_of(self._function)}>"
 
     def executor(self) -> Executor:
-        """Return the program's executor of the function.
+        """Return the executor that the function made for this program.
 
         Raises:
-            ConfigurationError: The function returns something else.
+            ConfigurationError: The function does not return an executor.
             ExecutorUnavailableError: The function fails.
         """
-        # The function is the key, because a worker that imports the module sends back
-        # a factory of its own for the same function.
+        # The function is the key, and not this object, because a worker that imports
+        # the module sends back another factory for the same function.
         key = cast(Hashable, self._function)
         return _shared_executor(key, self._make)
 
@@ -126,7 +129,7 @@ def _check_takes_no_arguments(function: Callable[..., Any]) -> None:
 
 
 def _label_of(function: Any) -> str:
-    """Return the name of a function, or else its representation."""
+    """Return the name of a function, or its `repr` if it has no name."""
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 

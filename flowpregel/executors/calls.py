@@ -48,7 +48,7 @@ class Unresolved:
     __slots__ = ()
 
     task_name: str
-    """The name of the called task, or an empty text."""
+    """The name of the called task, or an empty string."""
 
     def _refuse(self, *_: object) -> NoReturn:
         raise TypeError(
@@ -66,9 +66,10 @@ class Unresolved:
             "or what await returns in async code"
         )
 
-    # At run time only, because type checkers report such uses by themselves.
+    # These methods exist at run time only. Type checkers, which do not see them, report
+    # such uses of a future themselves.
     if not TYPE_CHECKING:
-        # A class that defines `__eq__` has no `__hash__` unless it defines both.
+        # A class that defines `__eq__` has no `__hash__` unless it defines that too.
         __hash__ = object.__hash__
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -101,7 +102,9 @@ class Unresolved:
 
 
 class OpenCalls(set["CallFuture[Any]"]):
-    """The calls of one attempt of a task that have not succeeded."""
+    """The futures of the calls that one attempt of a task has made and that have not
+    succeeded.
+    """
 
     count = 0
     """The number of calls that the attempt has made."""
@@ -142,8 +145,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     Args:
         turn: A function that continues the run until the future is done. It is passed
             if the caller occupies the OS thread that drives the run.
-        open_calls: The caller's set of calls that have not succeeded, to which the
-            future is added.
+        open_calls: The caller's set of futures of calls that have not succeeded, to
+            which this future is added.
 
     Example:
         >>> from flowpregel.func import entrypoint, task
@@ -161,21 +164,23 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     task_name: str = ""
     """The name of the called task, if the call is recorded."""
     items: ItemOutcomes | None = None
-    """The outcomes of the items, if the call is a chunk of which items have failed."""
+    """The outcomes of the items, if the call is of a chunk of items and some of them
+    have failed.
+    """
     read_errors: Collection[int] = ()
     """The positions of the failed items whose outcome a caller has requested."""
     of_items: Any = None
-    """The results of a chunk, once its first result was read. Reading the other results
-    then needs no lock.
+    """The results of the items of a chunk, once the first of them was read. Reading the
+    other results then needs no lock.
     """
 
     _is_exposed = False
-    """True if other code than the library's may have the result, although `looked_at`
-    is False.
+    """True if code outside the library may already have the result, such as a task that
+    got it as an argument. `looked_at` does not record this.
     """
     _needs_loop: ClassVar[bool] = True
-    """True if the result of a caller on an event loop arrives on the same loop, so that
-    the caller must not block it.
+    """True if a caller on an event loop gets the result on that same loop, so that it
+    must not block the loop.
     """
 
     def __init__(
@@ -193,8 +198,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         it.
         """
         self._is_awaited = self._was_cancelled = False
-        """Two flags. `_is_awaited` is True if a caller waits without a timeout.
-        `_was_cancelled` is True if the call is recorded as cancelled.
+        """Two flags. `_is_awaited` is True if a caller has waited for the call without
+        a timeout. `_was_cancelled` is True if the call is recorded as cancelled.
         """
         self._is_aside = False
         """True if the future is awaited by a coroutine that the body started, not by
@@ -202,7 +207,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """
         self._told_after: int | None = None
         """The number of calls that the body had made when a coroutine that the body
-        started got the outcome.
+        started got the outcome, or None before that.
         """
         if open_calls is not None:
             if not open_calls.count:
@@ -280,8 +285,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return self._unexposed_value(timeout)
 
     def _unexposed_value(self, timeout: float | None = None) -> ResultT:
-        """Return the same as `value`, for library code that leaves the result
-        unchanged.
+        """Return the same as `value`, without noting that the caller has the result.
+        This is for library code, which does not change it.
         """
         try:
             return super().result(timeout)
@@ -325,8 +330,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             match outcome:
                 case records.Returned(writes):
                     if self._open_calls is not None:
-                        # The scope no longer needs the result, so the result lives only
-                        # as long as code refers to the future.
+                        # The attempt no longer needs the future, so the result lives
+                        # only as long as the user's code refers to the future.
                         self._open_calls.discard(self)
                     value: Any = dict(writes).get(records.RETURN)
                     self.set_result(value)
@@ -366,7 +371,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             yield from _done_on(asyncio.get_running_loop(), self)
         elif self._is_aside and self.failure is not None:
             # Control passes to the event loop once, so that coroutines that were
-            # started together with this one make their calls before this one resumes.
+            # started together with this one make their calls before this one gets the
+            # failure.
             yield
         if self._is_aside and calls is not None:
             self._told_after = calls.count
@@ -396,7 +402,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         awaited the future.
 
         If several calls that `asyncio.gather` awaits fail, the body sees only the first
-        failure. A body that has made another call after this failure may have seen it.
+        failure. If the body has made another call after this failure arrived, the body
+        may have seen the failure.
         """
         calls = self._open_calls
         return (
@@ -413,7 +420,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             timeout: The number of seconds to wait, or None for no limit.
 
         Returns:
-            *timeout*, or 0 if the caller has waited already.
+            *timeout*, or 0 if this method has waited already.
 
         Raises:
             RuntimeError: Waiting would block the event loop of the run.
@@ -501,13 +508,13 @@ def _result_or_value(value: Any) -> Any:
 
 
 def is_unexposed(future: CallFuture[Any]) -> bool:
-    """Return whether no other code than the library's has the result of *future*."""
+    """Return whether only the library's own code has the result of *future*."""
     return not (future.looked_at or future._is_exposed)  # noqa: SLF001 - of this module
 
 
 def note_exposed(arguments: Arguments) -> None:
-    """Note that a task gets the very results of the futures among *arguments*, and may
-    change them.
+    """Note that a task gets the result objects of the futures among *arguments*
+    themselves, not copies, and may change them.
     """
     for argument in (*arguments.args, *arguments.kwargs.values()):
         for future in futures_in(argument):
@@ -521,8 +528,9 @@ def with_sources_of(
     values: Arguments,
     calls: OpenCalls | None,
 ) -> CallKey:
-    """Return *key* with the name of the parameter and of the task for each argument
-    that is a future, or the result of another call of the same body.
+    """Return *key* with the sources of the call's arguments. For each argument that is
+    a future, or the result of another call of the same body, these are the name of the
+    parameter and the name of the called task.
 
     Args:
         key: The key of the call.
@@ -549,7 +557,7 @@ def refuse_futures(value: Any) -> None:
     """Raise an error if *value*, which a task or workflow returns, has futures in it.
 
     Raises:
-        TypeError: It has.
+        TypeError: There are futures in *value*.
     """
     if futures_in(value):
         raise TypeError(f"futures of calls were returned: {RETURN_RESULTS}")
@@ -570,8 +578,8 @@ def _done_on(
             done.set_result(None)
 
     def wake(_: object) -> None:
-        # The loop is closed if its run ended before the call. In this case, no
-        # coroutine waits.
+        # The RuntimeError means that the loop is closed, because its run ended before
+        # the call. In this case, no coroutine waits.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(finish)
 
@@ -591,9 +599,9 @@ def on_event_loop() -> bool:
 
 
 def observed_failures(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
-    """Return the ids of the failed calls whose failure the body has seen.
+    """Return the ids of the failed calls whose error the body has received.
 
-    A failure that the body has not received yet counts as unseen.
+    A result that arrived and was not read yet is left out.
     """
     is_of_a_call = isinstance(outcome, Raised) and bool(
         records.failed_calls(outcome.error)

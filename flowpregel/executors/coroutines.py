@@ -62,8 +62,8 @@ class CoroutineExecutor(Executor):
         def forget(done: asyncio.Task[None]) -> None:
             self._tasks.pop(job.key, None)
             if done.cancelled():
-                # A cancelled asyncio task did not run its first line, so the end of the
-                # job was not posted, and is posted here.
+                # If an asyncio task is cancelled before it has run its first line, its
+                # code cannot post the end of the job. So the end is posted here.
                 mailbox.post(Ended(*job.key, Withdrawn()))
 
         task.add_done_callback(forget)

@@ -57,10 +57,10 @@ from flowpregel.executors.processes.coordinator.code_cache import codes
 from flowpregel.executors.shared import captured, runs_elsewhere
 
 _CALL_SIZE: Final = 32 << 10
-"""The bytes that a call adds to its run's `Backlog`."""
+"""The number of bytes that a call adds to its run's `Backlog`, as an estimate."""
 _LONGEST_HOLD: Final = 0.05
-"""The number of seconds for which a body is paused at most. There is a limit because a
-run that has failed never catches up.
+"""The number of seconds for which a body is paused at most. The pause is limited,
+because a run that has failed handles no more events.
 """
 
 
@@ -70,7 +70,7 @@ class LocalRunClient(RunClient):
     Args:
         job: The attempt of the task.
         mailbox: The mailbox that receives the task's events.
-        turn: The *turn* of each `CallFuture`.
+        turn: The argument *turn* of each `CallFuture`.
         before_first: A function that is called before the task makes its first call. It
             is passed if the task has its own OS thread. Such a task is paused when it
             has made many calls, until the run has handled them.
@@ -96,7 +96,9 @@ class LocalRunClient(RunClient):
         self._all_count = (
             job.task.timeout is not None and job.task.timeout.refresh_on == "auto"
         )
-        """True if every message from the task to its run counts as a sign of life."""
+        """True if every message from the task to its run is a sign of life, not only a
+        `beat`.
+        """
         self._last_called: tuple[Node, bool] | None = None
         """The node that was called last, and True if its calls go to another process.
         """
@@ -106,8 +108,8 @@ class LocalRunClient(RunClient):
             self._backlog = mailbox.backlog
             self.open_calls.before_first = before_first
         self.open_calls.cancel = partial(_cancel, ref(mailbox), job.key)
-        """The calls of the attempt. A call that succeeded is dropped, so that its
-        result is freed when the caller drops it.
+        """The calls of the attempt that have not succeeded. A call that succeeds is
+        dropped, so that its result is freed when the caller drops it.
         """
 
     def channels(self, names: Sequence[str]) -> None:
@@ -133,7 +135,7 @@ class LocalRunClient(RunClient):
             self.open_calls.check_process()
         code = None
         # `_last_called` is read only once, because another OS thread may make a call at
-        # the same time, and replace it.
+        # the same time, and replace the value.
         last_called = self._last_called
         if last_called is None or last_called[0] is not node:
             last_called = node, runs_elsewhere(node, job.run.executor)
@@ -162,9 +164,9 @@ class LocalRunClient(RunClient):
         return future
 
     def _may_wait(self, reply: Sequence[CallFuture[Any]]) -> bool:
-        """Return whether a call may block this OS thread. It may not block the run's OS
-        thread or the OS thread of an event loop. A call with a *reply* is made on the
-        OS thread of another call.
+        """Return whether a call may block this OS thread. It must not block the OS
+        thread that drives the run, the OS thread of an event loop, or the OS thread of
+        another call, on which a call with a *reply* is made.
         """
         return not reply and self._turn is None and not on_event_loop()
 
@@ -235,7 +237,9 @@ def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
 
 Waiting: TypeAlias = deque[tuple[Job, Mailbox]]
 _FRAMES: Final = 200
-"""The Python stack frames that the run may need while a task on its OS thread waits."""
+"""The number of Python stack frames that the run may need while a task on its OS thread
+waits.
+"""
 _SLICE: Final = 0.002
 """Seconds of running short tasks after which the run handles their results."""
 
@@ -265,8 +269,8 @@ class ThreadExecutor(Executor):
     """An executor that runs tasks on OS threads, which are started when needed and kept
     until `close`.
 
-    A task that waits for its calls does not count towards the limit, so nested calls
-    cannot deadlock. A task on an OS thread cannot be stopped.
+    The limit does not include tasks that wait for their calls, so nested calls cannot
+    deadlock. A task on an OS thread cannot be stopped.
 
     Args:
         max_workers: The number of tasks that run at the same time. The default is four
@@ -290,7 +294,7 @@ class ThreadExecutor(Executor):
         """
         self._parents: set[Job] = set()
         """The jobs that have made a call. They may be waiting for the call's result, so
-        they do not count towards the limit.
+        the limit does not include them.
         """
         self._closing = False
 
@@ -316,8 +320,8 @@ class ThreadExecutor(Executor):
         """
         free = self._limit - (len(self._running) - len(self._parents))
         needed = min(free, len(self._waiting))
-        # A new OS thread counts as idle from the start, although it does not wait for a
-        # job yet.
+        # A new OS thread is counted as idle from the start, although it does not wait
+        # for a job yet.
         idle = len(self._threads) - len(self._running)
         for _ in range(needed - idle):
             thread = threading.Thread(
@@ -330,8 +334,8 @@ class ThreadExecutor(Executor):
             # A RuntimeError means that the system gives no more OS threads.
             except RuntimeError:
                 if len(self._threads) > len(self._parents):
-                    # The job waits until one of the other OS threads, which does not
-                    # wait for calls, takes it.
+                    # The job waits until another OS thread, whose job does not wait for
+                    # calls, takes it.
                     break
                 raise
             self._threads.append(thread)
@@ -415,8 +419,8 @@ class ThreadExecutor(Executor):
 def check_stack(frames: int = _FRAMES) -> None:
     """Raise a `RecursionError` now if the stack has no room for *frames* more frames.
 
-    In this way an infinite recursion of a task on the run's OS thread fails here, and
-    not in the middle of an operation of the engine or of a standard library lock.
+    In this way, if a task on the run's OS thread calls itself without end, it fails
+    here, and not in the middle of an operation of the library or of a lock.
     """
     if frames:
         check_stack(frames - 1)
@@ -449,7 +453,7 @@ class InlineExecutor(Executor):
 
     def free(self) -> float:
         """Return 1 if no job waits, since the next job then starts as soon as the run
-        waits.
+        waits, and 0 otherwise.
         """
         return 0 if self.waiting else 1
 
@@ -498,8 +502,8 @@ class InlineExecutor(Executor):
 
 
 def _for_the_program(error: BaseException) -> BaseException | None:
-    """Return the original error of a task if the error must end the whole program, as
-    that of Ctrl-C must. Otherwise return None.
+    """Return the original error of a task if this error must end the whole program, as
+    a `KeyboardInterrupt` must. Otherwise return None.
     """
     if isinstance(error, TaskExitError):
         error = error.__context__ or error

@@ -11,7 +11,7 @@ from typing import Any, Final
 from flowpregel.executors.calls import Unresolved
 
 _MOST: Final = 100_000
-"""The number of an argument's parts after which the search ends."""
+"""The number of parts of an argument after which the search for a future ends."""
 
 
 def misplaced_future(

@@ -2,8 +2,8 @@
 
 A task on this process's OS threads or event loop gets the caller's own objects, and a
 task in a worker process gets copies. So a change of an argument in place reaches the
-caller on some executors, and is lost on others. The digests of the arguments before and
-after the call differ in both cases.
+caller on some executors, and is lost on others. It is detected on all of them, by a
+digest of the arguments before and after the call.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ class MutationCheck:
 
     Some arguments have no digest here: values that cannot change; values that cannot be
     digested, which cannot be sent to a worker process either; values that define their
-    own digest, such as files; and shared values, of which each task has a copy.
+    own digest, such as files; and shared values (`shared`), of which each task has a
+    copy.
 
     Args:
         arguments: The arguments of the call.
     """
 
     def __init__(self, arguments: Arguments) -> None:
-        # Captured arguments are new copies at each access, so they are read only once.
+        # The attributes of captured arguments (pickled at the time of the call) return
+        # a new copy at each access, so they are read only once.
         self.arguments: Arguments = Arguments(arguments.args, arguments.kwargs)
         """The arguments to pass to the function."""
         self._digests: dict[Position, str] = {}

@@ -1,7 +1,7 @@
 """LangChain's callback manager for the code of a node whose run has no handlers.
 
-Code that dispatches a custom event of LangChain needs the id of a parent's run, even if
-no handler waits for the event.
+Code that dispatches a custom event of LangChain needs the id of a parent run, even if
+no callback handler waits for the event.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ MANAGER_MODULE: Final = "langchain_core.callbacks.manager"
 events. If this process has not imported the module, no code needs a manager.
 """
 _TAG: Final = "seq:step:1"
-"""The tag with which LangChain marks a run that the code of a node has started."""
+"""The tag with which LangChain marks a traced run (of a model, a tool or a chain) that
+the code of a node has started.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ParentRun:
-    """The run that models, tools and events of a node's code have as their parent."""
+    """The traced run that LangChain records as the parent of the models, tools and
+    events in a node's code.
+    """
 
     run_id: UUID
     tags: Sequence[str]
@@ -43,8 +47,8 @@ def set_parent_run(scope: Scope, *, on_loop: bool) -> None:
     """
     task = scope.job.task
     make_manager = _manager_maker()
-    # A task without an id belongs to a node that is called outside of a run, and shares
-    # the caller's context variables.
+    # A task without an id belongs to a node that is called outside of a run. It shares
+    # the caller's context variables, which must not change.
     if make_manager is None or not task.id:
         return
     config = config_of(scope)

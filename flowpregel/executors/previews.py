@@ -36,13 +36,13 @@ LARGEST_PICTURE: Final = 96 << 10
 LARGEST_MEDIA: Final = 192 << 10
 """The limit on the size of all media of a call, in bytes."""
 MOST_REPORTS: Final = 8
-"""The number of reports that are kept of a call. The latest are kept."""
+"""The number of reports that are stored for a call: its latest ones."""
 _MOST_LINES: Final = 12
 _LONGEST_TEXT: Final = 2_000
 _MOST_ROWS: Final = 10
 _MOST_COLUMNS: Final = 12
 _SIDE: Final = 640
-"""The width and the height in pixels to which a large picture is made smaller."""
+"""The greatest width and height, in pixels, to which a large picture is scaled down."""
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _JPEG: Final = b"\xff\xd8\xff"
 
@@ -62,8 +62,8 @@ def packed_media(media: Sequence[Media]) -> bytes:
 
 
 def note_outputs(preview: bytes) -> None:
-    """Note the digests of the output files of a call that another process has run, so
-    that this process need not read the files.
+    """Record the digests of the output files of a call that another process has run, so
+    that this process need not compute them from the files.
 
     Args:
         preview: The preview of the call.
@@ -133,7 +133,9 @@ def media_of(value: Any, title: str) -> list[Media]:
 
 
 def _text_media(value: Any) -> bytes | None:
-    """Return the first lines of a text that does not fit in a field."""
+    """Return the first lines of a str that does not fit in a field, or None for any
+    other value.
+    """
     if not isinstance(value, str):
         return None
     if len(value) <= LONGEST_FIELD and "\n" not in value:
@@ -146,7 +148,9 @@ def _text_media(value: Any) -> bytes | None:
 
 
 def _png_media(value: Any) -> bytes | None:
-    """Return the PNG of an image or a figure, made smaller if it is large."""
+    """Return the PNG of an image or a figure, scaled down if it is large, or None for
+    any other value.
+    """
     if isinstance(value, bytes):
         return value if _is_picture(value, _PNG) else None
     data: bytes | None = _picture_of(value, "_repr_png_")
@@ -155,22 +159,26 @@ def _png_media(value: Any) -> bytes | None:
     kind = type(value)
     file = io.BytesIO()
     if hasattr(kind, "thumbnail"):
-        # A large image of Pillow. The copy is made because the result must not change.
+        # The value is a large Pillow image. It is copied, because the call's result
+        # must not change.
         small = value.copy()
         small.thumbnail((_SIDE, _SIDE))
         small.save(file, format="PNG")
     elif hasattr(kind, "savefig"):
-        # A figure of matplotlib, 480 to 640 pixels wide in most cases.
+        # The value is a Matplotlib figure. At 80 dpi most figures are 480 to 640 pixels
+        # wide, which is small enough.
         value.savefig(file, format="png", dpi=80)
     data = file.getvalue()
     return data if _is_picture(data, _PNG) else None
 
 
 def _picture_of(value: Any, method: str) -> Any:
-    """Return what IPython would show of *value* by *method*, or None."""
+    """Return the picture that *method* of *value*, such as ``_repr_png_``, gives to
+    IPython, or None.
+    """
     make = getattr(type(value), method, None)
     picture = None if make is None else make(value)
-    # The metadata of the picture may follow it.
+    # A tuple consists of the picture and its metadata.
     return picture[0] if isinstance(picture, tuple) else picture
 
 
@@ -179,7 +187,7 @@ def _is_picture(data: bytes, beginning: bytes) -> bool:
 
 
 def _jpeg_media(value: Any) -> bytes | None:
-    """Return the JPEG in a `bytes`."""
+    """Return *value* if it is the bytes of a JPEG picture."""
     if isinstance(value, bytes) and _is_picture(value, _JPEG):
         return value
     return None
@@ -229,4 +237,6 @@ _MAKERS: Final[dict[str, Callable[[Any], bytes | None]]] = {
     "table": _table_media,
     "png": _png_media,
 }
-"""The functions that make media, by the kind. The first that returns any is used."""
+"""The functions that make media from a value, by the kind of the media. The first one
+that returns media is used.
+"""

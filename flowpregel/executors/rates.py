@@ -7,17 +7,18 @@
         ---- spent ------> +----correct---> RateLog
 
 A call books its tokens before it starts, and gets the time at which it may start. It
-waits until then, and asks no more. In each period that ends with a start, the booked
-tokens are at most those of the rate. Each booking comes after all earlier ones, so no
-program that shares a store starves: of the calls that must wait, each
-run books for the next one only.
+waits until then, and asks no more. In each period that ends at such a time, the booked
+tokens are at most those that the rate allows. Each booking comes after all earlier
+ones, so no program that shares a store starves: of the calls that must wait, each run
+books for the next one only.
 
 If many calls of a run wait, it books for several of them in one transaction: for the
-next one, and for those behind it that can start at once. These cost a small part of the
-rate together, which is all that a kill in between can waste.
+next one, and for those behind it that can start at once. Together these use at most a
+small part of the rate (`_SHARE_AHEAD`), which is all that is wasted if the run is
+killed before they start.
 
-The log of a rate is a record in the store. A program that is killed has booked what it
-has booked: its tokens stay spent until the period has passed.
+The log of a rate is a record in the store. If a program is killed, the tokens that it
+has booked stay spent until the period has passed.
 """
 
 from __future__ import annotations
@@ -48,19 +49,22 @@ _SHARE_AHEAD: Final = 0.05
 behind it.
 """
 _CELLS: Final = 1_000
-"""The number of parts of a period. The bookings of one part are one entry."""
+"""The number of parts (cells) into which a period is divided. All bookings in the same
+part are stored as one entry.
+"""
 
 
 @dataclass(slots=True)
 class _Spent:
-    """The tokens that were spent at a time."""
+    """An entry of a log: the tokens that are spent at a time."""
 
     at: float
     tokens: float
 
 
 class RateLog:
-    """The bookings of a rate in the last period, and those for later.
+    """The log of a rate: the tokens that were booked for the last period, and those for
+    later.
 
     Example:
         >>> log = RateLog()
@@ -83,12 +87,12 @@ class RateLog:
         return log
 
     def encoded(self) -> bytes:
-        """Return the record for a store."""
+        """Return the log as a record for a store."""
         pairs = [(entry.at, entry.tokens) for entry in self._entries]
         return json.dumps(pairs).encode()
 
     def book(self, tokens: float, rate: tuple[int, int], now: float) -> float:
-        """Book tokens, and return the time for which they are booked.
+        """Book tokens at the earliest possible time, and return this time.
 
         Args:
             tokens: The tokens, at most those of the rate.
@@ -105,7 +109,7 @@ class RateLog:
         return start
 
     def book_now(self, tokens: float, rate: tuple[int, int], now: float) -> bool:
-        """Book tokens if they can be spent now, and return whether they were booked.
+        """Book tokens if they can be spent now, and return whether this was possible.
 
         Args:
             tokens: The tokens.
@@ -119,8 +123,8 @@ class RateLog:
         return True
 
     def _start_of(self, tokens: float, rate: tuple[int, int], now: float) -> float:
-        """Return the earliest time at which tokens can be spent. It is not before the
-        time of any token that is booked already.
+        """Return the earliest time at which tokens can be spent. It is never before the
+        time of a token that is booked already.
         """
         most, seconds = rate
         start = now
@@ -146,8 +150,9 @@ class RateLog:
         if self._entries:
             last = self._entries[-1]
             if last.at // cell == at // cell:
-                # The earlier tokens of the entry count for a little longer than
-                # necessary, so the rate is never exceeded.
+                # The earlier tokens of the entry get the later time, so they stay spent
+                # a little longer than necessary. In this way the rate is never
+                # exceeded.
                 last.at = at
                 last.tokens += tokens
                 return
@@ -155,7 +160,7 @@ class RateLog:
         self._entries.append(entry)
 
     def correct(self, at: float, change: float, seconds: float) -> None:
-        """Change the number of tokens that were booked for a time.
+        """Change the number of tokens that were booked for the time *at*.
 
         Args:
             at: The time.
@@ -173,7 +178,7 @@ class RateLog:
 
 @dataclass(slots=True, eq=False)
 class _Booking:
-    """The tokens of a call."""
+    """The booking of a call's tokens."""
 
     name: str
     """The name of the rate."""
@@ -190,8 +195,9 @@ class _Booking:
 
 @dataclass(eq=False)
 class TokenRates:
-    """The rates of the tasks of this program that share a store, or without a store, of
-    this program alone. Any OS thread may use them.
+    """The rates of tasks. If they are in a store, this program shares them with all
+    programs that use the store; otherwise they apply to this program alone. Any OS
+    thread may use them.
 
     Args:
         change: A function that changes the record of a rate in the store, or None.
@@ -200,7 +206,7 @@ class TokenRates:
     change: ChangeRecord | None = None
     _logs: dict[str, RateLog] = field(default_factory=dict)
     _time_source: _clock.TimeSource | None = None
-    """The clock of the logs in this process."""
+    """The clock by which the logs in this process were written."""
     _bookings: dict[str, _Booking] = field(default_factory=dict)
     """The bookings of calls that have not ended, by task id."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -226,7 +232,8 @@ class TokenRates:
 
         Returns:
             None if the call can start, or else the monotonic time at which to try
-            again. It is infinity if *wake* is called first.
+            again. The time is infinity if it is not known yet: then *wake* will be
+            called.
 
         Raises:
             Exception: The store cannot be changed.
@@ -250,14 +257,16 @@ class TokenRates:
             return None
 
     def must_ask(self, task_id: str) -> bool:
-        """Return whether a store must be changed before a call can start."""
+        """Return whether the store must still be changed to book the tokens of a
+        call.
+        """
         return self.change is not None and task_id not in self._bookings
 
     def _followers_of(
         self, booking: _Booking, ahead: Mapping[str, float]
     ) -> dict[str, _Booking]:
-        """Note the calls that may be booked along with another call, and return them by
-        task id.
+        """Create the bookings of the calls that may be booked along with another call,
+        and return them by task id.
         """
         followers: dict[str, _Booking] = {}
         most, _ = booking.rate
@@ -296,19 +305,21 @@ class TokenRates:
                 self._perform(partial(self._correct, booking, -booking.tokens))
 
     def after_fork(self) -> None:
-        """Forget the calls of the parent process, and make a new lock, because an OS
-        thread of the parent may have held the old one.
+        """Forget the calls of the parent process, and make a new lock, because another
+        OS thread of the parent may have held the old one during the fork.
         """
         self._lock = threading.RLock()
         self._bookings.clear()
 
     def _now(self) -> float:
-        """Return the present time of the logs: programs share only the time of day."""
+        """Return the present time for the logs. In a store it is the time of day,
+        because programs share no other clock.
+        """
         return _clock.monotonic() if self.change is None else _clock.wall()
 
     def _perform(self, action: Callable[[], None]) -> None:
-        """Call *action*: if it uses a store, on an OS thread of its own, because a run
-        must not wait for it.
+        """Call *action*. If it uses a store, call it on an OS thread of its own,
+        because a run must not wait for the store.
         """
         if self.change is None:
             action()
@@ -321,7 +332,9 @@ class TokenRates:
         thread.start()
 
     def _change_log(self, name: str, work: Callable[[RateLog], Any]) -> Any:
-        """Return ``work(log)`` of the log of a rate, after it is stored."""
+        """Return ``work(log)``, called with the log of a rate, after the changed log is
+        stored.
+        """
         if self.change is None:
             if self._time_source is not _clock.present:
                 # The logged times are times of a clock that a test has replaced, so the
@@ -338,8 +351,8 @@ class TokenRates:
         return self.change(name, change)
 
     def _book(self, booking: _Booking, followers: Mapping[str, _Booking]) -> None:
-        """Book the tokens of a call, and of the followers that can start now. If that
-        took time, wake their run.
+        """Book the tokens of a call, and of the *followers* that can start now. If a
+        store was changed for that, wake the run of the call.
         """
         booked: list[_Booking] = []
         start = 0.0
@@ -369,7 +382,7 @@ class TokenRates:
         start: float,
         followers: Mapping[str, _Booking],
     ) -> None:
-        """Note the time of the *booked* calls, and forget the other *followers*."""
+        """Set the time of the *booked* calls, and forget the other *followers*."""
         forgotten: list[_Booking] = []
         with self._lock:
             for booking in booked:
@@ -384,8 +397,8 @@ class TokenRates:
             self._correct(booking, -booking.tokens)
 
     def _correct(self, booking: _Booking, change: float) -> None:
-        """Correct the tokens of a call. If it gives tokens back, the waiting calls of
-        this program may start earlier.
+        """Correct the tokens of a call. If *change* is negative, tokens are given back,
+        and the waiting calls of this program may start earlier.
         """
         with self._lock:
             waiting = [
@@ -431,8 +444,8 @@ def rates_of(saver: Any) -> TokenRates:
     with _shared_lock:
         rates = _shared.get(saver)
         if rates is None:
-            # The rates get only a weak reference to the saver, because the entry of a
-            # saver must not keep the saver alive.
+            # The rates get only a weak reference to the saver, because the entry in
+            # `_shared` must not keep the saver alive.
             rates = TokenRates(partial(_change_rate, ref(saver)))
             _shared[saver] = rates
         return rates

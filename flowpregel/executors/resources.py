@@ -29,10 +29,13 @@ LimitsScope: TypeAlias = Literal["pool", "store"]
 of all programs that use the same store.
 """
 LIMITS: Final = "limits"
-"""The folder of the slots, in the folder of a store's lock files."""
+"""The name of the folder of the slots (lock files), in the folder of a store's lock
+files.
+"""
 _LOOK_EVERY: Final = 0.9
 """Seconds after which the program tries again to lock slots that other programs hold,
-if it was not woken before. Not all slots of a large limit are watched.
+if it was not woken before. It may not be woken, because not all slots of a large limit
+are watched.
 """
 _MOST_WATCHED: Final = 8
 """The number of slots of a limit that are watched at once, each by an OS thread."""
@@ -41,7 +44,8 @@ _TURN: Final = 0.1
 
 
 class RateWindow:
-    """The window of a rate: the start times of the last calls in a worker pool.
+    """The sliding window of a rate: the start times of the latest calls in a worker
+    pool.
 
     Args:
         rate: The rate, such as ``"60/min"``.
@@ -52,7 +56,7 @@ class RateWindow:
         self._starts: deque[float] = deque()
 
     def available(self, used: int, now: float) -> int:
-        """Return the number of calls that may start now."""
+        """Return the number of calls that may start at the time *now*."""
         while self._starts and self._starts[0] + self._seconds <= now:
             self._starts.popleft()
         return self._most - len(self._starts)
@@ -98,7 +102,7 @@ class Limit:
 
 
 class CrossProcessLimit(Limit):
-    """The slots of a limit, which all programs share that name the same folder.
+    """The slots of a limit that all programs which name the same folder share.
 
     Each slot is a file. The process that has locked the file holds the slot until it
     unlocks the file or ends in any way.
@@ -125,8 +129,8 @@ class CrossProcessLimit(Limit):
         """The files for whose locks an OS thread waits."""
 
     def available(self, used: int, now: float) -> int:
-        """Try to lock one more slot than this program uses, and return the number of
-        slots that it holds.
+        """Try to hold one slot more than the *used* ones, and return the number of
+        slots that this program holds.
         """
         for file in self._files:
             if len(self._held) <= used and file not in self._held:
@@ -172,7 +176,7 @@ class CrossProcessLimit(Limit):
             self._wake()
 
     def give_back(self, used: int) -> None:
-        """Release all slots except as many as are *used*."""
+        """Release slots until this program holds only as many as are *used*."""
         while len(self._held) > used:
             fcntl.flock(self._held.pop(), fcntl.LOCK_UN)
 
@@ -200,7 +204,9 @@ def folder_of_limit(folder: str, name: str) -> Path:
 
 
 def saver_of(run: Any) -> Any:
-    """Return the saver of the run with this context, or None if it has none here."""
+    """Return the saver of the run with this context, or None if the run has no saver in
+    this process.
+    """
     committer = getattr(run, "committer", None)
     return getattr(committer, "saver", None)
 
@@ -222,7 +228,9 @@ def limits_folder_of(saver: Any) -> str | None:
 
 
 def _open_slot(path: Path) -> int:
-    """Return a descriptor of the file of a slot."""
+    """Return a descriptor of the file of a slot, which is created if it does not
+    exist.
+    """
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
@@ -272,16 +280,16 @@ class Demand:
     rate: str | None = None
     """A rate such as ``"60/min"``."""
     home: str = ""
-    """The name of the task that has the rate."""
+    """The name of the task for whose calls the rate is defined."""
 
     @property
     def rate_name(self) -> str:
-        """The name of the rate, or an empty text without one."""
+        """The name of the rate, or an empty string if there is none."""
         return "" if self.rate is None else f"{self.rate} of {self.home}"
 
     @property
     def names(self) -> set[str]:
-        """The names of the limits and of the rate."""
+        """The names of the limits and of the rate, if there is one."""
         return {*self.limits, self.rate_name} - {""}
 
 
@@ -405,12 +413,12 @@ class SharedLimits:
         waiting = self._runs.get(run)
         if waiting is None or not {*waiting.names} & {*demand.limits}:
             return []
-        del self._runs[run]  # The run has had its turn, so it no longer waits for one.
+        del self._runs[run]  # The run has had its turn, so it waits no more.
         return self._next_turns(demand.limits)
 
     def _again_at(self, demand: Demand, run: object, now: float) -> float | None:
-        """Return the time at which to try again, infinity if the run will be woken, or
-        None if all slots are free.
+        """Return the time at which to try again, infinity if the run will be woken
+        instead, or None if all slots are free.
         """
         again: list[float] = []
         for name in demand.limits:
@@ -464,11 +472,12 @@ class SharedLimits:
         """Give the next turn to the first run that lacks a slot of one of the limits
         *names*.
 
-        A run that has not tried again since its last turn, because its program does not
-        read the stream, is skipped, so that it does not block the other runs.
+        A run may not have tried again since its last turn, because its program does not
+        read its stream. Such a run is skipped, so that it does not block the other
+        runs.
 
         Returns:
-            The function to call, which wakes the run, or nothing.
+            The function to call, which wakes the run, or an empty list.
         """
         for waiting in self._runs.values():
             if waiting.until == 0.0 and {*waiting.names} & {*names}:
@@ -513,8 +522,8 @@ class SharedLimits:
                 waiting = {task_id: waiting[task_id] for task_id in stuck}
 
     def _stuck_among(self, waiting: Mapping[str, _NestedCall]) -> dict[str, str]:
-        """Return those *waiting* tasks whose slots are all held by the callers of
-        *waiting* tasks, each with the limit it lacks.
+        """Return those *waiting* tasks for which a limit has no free slot, because
+        callers of *waiting* tasks hold all its slots, each with the name of this limit.
         """
         blocked: set[str] = set()
         for call in waiting.values():
@@ -527,7 +536,9 @@ class SharedLimits:
         return stuck
 
     def _lacks(self, call: _NestedCall, blocked: set[str]) -> str | None:
-        """Return a limit whose slots are all held by *blocked* tasks, or None."""
+        """Return the name of a limit of *call* whose slots are all held by *blocked*
+        tasks, or None.
+        """
         for name in call.limits:
             holders = self._holders[name]
             if len(holders) + 1 > self.limits[name] and holders <= blocked:

@@ -3,7 +3,7 @@ resources.
 
 Arguments for a worker are pickled at the time of the call, with large buffers in shared
 memory that the worker will map. A task on an OS thread or event loop of this process
-gets the caller's own objects, like any function. `shared` writes a value to shared
+gets the caller's own objects, as any function does. `shared` writes a value to shared
 memory once, for all calls that get the handle. A `resource`, such as a model or a
 connection, is created once in each worker and used by many tasks.
 """
@@ -45,7 +45,9 @@ _by_key: Final[ContextVar[bool]] = ContextVar("flowpregel_shared_by_key", defaul
 _LONGEST_WAIT: Final = 10.0
 """Seconds that a call waits for room in shared memory before it uses other memory."""
 pickled_handles: Final[ContextVar[list[Any]]] = ContextVar("flowpregel_pickled_handles")
-"""The list to which handles of shared values add themselves when they are pickled."""
+"""The list to which handles of shared values (`Shared`) and packed results add
+themselves when they are pickled.
+"""
 Parts: TypeAlias = Sequence[Any]
 """A pickle, and the large buffers that belong to it."""
 
@@ -91,8 +93,8 @@ class CapturedArguments(Arguments):
 
     Args:
         parts: The pickled parts of the positional and keyword arguments.
-        handles: The handles of the shared values in the arguments, kept alive as long
-            as the call.
+        handles: The handles of the shared values in the arguments, which keep the
+            shared memory in use as long as this object exists.
     """
 
     __slots__ = ("_handles", "_parts")
@@ -121,8 +123,9 @@ class CapturedArguments(Arguments):
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Return a reduction that pickles this object as plain arguments."""
         if SENT_MODULES.get():
-            # The pickles refer to modules by name, and the other process may lack a
-            # module. So the arguments are pickled again, with the code of the module.
+            # The pickled parts refer to modules by name, and the other process may lack
+            # a module. So the arguments are pickled again, with the code of that
+            # module.
             return Arguments, (self.args, self.kwargs)
         return _loaded, tuple(map(PickleBuffer, self._parts))
 
@@ -155,8 +158,9 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
     """Return a copy of *arguments* that later changes do not affect.
 
-    Arguments that cannot be pickled are returned unchanged, except that packed results
-    are unpacked. The executor, which must pickle them too, reports the error.
+    Arguments that cannot be pickled are returned unchanged, except that each
+    `PackedResult` becomes a copy of the result. The executor, which must pickle them
+    too, reports the error.
 
     Args:
         arguments: The arguments of a call that is made now.
@@ -182,8 +186,8 @@ class PackedResult:
     """The result of a call, pickled once for all calls that get it as an argument.
 
     Another process unpickles it as the result itself. Its large buffers are in shared
-    memory and never change, so a pool of worker processes copies them no more, and a
-    cluster moves them to each machine once.
+    memory and never change, so a pool of worker processes does not copy them again, and
+    a cluster sends them to each machine once.
 
     Args:
         parts: The pickled parts of the result.
@@ -204,8 +208,8 @@ class PackedResult:
             # If the code of a module is sent by value, the value is pickled again,
             # together with that code.
             return _itself, (self.value,)
-        # The handle is noted, so that the arguments keep the shared memory until the
-        # call has ended.
+        # This object is added to the list, so that the arguments keep its shared memory
+        # in use until the call has ended.
         pickled_handles.get([]).append(self)
         return _unpacked, tuple(map(PickleBuffer, self._parts))
 
@@ -236,8 +240,8 @@ def _unwrapped(argument: Any) -> Any:
 _packed_results: Final[WeakKeyDictionary[CallFuture[Any], ref[PackedResult]]] = (
     WeakKeyDictionary()
 )
-"""The packed results that calls which have not ended have as arguments, by the future
-of the result.
+"""The packed results that are arguments of calls in progress, by the future of the
+result.
 """
 
 
@@ -273,9 +277,9 @@ def _packed_result(argument: Any) -> Any:
     with a large result that only the library has. Otherwise, return *argument* with
     each future replaced by the future's result.
     """
-    # Only a result that no other code has can stay packed. Other code might change the
-    # result, and each call must get the content that the arguments have at the time of
-    # the call.
+    # A result can stay packed only if no code outside the library has it. Such code
+    # might change the result, and each call must get the content that its arguments
+    # have at the time of the call.
     if not isinstance(argument, CallFuture) or not is_unexposed(argument):
         return with_results(argument)
     reference = _packed_results.get(argument)
@@ -293,7 +297,9 @@ def _packed_result(argument: Any) -> Any:
 
 
 def _nbytes_of(value: Any) -> int:
-    """Return the size of a text, of bytes or of an array, in bytes, or 0."""
+    """Return the size of a str (in characters), of bytes or of an array (in bytes), or
+    0 for any other value.
+    """
     if isinstance(value, str | bytes | bytearray):
         return len(value)
     size = getattr(value, "nbytes", 0)
@@ -321,7 +327,7 @@ class Shared(Generic[T]):
     block, or by `close`. Tasks that already have the value keep it.
 
     Args:
-        key: The key of the value, which no other value has.
+        key: The key of the value, unique bytes.
         kind: The name of the value's type.
         digest: The digest of the value, or None to compute it at the first use.
         parts: The pickled value, in parts.
@@ -341,8 +347,8 @@ class Shared(Generic[T]):
         self._digest = digest
         self._parts = parts
         self._unused: Parts = ()
-        """The parts, if they are mapped copy-on-write for this handle and nothing was
-        written to them.
+        """The parts that were mapped copy-on-write for this handle, until the first
+        access to `value` uses them.
         """
 
     @property
@@ -382,8 +388,8 @@ class Shared(Generic[T]):
         pickled_handles.get([]).append(self)
         parts = self._open_parts
         if self._key not in _made_here:
-            # A task may have written to the parts that this process has only mapped, so
-            # the pickle gets copies of them.
+            # A task may write to the parts that this process has mapped, so the pickle
+            # gets copies of them.
             parts = [*map(memory.copy_on_write, parts)]
         wrap = PickleBuffer if protocol >= 5 else bytes
         return _received, (self._key, self._type, self._digest, *map(wrap, parts))
@@ -452,7 +458,7 @@ class UnwrappedArguments(Arguments):
     """Arguments in which handles of shared values were replaced by the values."""
 
     unwrapped: frozenset[int | str]
-    """The positions and names of these values."""
+    """The positions and names of the arguments that were replaced."""
 
 
 def with_values(arguments: Arguments) -> Arguments:
@@ -476,8 +482,8 @@ def _value_of(argument: Any) -> Any:
 
 @contextmanager
 def sent_by_key() -> Iterator[None]:
-    """Pickle handles that came from the coordinator as references to the coordinator's
-    handles, while the context is open.
+    """While the context is open, pickle handles that came from the coordinator as
+    references (keys) to the coordinator's handles.
     """
     token = _by_key.set(True)
     try:
@@ -487,8 +493,8 @@ def sent_by_key() -> Iterator[None]:
 
 
 def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[Any]:
-    """Return the handle with this key if this process created it, or else a copy of the
-    handle from the process that created it.
+    """Return this process's own handle with this key, or else a new handle for the
+    received parts of the value.
     """
     if (handle := _made_here.get(key)) is not None:
         return handle
@@ -539,7 +545,8 @@ def _thing(make: Callable[[], T], teardown: Callable[[T], Any] | None) -> T:
 def resource(
     make: Callable[[], T] | None = None, *, teardown: Callable[[T], Any] | None = None
 ) -> Any:
-    """Turn a function that creates a resource into a lazy singleton for each worker.
+    """Turn a function that creates a resource into one that creates it once in each
+    process, at the first use.
 
     Args:
         make: A function that creates the resource. It is called once in each process

@@ -25,7 +25,7 @@ ResultT = TypeVar("ResultT")
 
 
 class UnreadEvent:
-    """An event for a run that has not been unpickled."""
+    """An event for a run whose content has not been unpickled."""
 
     __slots__ = ()
 
@@ -42,11 +42,13 @@ class UnreadEvent:
         raise NotImplementedError
 
     def give_up(self) -> Event | None:
-        """Return the event to use if Ctrl-C or a cancellation stops the reading."""
+        """Return the event that replaces this one if Ctrl-C or a cancellation stops the
+        reading.
+        """
         return None
 
     def time_out(self) -> Event | None:
-        """Return the event to use if reading this event takes too long."""
+        """Return the event that replaces this one if reading it takes too long."""
         return self.give_up()
 
     def read_in_time(self) -> Event | None:
@@ -67,8 +69,8 @@ class UnreadEvent:
         try:
             return reading.result(self.seconds)
         except TimeoutError:
-            # A TimeoutError comes either from the wait, or from user code. In the
-            # latter case, `reading` is done.
+            # A TimeoutError comes either from the wait, or from user code, in which
+            # case `reading` is done.
             return reading.result() if reading.done() else self.time_out()
 
 
@@ -147,4 +149,6 @@ class LazyFuture(Future[ResultT]):
 
 
 class _NotRead(Exception):
-    """A placeholder for the error of a call until a caller requests the error."""
+    """A placeholder for the error of a failed call until a caller requests the
+    error.
+    """
