@@ -105,15 +105,17 @@ PERIOD: Final = 0.2
 WATCHED_FOR: Final = 5
 """Seconds for which one call of `LeaseFiles.watch` watches a run."""
 _SHARE: Final = 100
-"""The ratio of a run's time to the time that the run spends on watchers."""
+"""The ratio of a run's time to the time that the run may spend on reporting its state
+to watchers.
+"""
 _LONGEST_PAUSE = 0.05
 _RELEASE_TIMEOUT: Final = 1.0
 """Seconds that a run waits at its end for the lock under which the lease's file is
 unlinked.
 """
 _FORK_LASTS: Final = 5.0
-"""Seconds to wait until the lock of a dead owner is free: a child that the owner forked
-just before it died has inherited the lock, and releases it within this time.
+"""Seconds to wait until the lock of a dead owner is free. A child that the owner forked
+just before it died may have inherited the lock, and releases it within this time.
 """
 
 
@@ -281,7 +283,9 @@ class LeaseFiles:
         return os.path.join(self._path, name)
 
     def _release(self, file: FileLock) -> None:
-        """Release a lease, and unlink *file* if the name still refers to it."""
+        """Release a lease, and unlink its *file* if the file's name still refers to
+        it.
+        """
         with closing(file):
             fault("lease.release")
             # If the file cannot be unlinked, fence 0 shows the next run that this
@@ -295,7 +299,7 @@ class LeaseFiles:
     def _remove(
         self, file: FileLock, timeout: float, reject: Callable[[], None] = lambda: None
     ) -> None:
-        """Unlink a lease's file, unless the name now refers to another file.
+        """Unlink a lease's file, unless the file's name now refers to another file.
 
         Args:
             file: The file of the lease.
@@ -317,15 +321,16 @@ class LeaseFiles:
                 os.unlink(file.path)
 
     def _own(self, request: _LeaseRequest) -> tuple[FileLock, int, int]:
-        """Acquire a lease, and write its fence where a takeover finds it.
+        """Acquire a lease, and write its fence into its file, where a takeover finds
+        it.
 
         Returns:
             The locked file of the lease, the fence of the lease, and the fence of an
             owner that died, or 0.
 
         Raises:
-            ThreadBusyError: Another run holds the lease, and the request is not to wait
-                for it.
+            ThreadBusyError: Another run holds the lease, and the request does not ask
+                to wait for it.
             StoreBusyError: A process that was taking the lease over, or that was
                 removing another lease, did not finish in time.
         """
@@ -346,9 +351,9 @@ class LeaseFiles:
                 known = request.fences(request.address, 0)
                 fence = _mark(file, max(request.replaced or 0, known))
                 if file.read(TAKEN_OVER):
-                    # The lease is given up: a takeover may have read the fence before
-                    # this lease wrote its own, so the store would not refuse this
-                    # lease's commits.
+                    # The lease is given up and acquired again. A takeover may have read
+                    # the fence in the file before this lease wrote its own, so the
+                    # store would not refuse this lease's commits.
                     self._remove(file, self._lock_timeout)
                 elif file.is_current():
                     resources.pop_all()
@@ -358,8 +363,8 @@ class LeaseFiles:
         """Wait until a lease is free or taken over, and return its locked file.
 
         Raises:
-            ThreadBusyError: Another run holds the lease, and the request is not to wait
-                for it.
+            ThreadBusyError: Another run holds the lease, and the request does not ask
+                to wait for it.
         """
         pause = 0.001
         try:
@@ -384,8 +389,8 @@ class LeaseFiles:
                 self._resolve_conflict(file, request)
                 return None
             if not file.is_current():
-                # The last owner unlinked the file after it was opened here, so the lock
-                # is worthless.
+                # The last owner unlinked the file after it was opened here, so a lock
+                # on it excludes no other run.
                 return None
             resources.pop_all()
             return file
@@ -394,7 +399,7 @@ class LeaseFiles:
         """Take the lease over from its owner, raise an error, or do nothing.
 
         Raises:
-            ThreadBusyError: The request is not to wait for the owner.
+            ThreadBusyError: The request does not ask to wait for the owner.
         """
         owner = file.holder()
         if owner is None:
@@ -434,7 +439,7 @@ class _LeaseRequest:
 
 
 def _mark(file: FileLock, known: int) -> int:
-    """Write a new fence into a lease's file, and return the fence.
+    """Write a new fence into a lease's file, and return this fence.
 
     The new fence is greater than *known* and than the old fence in the file.
     """
@@ -457,8 +462,8 @@ def _reject_owner(file: FileLock, address: Address, fences: Fences) -> None:
 
 @dataclass(slots=True, eq=False)
 class LiveState:
-    """The live state of a lease's owner. Computing it takes at most one percent of the
-    owner's time.
+    """The live state of a run that owns a lease. Computing it takes at most one percent
+    of the run's time.
     """
 
     lease: Lease
@@ -521,7 +526,7 @@ class LeaseWatch:
         self.renew()
 
     def renew(self) -> None:
-        """Remove all leases, because a forked child, which calls this, holds none."""
+        """Remove all leases. A forked child calls this, because it holds none."""
         self._lock = threading.Lock()
         self._held: dict[FileLock, LiveState] = {}
         self._thread: threading.Thread | None = None
@@ -533,8 +538,8 @@ class LeaseWatch:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                # The thread may be started under the lock, because it sleeps first, and
-                # needs the lock only after that.
+                # The OS thread may be started while the lock is held, because it first
+                # sleeps, and takes the lock only after that.
                 thread.start()
                 self._thread = thread
             self._held[file] = live
