@@ -15,8 +15,8 @@ The hazards of LMDB, and how they are avoided:
   after its transaction.* Callers never get a transaction. They pass *work*, a function
   of the transaction. So the transaction is begun, filled and committed on one OS
   thread, and *work* must return copies.
-* *A resize while a transaction is open.* Each transaction shares `_gate`; a resize
-  holds the gate exclusively.
+* *A resize while a transaction is open.* Each transaction shares the lock `_gate` (the
+  gate); a resize holds it exclusively.
 * *The end of the map.* A transaction that reaches it must be aborted. The map grows,
   and all of *work* is repeated. So *work* may be called more than once, and must do the
   same each time.
@@ -25,7 +25,7 @@ The hazards of LMDB, and how they are avoided:
   deadline. Then LMDB's own lock is free.
 * *A commit that fails.* LMDB is unusable after it could not write a meta page, and a
   commit may be on disk although its sync failed. So the file is opened again, and the
-  newest transaction's number shows whether the commit succeeded.
+  number of the newest transaction in it shows whether the commit succeeded.
 * *A writer that dies at the end of a commit.* The commit is in the file, but readers
   see it only after the next write. So a run that inherits the lease of a dead owner
   writes before it reads.
@@ -74,7 +74,7 @@ Part = TypeVar("Part")
 OPEN: dict[str, Environment] = {}
 """The environments that are open in this process, by their paths."""
 REGISTRY = threading.Lock()
-"""The lock that guards `OPEN` and the counts of users."""
+"""The lock that guards `OPEN` and each environment's count of users."""
 
 
 class Environment:
@@ -128,7 +128,7 @@ class Environment:
             self._map(pages=options.check_pages)
             return
         self._file_lock = FileLock(os.path.join(self.path, files.WRITE_LOCK))
-        # The opening of the databases is a write transaction. LMDB's own lock has no
+        # LMDB opens its databases in a write transaction. LMDB's own lock has no
         # timeout, so the `FileLock` is acquired for the transaction.
         with self.exclusively(options.lock_timeout):
             self._map(pages=options.check_pages)
@@ -164,8 +164,8 @@ class Environment:
             try:
                 is_lost = os.stat(self._data).st_ino != self._inode
             except FileNotFoundError:
-                # The file is missing at this path. But the folder may have been moved,
-                # and then the file still exists at another path.
+                # No file is at this path. If the folder was moved, the file still
+                # exists at another path.
                 is_lost = self._open_lock.is_deleted()
             if is_lost:
                 raise self._lost_file()
@@ -201,7 +201,9 @@ class Environment:
         return results
 
     def _lost_file(self) -> StoreError:
-        """Return the error for an open file that no path leads to any more."""
+        """Return the error for an open file that was deleted or replaced by another
+        file.
+        """
         if self._open_lock.is_deleted():
             return StoreError(
                 f"{self.path} was deleted while it was open; nothing was stored: open "
@@ -218,7 +220,7 @@ class Environment:
         return self._open_lock.is_at_path()
 
     def _overcome(self, error: lmdb.Error) -> None:
-        """Remove the cause of *error*, so that the transaction can be repeated.
+        """Remove the cause of LMDB's *error*, so that the transaction can be repeated.
 
         Raises:
             StoreError: The cause cannot be removed.
@@ -252,9 +254,10 @@ class Environment:
     # ------------------------------------------------------------ the map and the file
 
     def _usable(self, part: Part | None) -> Part:
-        """Return *part*, which is LMDB's environment or the lock, if it can be used.
+        """Return *part*, which is LMDB's environment or the writers' `FileLock`, if it
+        can be used.
 
-        LMDB's environment may be used only inside the gate.
+        LMDB's environment may be used only while the gate is held.
 
         Raises:
             StoreError: The store is closed, or was opened by the parent of this fork.
@@ -421,7 +424,8 @@ class Environment:
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
-        # The gate is not enough to protect the open lock: `replace` uses this lock
-        # under the writer lock, without the gate. So the writer lock is taken here too.
+        # The gate is not enough to protect the open lock (`OpenStoreLock`): `replace`
+        # uses this lock under the writer lock, without the gate. So the writer lock is
+        # taken here too.
         with self.commits.writer:
             self._open_lock.close()
