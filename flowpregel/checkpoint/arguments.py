@@ -41,7 +41,9 @@ class StoredArguments(NamedTuple):
 
     @property
     def missing(self) -> dict[int | str, str]:
-        """The reasons why arguments were not stored, by their positions and names."""
+        """The reasons why arguments were not stored, by the arguments' positions and
+        names.
+        """
         arguments: dict[Any, Any] = {**dict(enumerate(self.args)), **self.kwargs}
         return {
             key: argument.why

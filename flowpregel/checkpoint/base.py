@@ -151,7 +151,7 @@ class Leases(Protocol):
     """The leases that this process holds in one store."""
 
     held: set[tuple[str, int]]
-    """The thread and the fence of each lease."""
+    """The thread id and the fence of each lease that this process holds."""
 
     def hold(
         self, address: Address, on_conflict: OnConflict, fences: Fences

@@ -115,7 +115,7 @@ class _Walk:
         self.newest_first.append(tuple(values))
 
     def history(self) -> DeltaHistory:
-        """Return the history."""
+        """Return the history of the channel that was read."""
         oldest_first = tuple(reversed(self.newest_first))
         return DeltaHistory(
             self.seed,

@@ -82,7 +82,7 @@ _MICROSECOND = timedelta(microseconds=1)
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
 Shape: TypeAlias = Mapping[str, Any]
-"""One of LangGraph's dicts: a config, a checkpoint, metadata."""
+"""One of LangGraph's dicts: a config, a checkpoint, or metadata."""
 
 
 class CheckpointTuple(NamedTuple):

@@ -296,7 +296,7 @@ class CheckpointRecord(NamedTuple):
     empty.
     """
     follows: int = NOTHING_DUE
-    """The way in which the run continues, as in `Checkpoint`."""
+    """The number that states how the run continues, as in `Checkpoint`."""
     keyframe: bytes | None = None
     """The name of the keyframe, or None if the stored record is complete."""
 

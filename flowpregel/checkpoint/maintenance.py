@@ -201,7 +201,7 @@ def _sizes(
     def page(start: bytes, transaction: Any) -> list[tuple[bytes, int]]:
         keys = table.keys(transaction, prefix, start, _AT_ONCE)
         table.expect(transaction, keys)
-        # A record with an empty key is damaged. It cannot be read, but it is counted.
+        # An empty key means damage. Such a record cannot be read, but it is counted.
         records = [
             (key, table.record(transaction, key) if key else None) for key in keys
         ]

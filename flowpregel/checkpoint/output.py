@@ -38,7 +38,7 @@ class CallOutput(NamedTuple):
     """
 
     checkpoint_id: str
-    """The checkpoint from which the task started."""
+    """The id of the checkpoint from which the task started."""
     task_id: str
     """The id of the task."""
     name: str

@@ -30,7 +30,7 @@ class PoolRequest:
     nice: int | None = None
     """The nice value of the workers, or None to leave it unchanged."""
     owner: LockHolder | None = None
-    """The process that must meet the request."""
+    """The process of the run, which must meet the request."""
 
 
 def pool_requests(data: bytes | None) -> dict[str, PoolRequest]:

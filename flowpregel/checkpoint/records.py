@@ -472,8 +472,8 @@ def _compressed_source(code: str) -> dict[str, bytes]:
     texts: dict[str, bytes] = {}
     for key in (code, parts_key(code)):
         if key not in SOURCES:
-            # A part without a source is skipped: the drawing of a graph has no record
-            # of parts.
+            # A key that is missing in `SOURCES` is skipped: the drawing of a graph has
+            # no list of parts.
             continue
         text = SOURCES[key].encode(errors="replace")
         texts[key] = zlib.compress(text)[:_LONGEST_SOURCE]

@@ -64,7 +64,7 @@ class Retention:
                 )
 
     def is_exceeded(self, *, newer: int, age: float, size: int) -> bool:
-        """Return whether a checkpoint exceeds a bound.
+        """Return whether a checkpoint exceeds one of the bounds.
 
         Args:
             newer: The number of newer checkpoints in the namespace.

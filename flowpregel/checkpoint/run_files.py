@@ -73,7 +73,7 @@ _TABLES: Final = (
 )
 """The tables with records in a run file, in the order of their numbers."""
 _PREFIX: Final = 8
-"""The size of the number of a namespace, in bytes."""
+"""The size, in bytes, of the number that identifies a namespace in a run file."""
 _LONGEST_HEAD: Final = 1_000
 _DIGEST: Final = 32
 _TRAILER: Final = _DIGEST + SIZE
