@@ -57,7 +57,7 @@ class Capabilities:
     waiting until its limits and rates allow it to start.
     """
     streams: bool = True
-    """True if the chunks of a task arrive while the task runs."""
+    """True if the chunks that a task streams arrive while the task runs."""
     calls: bool = True
     """True if a task can call `@task` functions and graphs."""
 
@@ -68,7 +68,7 @@ class ExecutorCheck(NamedTuple):
     name: str
     """The subject of the check."""
     ok: bool
-    """False if a run would fail."""
+    """True if the check succeeded, False if a run would fail."""
     finding: str
     """The result, and what to do about it, for people."""
 
@@ -97,9 +97,10 @@ class Backlog:
             return self.size > self.limit
 
     def hold(self, release: Callable[[], None]) -> bool:
-        """Have *release* called when the run has handled all events.
+        """Register *release*, to be called when the run has handled all events that
+        were posted.
 
-        If the run has already handled them, return False and do not call *release*.
+        If the run has already handled them, return False, and never call *release*.
         """
         with self._lock:
             if self.size:

@@ -300,7 +300,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return self.returns_errors and self.done()
 
     def sibling(self, *, is_call: bool = True) -> Self:
-        """Return a new future for the same body.
+        """Return a new future for a call of the same body.
 
         Args:
             is_call: True to add the future to the body's open calls.

@@ -113,7 +113,9 @@ class LocalRunClient(RunClient):
         """
 
     def channels(self, names: Sequence[str]) -> None:
-        """Return None, because the task has all channels of the run."""
+        """Return None, because a task in this process already has all channels of the
+        run.
+        """
 
     def emit(self, payload: Any) -> None:
         """Post a custom chunk, or a `Report`, to the run's stream."""
@@ -226,7 +228,9 @@ def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None
 
 
 def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
-    """Wake a body that waits for *calls* and must end."""
+    """Settle *calls* with an error, which wakes a body that waits for them and must
+    end.
+    """
     for future in list(calls):
         with suppress(concurrent.futures.InvalidStateError):
             if not future.done():

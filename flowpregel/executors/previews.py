@@ -99,7 +99,9 @@ def note_report(scope: Scope, value: Any, title: str = "report") -> None:
 
 
 def _text_of_fields(value: Any) -> str:
-    """Return a short text of a value without media: its fields, one a line."""
+    """Return a short text for a value that has no media: its fields, one on each
+    line.
+    """
     fields = result_fields(value)
     if not isinstance(fields, dict):
         fields = {"": fields}

@@ -43,7 +43,7 @@ class FailedStart:
         self._error = error
 
     def read(self) -> Outcome:
-        """Return the outcome."""
+        """Return the outcome, which is an error."""
         error: Any = self._error
         if isinstance(error, PackedOutcome):
             failed = error.read()

@@ -91,7 +91,7 @@ class Needs:
     """The amounts of ``cpus``, ``memory``, ``gpus``, and of named limits."""
     threads: int | None = None
     rate: str | None = None
-    """The name of the rate that counts the task's start."""
+    """The name of the rate that limits how often such tasks start, or None."""
     is_measured: bool = False
     """True if the memory is an estimate, measured in earlier calls. No task is refused
     because of an estimate.
@@ -136,7 +136,9 @@ class Execution:
     stopping: StopReason | None = None
     """The reason why the task must stop, or None if it need not stop."""
     timer: Timer | None = None
-    """The timer for the task's timeout, or for killing the worker."""
+    """The timer for the task's timeout or, after the stop signal, for killing the
+    worker.
+    """
     unreadable: str | None = None
     """A description of the problem if the task has sent a message that its run could
     not unpickle, or else None.
@@ -149,7 +151,7 @@ class Execution:
         self.unreadable = unreadable_message(error)
 
     def release(self) -> None:
-        """Note that the worker no longer has the task."""
+        """Note that no worker has the task any more, and cancel the timer."""
         self.worker = None
         if self.timer is not None:
             self.timer.cancel()
@@ -167,7 +169,7 @@ class InFlight:
     mailbox: Mailbox
     code: NodeCode
     contexts: Collection[bytes] = ()
-    """The tokens of the `Context` channels that the task reads."""
+    """The tokens (unique ids) of the `Context` channels that the task reads."""
     body: bytes = b""
     """The packed job, or empty bytes after the job has ended."""
     refs: Sequence[BufferRef] = ()
@@ -230,7 +232,9 @@ class _RunTasks:
     turns: int = 1
     """The number of the run's next turn."""
     changed: int = 0
-    """The last turn of the queue in which it gave out a task of the run."""
+    """The number of the last turn of the queue in which a task of the run was
+    removed.
+    """
 
 
 class TaskQueue:
@@ -481,7 +485,9 @@ class WorkerLoad(NamedTuple):
     """The expected seconds until the worker has run its tasks."""
     kind: WorkerKind = PLAIN
     held: Mapping[str, float] = MappingProxyType({})
-    """The amounts of the resources that the worker's tasks take."""
+    """The amounts of the resources that the worker's tasks take, by the resources'
+    names.
+    """
     needs: Needs | None = None
     """The common needs of the worker's tasks, or None if they need one worker and
     nothing else.
@@ -506,14 +512,14 @@ class PoolLimits(NamedTuple):
 
 @dataclass(slots=True)
 class Assignment:
-    """The next steps of the pool."""
+    """The plan of `assign`: the workers to start, and the tasks to send."""
 
     starts: list[WorkerKind] = field(default_factory=list)
     """The kinds of the workers to start, one for each worker."""
     sends: list[tuple[int, list[InFlight]]] = field(default_factory=list)
     """The index of each worker that gets tasks, with these tasks."""
     lacking: set[str] = field(default_factory=set)
-    """The names of the resources for which tasks wait."""
+    """The names of the resources that waiting tasks lack."""
     stuck: tuple[InFlight, str] | None = None
     """A task that can never start, with the resource that it lacks, because tasks that
     wait for their calls hold the resource. None if there is no such task.

@@ -37,7 +37,9 @@ class JobEncoder:
 
     def __init__(self, arena: Arena) -> None:
         self.repeats_calls: bool = False
-        """True if a task may be lost with its machine, and then repeats its calls."""
+        """True if a task may be lost with its machine. It is then started again, and
+        repeats its calls.
+        """
         self.arena: Arena = arena
         self.code_of: Callable[[Node], NodeCode] = codes.code_of
         """The function that packs the code of a node."""
@@ -45,7 +47,7 @@ class JobEncoder:
         self._called = CalledNodes()
 
     def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
-        """Pack *job*, and return it as a record of the pool.
+        """Pack *job*, and return the pool's record of it.
 
         Any OS thread may call this.
 
@@ -72,7 +74,7 @@ class JobEncoder:
         return InFlight(next(self._ids), job, mailbox, code, contexts, body, refs)
 
     def inline_buffers(self, task: InFlight) -> None:
-        """Copy the buffers of *task* from shared memory into its bytes."""
+        """Copy the buffers of *task* from shared memory into its packed job."""
         task.body, _ = moved(task.body, self.arena.view)
         self.arena.release(ref.id for ref in task.refs)
         task.refs = ()

@@ -122,7 +122,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             self._pool.loop.call(partial(self._pool.admit, tasks, mailbox))
 
     def _start_pool(self) -> None:
-        """Start the pool, unless it has been started.
+        """Start the I/O thread of the pool, unless it has been started.
 
         Raises:
             ExecutorUnavailableError: The executor is closed, this process was forked,

@@ -30,7 +30,7 @@ class Guard:
         """
 
     def add(self, pid: int, tag: str) -> None:
-        """Have the guard watch over worker *pid*."""
+        """Start the guard if necessary, and make it watch over worker *pid*."""
         import subprocess  # noqa: PLC0415 - 6 ms, and only a pool that starts needs it
         import tempfile  # noqa: PLC0415
 
@@ -70,7 +70,7 @@ class Guard:
                 os.write(self._process.stdin.fileno(), line.encode())
 
     def close(self) -> None:
-        """Wait until the guard has executed all commands and has ended."""
+        """Wait until the guard has handled all reports and has ended."""
         if self._process is not None:
             with contextlib.suppress(OSError):
                 self._process.communicate()

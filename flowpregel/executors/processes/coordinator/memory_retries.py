@@ -58,7 +58,7 @@ class MemoryNotice(UnreadEvent):
 
 
 class MemoryRetries:
-    """The calls of a pool whose last attempt ran out of memory.
+    """The calls in a pool whose last attempt ran out of memory.
 
     Args:
         totals: The amounts of the pool's resources.

@@ -76,7 +76,8 @@ attributed to the OOM killer too.
 
 
 class Pool(TaskPool):
-    """The worker processes, their tasks, and the waiting tasks.
+    """The pool of this machine: its worker processes, their tasks, and the waiting
+    tasks.
 
     A pool is used on the I/O thread only.
 
@@ -112,7 +113,7 @@ class Pool(TaskPool):
         """The number of workers that are kept even if no task waits."""
         self._failed_starts = 0
         self._is_resized = False
-        """True if the number of workers was changed."""
+        """True if the size of the pool was changed after it had started."""
         self._guard = Guard()
         self._oom_kills = crash_report.count_oom_kills()
         self._oom_until = 0.0
@@ -426,7 +427,7 @@ class Pool(TaskPool):
             task.execution.timer = self.loop.call_at(limit.at, check)
 
     def _stop(self, task: InFlight, reason: StopReason) -> None:
-        """Stop *task*, which a worker has.
+        """Stop *task*, which was sent to a worker and has not ended.
 
         A signal raises an error in the task's code. After the grace, the worker is
         killed.

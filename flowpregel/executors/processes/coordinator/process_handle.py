@@ -31,7 +31,7 @@ from flowpregel.executors.processes.wire.shared_memory import FdSocket, new_shar
 
 _ALL_TOKENS: Final = 1 << 16
 _NO_STATUS: Final = memoryview(bytes(protocol.STATUS_SIZE)).cast("Q")
-"""The status of a worker that has ended."""
+"""The memory that replaces the status of a worker that has ended: all numbers are 0."""
 
 
 class InheritedFd:

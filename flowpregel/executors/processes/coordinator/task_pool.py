@@ -68,7 +68,9 @@ _FORMAT: Final = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CHUNK_COST: Final = 256
 """Bytes that a chunk takes in addition to its content."""
 _TRY_AGAIN: Final = 1 << 20
-"""The number of further bytes after which the pool tries again to pause a worker."""
+"""The number of further unread bytes of a run after which the pool tries again to pause
+a worker.
+"""
 _DROPPED_AFTER: Final = 0.05
 """Seconds after which all tasks that have ended are dropped together."""
 

@@ -70,9 +70,11 @@ class CoordinatorLink:
         self._parser = Parser(connections.magic, UP)
         self._handlers = handlers
         self._outbox: deque[memoryview] = deque()
-        """The bytes that the socket has not taken yet."""
+        """The bytes to send that the socket has not taken yet."""
         self._is_full = False
-        """True while the socket is full, and watched until it is writable."""
+        """True while the socket is full, so that the loop waits until it is
+        writable.
+        """
         self._pipes = {connections.stdout: 0, connections.stderr: STDERR}
         """The open pipes, each with the flags of the frames that are made from its
         bytes.
@@ -86,7 +88,7 @@ class CoordinatorLink:
         is written.
         """
         self.read_since: float = 0.0
-        """The end of the last pause, in monotonic seconds."""
+        """The time at which the last pause of reading ended, in monotonic seconds."""
         self.stopped_reading: bool = False
         """True if nothing more is read from the worker."""
 

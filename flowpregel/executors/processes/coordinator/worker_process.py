@@ -61,7 +61,7 @@ _SLOW_AFTER: Final = 0.020
 no more tasks ahead of time.
 """
 _PARTING: Final = 0.5
-"""Seconds that a worker may survive after its link has closed."""
+"""Seconds after which a worker whose link has closed is killed, if it still exists."""
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start, since its initializer may load a model."""
 
@@ -71,7 +71,7 @@ class SentToWorker:
 
     def __init__(self) -> None:
         self.codes: RecentlyUsed[bytes, bool] = RecentlyUsed()
-        """The digests of the nodes' code."""
+        """The digests of the nodes' code that the worker has."""
         self.contexts: set[bytes] = set()
         """The tokens (unique ids) of the `Context` channels that its tasks have
         entered.
@@ -85,7 +85,7 @@ class SentToWorker:
 
 
 class WorkerProcess:
-    """One worker process.
+    """One worker process, with its link and its tasks.
 
     Args:
         settings: The settings of the pool.

@@ -34,9 +34,9 @@ _MOST_SEARCHES = 20
 necessary, because a process may be started while a search runs.
 """
 _SEARCH_EVERY = 0.01
-"""The seconds between two searches."""
+"""The seconds between two searches for processes with a tag."""
 _OF_KERNEL = 0x0020_0000
-"""The flag of a thread of the kernel, among the flags of a process (``PF_KTHREAD``)."""
+"""The flag of a process (``PF_KTHREAD``) that marks it as a thread of the kernel."""
 
 
 # ------------------------------------------------ functions of the guard process

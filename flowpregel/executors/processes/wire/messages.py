@@ -252,7 +252,7 @@ class EndedHead(NamedTuple):
     that the worker lacks.
     """
     size: int
-    """The number of bytes of the head, and so the position of the outcome."""
+    """The number of bytes of this first part, which is the position of the outcome."""
 
 
 def pack_head(span: Span, failed_ids: bytes = b"") -> bytes:

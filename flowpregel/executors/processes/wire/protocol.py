@@ -54,17 +54,17 @@ READY: Final = 32
 ENDED: Final = 33
 """Task *number* has ended. The body is an `EndedHead` and the packed outcome."""
 EMITTED: Final = 34
-"""A chunk for the run's custom stream."""
+"""Task *number* emits a chunk for the run's custom stream."""
 BEAT: Final = 35
-"""A sign of life."""
+"""Task *number* shows a sign of life."""
 CALLED: Final = 36
 """Task *number* makes a call."""
 ASKED: Final = 37
-"""A store request."""
+"""Task *number* calls a method of the run's long-term store."""
 LOGGED: Final = 38
-"""A log record."""
+"""A log record of task *number*."""
 PRINTED: Final = 39
-"""Text for stdout or stderr."""
+"""Text for stdout or stderr from task *number*."""
 RETURNED: Final = 40
 """Buffers in the coordinator's shared memory are no longer read by the worker. The body
 has their ids.
@@ -85,7 +85,7 @@ changed and that cannot be restored.
 REFUSED: Final = 46
 """Task *number*, which arrived after the worker was spoiled, has not begun."""
 CHANNELS: Final = 47
-"""A request for channels of the run, by their names."""
+"""Task *number* requests channels of the run, by their names."""
 
 DOWN: Final = frozenset(range(TASKS, LEAVE + 1))
 UP: Final = frozenset(range(READY, CHANNELS + 1))
@@ -94,7 +94,9 @@ UP: Final = frozenset(range(READY, CHANNELS + 1))
 STOPPED: Final = 2
 """Flag of ENDED: the stop signal reached the task."""
 CAUGHT: Final = 16
-"""Flag of ENDED: the task made calls."""
+"""Flag of ENDED: the task made calls, so the body has the ids of those whose failures
+it has seen.
+"""
 NO_MEMORY: Final = 32
 """Flag of ENDED: the task, or an item of a chunk, raised a ``MemoryError``."""
 NO_MODULE: Final = 64

@@ -206,7 +206,7 @@ def _globals_of(
 
 
 def _attributes_of(instance: Any) -> tuple[type, Any]:
-    """Return the class of *instance*, and its dict if it has one."""
+    """Return the class of *instance*, and its ``__dict__`` if it has one."""
     try:
         return type(instance), object.__getattribute__(instance, "__dict__")
     except AttributeError:

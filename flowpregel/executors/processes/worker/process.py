@@ -124,7 +124,7 @@ def watch_coordinator(coordinator: int) -> None:
 
 
 def preload(references: str) -> None:
-    """Import modules, and call functions in them.
+    """Import the modules, and call the functions, that *references* names.
 
     Args:
         references: The names of modules, separated by commas. The name of a function to
