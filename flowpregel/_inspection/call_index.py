@@ -44,10 +44,10 @@ from flowpregel._inspection.tasks import CallChanges, CallRow
 from flowpregel.checkpoint.labels import INPUT
 
 Selector = Callable[[int], Any]
-"""A function of the number of a call."""
+"""A function that returns whether the call with a number is selected."""
 _MOST_SELECTIONS: Final = 4
-"""The number of selections that are kept, and updated after a change. Any other
-selection is made again.
+"""The greatest number of selections (the results of queries) that are kept, and updated
+after a change. Any other selection is made again.
 """
 _MOST_LOGGED: Final = 200_000
 """The length of the log at which its first half is dropped."""
@@ -126,7 +126,9 @@ class CallIndex:
 
     def __init__(self) -> None:
         self.mark: int = 0
-        """The mark of the last changes."""
+        """The mark (a position among all changes of calls) after the last change that
+        was added.
+        """
         self.is_behind: bool = True
         """True if some calls have not been read yet."""
         self._reset(0)
@@ -142,7 +144,7 @@ class CallIndex:
         self.body_counts: Counter[str] = Counter()
         """The number of tasks in each state that no call started."""
         self._changed_at = array("q")
-        """The version at which each call changed last."""
+        """The version of the index at which each call last changed."""
         self._log = array("q")
         self._log_begin = 0
         self._running: dict[int, str] = {}
@@ -164,7 +166,8 @@ class CallIndex:
             table: The rows of the calls.
             counts: The number of calls in each state.
             body_counts: The number of tasks in each state that no call started.
-            mark: The mark of the last changes.
+            mark: The mark (a position among all changes of calls) after the last change
+                that was added.
             epoch: The number of this index.
 
         Example:

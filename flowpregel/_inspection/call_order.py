@@ -69,7 +69,7 @@ class CallOrder:
         missing = (-1 if self.is_descending else 2, 0.0, "")
 
         def sortable(number: int) -> SortValue:
-            """Return a value that can be compared with all others."""
+            """Return the sort key of the call with a number."""
             value = value_of(number)
             if value is None or value == "":
                 return missing

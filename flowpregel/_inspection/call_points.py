@@ -25,14 +25,14 @@ from flowpregel._inspection.call_query import CallQuery, FieldValue
 from flowpregel._inspection.call_table import CallTable
 
 ORDER: Final = "order"
-"""The field with the position of a call among those of the plot, from 1 on."""
+"""The name of the field with the position of a call in the plot, counted from 1."""
 _NUMBERS: Final = (
     "took",
     *NUMBER_NAMES,
     "began",
     "tries",
 )
-"""The fields of every call that are numbers, in the order of a choice."""
+"""The numeric fields that every call has, in the order in which they are offered."""
 _GROUPS: Final = ("task", "state", "worker", "host")
 """The fields that every call has, and by which points can be coloured."""
 _MOST_COLOURS: Final = 8
@@ -81,16 +81,16 @@ class CallPlot(NamedTuple):
     points: Sequence[CallPoint]
     """The points in ascending order of x."""
     total: int
-    """The number of calls that match the query and have both numbers."""
+    """The number of calls that match the query and have a number for both axes."""
 
 
 class PlotFields(NamedTuple):
     """The fields of the calls of a run from which a person chooses."""
 
     chosen: tuple[str, ...]
-    """The numbers whose names the user's code chose: arguments, metrics, results."""
+    """The numeric fields that the user's code named: arguments, metrics, results."""
     common: tuple[str, ...]
-    """The numbers of every call."""
+    """The numeric fields that every call has."""
     groups: tuple[str, ...]
     """The fields by which points are coloured."""
 
@@ -222,8 +222,8 @@ def _axis(
 
 
 def _seconds_since_first(table: CallTable) -> _Reader:
-    """Return a function that returns the seconds from the begin of the first call to
-    the begin of a call.
+    """Return a function that returns the seconds from the beginning of the first call
+    to the beginning of a call.
     """
     began: Sequence[int] = table.columns["began"]
     known = filter(None, began)
@@ -287,7 +287,7 @@ class _Cells:
         return points
 
     def _one_each_of(self, cells: int) -> list[CallPoint]:
-        """Return one point for each cell of a grid and each group."""
+        """Return one point for each cell of a grid and each group (colour)."""
         rows = max(1, math.isqrt(cells // 2))
         columns = max(1, cells // rows)
         column_of = _scale(self._xs, columns)

@@ -258,7 +258,7 @@ def _finite(number: float) -> float | None:
 
 
 def _checked_table(table: Any) -> dict[str, Any]:
-    """Return the columns, the rows and the shape of a table, as values of these types.
+    """Return the columns, the rows and the shape of a table, with the declared types.
 
     Raises:
         KeyError: A part is missing.

@@ -37,8 +37,8 @@ from flowpregel.checkpoint.layout import MEDIA, checkpoint_key, digest, sidecar_
 
 SeriesAxis: TypeAlias = Literal["seconds", "step"]
 SERIES_AXES: Final[Sequence[SeriesAxis]] = ("seconds", "step")
-"""The numbers of the horizontal axis: seconds since the begin of the call, and the
-steps that the task has named.
+"""The quantities on the horizontal axis: seconds since the beginning of the call, and
+the steps that the task has named.
 """
 _MOST_LINES: Final = 40
 _MOST_READ: Final = 2_000
@@ -89,10 +89,10 @@ class CallSeries:
     ) -> dict[str, SeriesByMetric]:
         """Return the series of calls, by the id of the call and the name of the metric.
 
-        A series has three columns: ``seconds``, the time since the begin of the call;
-        ``values``, in which None stands for a value that is not finite; and ``step``,
-        which is empty if the task has named no steps. A metric with a single value has
-        no series.
+        A series has three columns: ``seconds``, the time since the beginning of the
+        call; ``values``, in which None stands for a value that is not finite; and
+        ``step``, which is empty if the task has named no steps. A metric with a single
+        value has no series.
 
         Args:
             thread_id: The id of the thread.

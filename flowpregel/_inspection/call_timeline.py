@@ -196,7 +196,7 @@ class CallTimeline:
 
     def __init__(self, index: CallIndex, now: int) -> None:
         self.version = (index.epoch, index.version)
-        """The version of the index."""
+        """The version of the index from which the timeline was made."""
         self._table = index.table
         self._lanes: dict[int, list[_Lane]] = {}
         self._total = 0
@@ -249,7 +249,7 @@ class CallTimeline:
 
         Args:
             width: The greatest number of columns.
-            begin: The begin of the part, in nanoseconds after the first call.
+            begin: The beginning of the part, in nanoseconds after the first call.
             end: The end of the part, or 0 for the whole timeline.
         """
         lanes: list[_Lane] = []

@@ -26,10 +26,10 @@ PartGroups: TypeAlias = Mapping[tuple[str, str], Sequence[CodePart]]
 """The parts of code by kind and name."""
 _MOST_CHANGES: Final = 3
 _CONSTANT_LINE: Final = re.compile(r"^[^\s:]+:\S+ = .*\n?", re.MULTILINE)
-"""The line of a constant in a stored source."""
+"""A pattern for the line of a constant in a stored source."""
 _CODE_CHANGE: Final = re.compile("(now uses |no longer uses |)(function|class) ")
-"""The beginning of the description of a changed function or class, whose source is
-shown.
+"""A pattern for the beginning of the description of a changed function or class, whose
+source is shown too.
 """
 
 

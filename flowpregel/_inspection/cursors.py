@@ -420,7 +420,8 @@ class TaskCursor:
     ) -> tuple[list[_ChangedRecord], bytes | None]:
         """Return the changed records at the key *start* and after it.
 
-        The second value is the key from which to resume, or None at the end.
+        The second value is the key from which the next read resumes, or None at the
+        end.
         """
         table = self._tasks.table
         changed: list[_ChangedRecord] = []

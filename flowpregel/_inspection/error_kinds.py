@@ -38,11 +38,11 @@ Fields = Mapping[str, FieldValue]
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _DONE: Final = STATES.index("done")
 _SAMPLE: Final = 500
-"""The number of calls of a task, or of a kind, that are compared."""
+"""The greatest number of calls of a task, or of a kind of error, that are compared."""
 _FEW: Final = 0.1
 """The greatest share of the other calls that may have the shared values too."""
 _MOST_SHARED: Final = 4
-"""The number of fields that a condition has."""
+"""The greatest number of fields that a condition has."""
 
 
 def error_pattern(error: str) -> str:
@@ -259,7 +259,9 @@ class FailedCalls:
 
     def __init__(self) -> None:
         self.mark: int = 0
-        """The mark of the last changes."""
+        """The mark (a position among all changes of calls) after the last change that
+        was added.
+        """
         self._clear()
         self._kinds: list[ErrorKind] = []
         self._kinds_mark = -1
@@ -504,8 +506,8 @@ def _drop_needless(
     others: Sequence[Fields],
     matching: int,
 ) -> None:
-    """Remove each field from a condition that can be left out without more of the other
-    calls matching.
+    """Remove the fields of a condition without which no more of the other calls match
+    it.
     """
     for name in list(chosen):
         rest = dict(chosen)

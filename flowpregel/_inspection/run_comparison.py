@@ -122,7 +122,7 @@ class RunTotals:
     seconds: float
     """The total duration of the calls."""
     elapsed: float
-    """The time from the begin of the first call to the end of the last."""
+    """The time from the beginning of the first call to the end of the last."""
     cpu: float
     """The total CPU time of the calls."""
     peak: int

@@ -81,7 +81,9 @@ class CallRow(NamedTuple):
     name: str
     """The node's name; empty if it is not stored."""
     text: str
-    """The call with short arguments, as ``parse('c.txt')``; empty if it is no call."""
+    """The call with short arguments, as ``parse('c.txt')``; empty if the task is no
+    call.
+    """
     state: CallState
     """The state of the task."""
     step: int
@@ -95,7 +97,7 @@ class CallRow(NamedTuple):
     caller.
     """
     caller: str
-    """The path of the task whose body made the call; empty if it is no call."""
+    """The path of the task whose body made the call; empty if the task is no call."""
     error: str
     """The error with which the task failed, in one line."""
     questions: int

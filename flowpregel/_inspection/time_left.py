@@ -192,7 +192,8 @@ def time_left(
 
     Args:
         durations: The durations of earlier calls.
-        running: The names of the calls that run, each with the seconds since its begin.
+        running: The names of the calls that run, each with the seconds since its
+            beginning.
         waiting: The number of calls of each task that wait, by name.
         workers: The number of calls that run at the same time.
 

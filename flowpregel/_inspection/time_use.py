@@ -29,9 +29,9 @@ from flowpregel._inspection.worker_usage import UsageMoment, worker_usage
 
 _SECOND: Final = 1e9
 _SLOWEST: Final = 10
-"""The number of calls that are listed."""
+"""The greatest number of calls that are listed: the longest ones."""
 _MOST_WORKERS: Final = 200
-"""The number of workers that are listed."""
+"""The greatest number of workers that are listed."""
 _TOLERANCE: Final = 1_000_000
 """The nanoseconds by which two clocks may differ: those of a worker that ended a call,
 and of the process that planned the next call."""

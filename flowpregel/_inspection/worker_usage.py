@@ -22,7 +22,7 @@ class UsageMoment(NamedTuple):
     """The use of the worker processes in a part of a run's time."""
 
     at: float
-    """The seconds from the begin of the run to the begin of the part."""
+    """The seconds from the beginning of the run to the beginning of the part."""
     cpu: float
     """The mean number of CPUs that the calls used."""
     busy: float
@@ -40,7 +40,7 @@ def worker_usage(
 
     Args:
         rows: The calls that have ended. Those that ran elsewhere are left out.
-        begin: The begin of the run, in wall-clock nanoseconds.
+        begin: The beginning of the run, in wall-clock nanoseconds.
         end: The end of the run.
 
     Example:
@@ -86,7 +86,7 @@ def _part_at(time: float, size: float) -> int:
     """Return the number of the part of a run's time that contains a moment.
 
     Args:
-        time: The nanoseconds since the begin of the run.
+        time: The nanoseconds since the beginning of the run.
         size: The duration of a part.
     """
     part = int(time // size)
