@@ -142,7 +142,7 @@ def _depths(
     ids: Sequence[str],
     edges: Sequence[Edge],
 ) -> dict[str, int]:
-    """Return the layer of each node."""
+    """Return the number of each node's layer."""
     order = _order(ids, edges)
     ranks = {id_: rank for rank, id_ in enumerate(order)}
     depths = dict.fromkeys(ids, 0)
@@ -329,7 +329,7 @@ def _text_svg(
     y: float,
     anchor: str,
 ) -> str:
-    """Return a text as SVG, whose middle or start is at a point."""
+    """Return a string as SVG text, whose middle or start is at a point."""
     from html import escape  # noqa: PLC0415 - 3 ms, only to draw
 
     return (

@@ -41,7 +41,7 @@ _SHOWN_IDS: Final = (
     "assistant_id",
     "graph_id",
 )
-"""The keys of ``configurable`` that handlers get as metadata, as in LangGraph."""
+"""The keys of ``configurable`` that callback handlers get as metadata (LangGraph's)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

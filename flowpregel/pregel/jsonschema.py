@@ -107,8 +107,8 @@ def _field_default(
         return typ.__dataclass_fields__[key]
     if hasattr(typ, "_fields"):
         return typ._field_defaults.get(key, ...)
-    # The wrapper is searched in the hint too, because the class's own list of optional
-    # keys misses a wrapper in a string annotation.
+    # `Required` and `NotRequired` are searched for in the type hint too, because the
+    # class's own list of optional keys lacks those in annotations that are strings.
     if typing.get_origin(hint) in (Required, NotRequired):
         return ... if typing.get_origin(hint) is Required else optional
     return optional if key in typ.__optional_keys__ else ...

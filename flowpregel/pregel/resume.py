@@ -221,7 +221,9 @@ def _started_again(
     start: Start,
     address: Address,
 ) -> Start:
-    """Return the start of a run with input, which may have been started before."""
+    """Return the start of a run that has an input, and that may have been started
+    before.
+    """
     program = start.program
     saved = _earlier_run(saver, start, address)
     opened = None if saved is None else open_checkpoint(program, saved)
@@ -403,7 +405,8 @@ def _from_scratch(
 
 @dataclass(frozen=True, slots=True)
 class _RunOnce:
-    """The decision how `Flow.run` starts, so that the workflow runs once under an id.
+    """The decision on how `Flow.run` starts, so that the workflow runs once under an
+    id.
 
     Args:
         saver: The saver of the run.

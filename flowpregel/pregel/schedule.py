@@ -63,8 +63,7 @@ class Schedule:
     timezone: str = "UTC"
     """The name of the time zone of the cron expression, such as ``Europe/Berlin``."""
     catch_up: CatchUp = "last"
-    """The due times that are made up for if no process was there to start their runs.
-    """
+    """The missed due times for which runs are started later."""
     jitter: float | timedelta | str = 0.0
     """The longest delay of a run. The delay is chosen by the run's id, so all processes
     agree.
@@ -202,7 +201,7 @@ def scheduled_run_id(flow: str, due: datetime) -> str:
 
 
 def _with_fixed_offset(moment: datetime) -> datetime:
-    """Return a time with the offset in place of the zone, as plain data."""
+    """Return a time with a fixed offset from UTC in place of the time zone."""
     offset = moment.utcoffset() or timedelta()
     return moment.replace(tzinfo=timezone(offset) if offset else UTC, fold=0)
 

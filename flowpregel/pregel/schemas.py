@@ -83,8 +83,8 @@ class GraphSchemas:
         """Return a class with a field for each of the channels, which is None by
         default.
 
-        The class is a dataclass, or a `TypedDict` if a channel's name is not one of a
-        field.
+        The class is a dataclass, or a `TypedDict` if a channel's name cannot be the
+        name of a field.
         """
         channels = self.definition.channels
         types = {key: getattr(channels[key], attribute) for key in keys}
