@@ -59,8 +59,8 @@ class _WatchedRun:
     the run.
     """
     running_at: int = 0
-    """The time, in wall-clock nanoseconds, at which the run's running calls were
-    running, or 0 if the run is not running.
+    """The time, in wall-clock nanoseconds, of the activity from which the running calls
+    are known, or 0 if the run is not running.
     """
     timeline: CallTimeline | None = None
     drawing: Mapping[str, Any] | None = None
@@ -305,7 +305,7 @@ class CallPages:
         Args:
             thread: The id of the run.
             width: The greatest number of columns.
-            begin: The begin of the part, in nanoseconds after the first call.
+            begin: The beginning of the part, in nanoseconds after the first call.
             end: The end of the part, or 0 for the whole timeline.
         """
         run = self._updated(thread)
