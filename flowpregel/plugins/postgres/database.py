@@ -71,7 +71,7 @@ ENGINES = ("postgresql", "0.9")
 Result = TypeVar("Result")
 Attempt: TypeAlias = Callable[[psycopg.Connection[Any], LandingSlot], Any]
 """A function that tries a write once, on a connection and under the next number of a
-slot.
+slot (a row that records the outcome; see `once`).
 """
 
 _HEADER = KINDS[b"meta"] + HEADER
@@ -80,12 +80,12 @@ _LONGEST_PAUSE = 0.5
 _NO_ROOM = ("53100", "53200", "54000")
 _NO_RIGHTS = ("25006", "42501")
 _REPEATED = ("40001", "40P01")
-"""The codes of errors after which a transaction must be tried again: a serialization
-failure and a deadlock.
+"""The codes of the errors after which a transaction must be tried again: a
+serialization failure and a deadlock.
 """
 _CUT = ("08", "57P", "25P03", "25P02", "53300")
-"""The prefixes of the error codes of a server that is shutting down, is starting, or
-has no free connection.
+"""The prefixes of the error codes with which a server refuses a connection: it is
+shutting down, is starting, or has no free connection.
 """
 _MARK = (
     "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM "
@@ -203,7 +203,7 @@ class Database:
                 return work(snapshot)
             except psycopg.Error:
                 # The connection is lost, or the statement changes something. So the
-                # snapshot is of no use any more.
+                # shared snapshot is no longer used.
                 self._shared.current = None
         return self._repeated(attempt)
 
@@ -310,7 +310,8 @@ class Database:
             return attempt(connection, slot)
         except psycopg.Error as error:
             if error.sqlstate is not None and not connection.broken:
-                # The server itself has answered, so nothing was committed.
+                # The error comes from the server, over a connection that still works.
+                # So the transaction was rolled back, and the try has not landed.
                 slot.refused()
             raise
 
@@ -465,7 +466,7 @@ class Database:
                 connection.close()
 
     def _named(self, error: psycopg.Error) -> StoreError:
-        """Return our error for an error of PostgreSQL."""
+        """Return flowpregel's error for an error of PostgreSQL."""
         code = error.sqlstate or ""
         text = str(error).strip()
         if code == "55P03":

@@ -134,8 +134,8 @@ class LeaseTable:
                 thread = threading.Thread(
                     target=self._work, name="flowpregel-leases", daemon=True
                 )
-                # The thread may be started under the lock, because it sleeps first, and
-                # needs the lock only after that.
+                # The OS thread may be started while the lock is held, because it sleeps
+                # first, and takes the lock only after that.
                 thread.start()
                 self._thread = thread
             self._ours[fence] = lease
@@ -187,8 +187,8 @@ class LeaseTable:
         for *seconds*.
         """
         key = lease_key(address)
-        # A user who may only read cannot request the state, but sees it as long as
-        # another process watches.
+        # A user of the database who may only read cannot request the live state, but
+        # sees it as long as another process watches the owner.
         with suppress(StoreReadOnlyError):
             self._database.execute(_WATCH, seconds, key, seconds / 2)
         rows = self._database.execute(_OWNER.format("shown"), key)

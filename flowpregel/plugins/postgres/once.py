@@ -87,7 +87,9 @@ class TryOutcome(NamedTuple):
 
     has_landed: bool
     result: str | None
-    """The rows of the statement, as a JSON text, if it was made by `once`."""
+    """The rows that the statement returned, as a JSON string, if `once` made the
+    statement.
+    """
 
 
 @dataclass(slots=True)
@@ -119,12 +121,12 @@ class LandingSlot:
         return self.number
 
     def landed(self) -> None:
-        """Note that the newest try has landed."""
+        """Record that the newest try has landed."""
         self.has_landed = True
         self.sent = None
 
     def refused(self) -> None:
-        """Note that the newest try has not landed, and never will."""
+        """Record that the newest try has not landed, and never will."""
         self.sent = None
 
     def settle(self, connection: Any) -> TryOutcome | None:
@@ -158,6 +160,6 @@ def once(statement: str) -> str:
     """Return a statement that has the effect of *statement* exactly once.
 
     The result takes a slot's id and a number after the values of *statement*, which
-    needs a RETURNING, and returns the rows as a JSON text.
+    needs a RETURNING, and returns the rows as a JSON string.
     """
     return _ONCE.format(statement)

@@ -61,8 +61,8 @@ class PostgresTables(Tables):
     def note_checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
     ) -> None:
-        """Have the commit check which of the key ranges that the next superstep reads
-        are empty.
+        """Let the commit also check which of the key ranges that the next superstep
+        reads are empty.
         """
         ranges = []
         for table, low, high in self.ranges_after(namespace, checkpoint_id):
@@ -81,7 +81,7 @@ class PostgresLeases(LeaseTable):
     def __init__(self, store: Database, ttl: float) -> None:
         super().__init__(store, ttl)
         self._live = store.table(b"live")
-        """The table whose key seals the live states of the runs."""
+        """The table that seals (signs) the live states of runs with the store's key."""
         self.held: set[tuple[str, int]] = set()
 
     @contextmanager
@@ -176,8 +176,8 @@ class PostgresSaver(DurableSaver):
         codec: The encoder of values; by default any Python value, exactly.
         retention: The history to keep; by default all of it.
         options: The options of the store; those that concern folders have no effect.
-        lease_ttl: Seconds after which a run that does not renew its lease counts as
-            dead.
+        lease_ttl: Seconds after which a run that does not renew its lease is regarded
+            as dead.
 
     Raises:
         ConfigurationError: The URL is invalid, or the extra ``postgres`` is not

@@ -1,17 +1,19 @@
-"""The tables of a store in PostgreSQL, with the sealed records of a store on disk.
+"""The tables of a store in PostgreSQL, with the same records as a store on disk.
 
 Everything is in the schema ``flowpregel``::
 
-    flowpregel.records   kind, key ► record    sealed; all that LMDB has in databases
+    flowpregel.records   kind, key ► record    all that LMDB keeps in databases
     flowpregel.scopes    scope ► revision      see `transactions`
-    flowpregel.leases    place ► owner, fence, when it expires, and what it shows
-    flowpregel.fences    a sequence            each lease has a greater one
-    flowpregel.numbers   a sequence            of namespaces
-    flowpregel.landed    slot ► number         see `once`: the last commit that landed
-    flowpregel.change    a function            puts records, if no scope has changed
+    flowpregel.leases    key ► lease           owner, fence, expiry, and live state
+    flowpregel.fences    a sequence            a later lease has a greater fence
+    flowpregel.numbers   a sequence            the numbers of new namespaces
+    flowpregel.landed    slot ► number         the last commit that landed, see `once`
+    flowpregel.change    a function            writes records, if no scope has another
+                                               revision than expected
 
-A record is one row, however large it is, because PostgreSQL itself splits large values
-into chunks. The key of the row begins with the kind of the record (1 byte).
+Each record is sealed: it has a checksum that is made with the store's key. A record is
+one row, however large it is, because PostgreSQL itself splits large values into chunks.
+The key of the row begins with the kind of the record (1 byte).
 """
 
 from __future__ import annotations
@@ -36,9 +38,7 @@ KINDS = {
     b"live": b"l",
 }
 _LARGEST = 1_000_000_000
-"""The limit on the size of a payload, in bytes. PostgreSQL's own limit is a little
-higher.
-"""
+"""The greatest size of a payload in bytes, a little below PostgreSQL's own limit."""
 _FIRST_PAGE, _LARGEST_PAGE = 16, 256
 # The statement takes an advisory lock, because two processes that create the store at
 # once would conflict in the server's catalogs.

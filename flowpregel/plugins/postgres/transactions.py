@@ -34,11 +34,11 @@ Range: TypeAlias = tuple[bytes, bytes]
 META, THREADS, DELTAS, STORE, CACHE = b"m", b"t", b"d", b"s", b"e"
 """The first bytes of the keys of these kinds of records."""
 SCOPE_SIZE = 17
-"""The number of bytes that the keys of a thread's namespaces have in common."""
+"""The number of bytes with which all keys of a thread's namespaces begin."""
 _MOST_SCOPES = 1_000
 _MOST_BYTES = 1 << 20
 """The limit on the size, in bytes, of the records that are remembered for a scope. The
-same limit applies to the remembered keys, which count as 16 bytes each.
+same limit applies to the remembered keys, each of which is counted as 16 bytes.
 """
 _LARGEST = 1 << 16
 _MOST_EXPECTED = 64
