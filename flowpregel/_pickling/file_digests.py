@@ -26,8 +26,8 @@ from typing import Final, NamedTuple
 
 
 class FileState(NamedTuple):
-    """The state of a file or a folder. If it is unchanged, the content is unchanged,
-    too.
+    """The state of a file or a folder. If it is unchanged, the content is unchanged
+    too, with the exception described above.
     """
 
     inode: int

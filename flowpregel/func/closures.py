@@ -71,7 +71,8 @@ def _closures_in(target: Any) -> Iterator[FunctionType]:
 
 
 def snapshot(functions: list[FunctionType]) -> FunctionType:
-    """Return a copy of the first of *functions* that is not affected by later bindings.
+    """Return a copy of the first of *functions*. If its variables are rebound later,
+    the copy does not change.
 
     A variable that one of the functions binds (``nonlocal``) is still shared with the
     body, since in this process a task may change the variable on purpose.
@@ -107,7 +108,9 @@ def _copied_cells(functions: list[FunctionType]) -> dict[int, CellType]:
 
 
 def _cells_by_id(functions: list[FunctionType]) -> dict[int, CellType]:
-    """Return the cells of *functions*, which may share some, by id."""
+    """Return the cells of *functions* by id, each once, since several functions may
+    share a cell.
+    """
     cells: dict[int, CellType] = {}
     for function in functions:
         cells.update((id(cell), cell) for cell in function.__closure__ or ())

@@ -63,8 +63,8 @@ class RunHandle(Generic[R]):
 
     @property
     def status(self) -> Literal["running", "waiting", "done", "failed"]:
-        """The status of the run. A ``waiting`` run has ended until `Flow.answer`
-        resumes it.
+        """The status of the run. A ``waiting`` run has stopped at a question, until
+        `Flow.answer` resumes it.
         """
         if not self._future.done():
             return "running"
