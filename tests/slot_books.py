@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -79,3 +79,65 @@ class SharedBooks:
         del self._requests[:free]
         self._held.update(begun)
         return begun
+
+
+class ResourceBooks(SlotBooks):
+    """A part of an engine that counts GPUs and memory, too, and chooses GPUs.
+
+    Attributes:
+        has: The resources of each machine. The names of its GPUs end with its address.
+    """
+
+    has: dict[str, dict[str, float]]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.wanted: dict[int, Mapping[str, int]] = {}
+        self.allocated: dict[int, tuple[str, Mapping[str, int], Sequence[str]]] = {}
+        """The machine, the amounts and the GPUs of each allocation."""
+        self.allocations = 0
+        """The number of all allocations that have begun."""
+        super().__init__(*args, **options)
+
+    def booked_resources(self, address: str = "") -> Sequence[str]:
+        """Return what the books have."""
+        return ("gpus", "memory")
+
+    def request_allocations(
+        self: Any,
+        slots: Sequence[int],
+        amounts: Mapping[str, int],
+        addresses: Sequence[str],
+    ) -> None:
+        """Queue requests."""
+        self.wanted |= dict.fromkeys(slots, amounts)
+        self.give()
+
+    def release_slot(self: Any, slot: int, address: str) -> None:
+        """Give what was allocated to another request."""
+        self.wanted.pop(slot, None)
+        self.allocated.pop(slot, None)
+        super().release_slot(slot, address)
+
+    def give(self: Any) -> None:
+        """Begin the allocations for which there are resources, and slots."""
+        super().give()
+        for slot, amounts in list(self.wanted.items()):
+            for address in self.machines():
+                gpus = self.gpus_for(address, amounts)
+                if slot in self.wanted and gpus is not None:
+                    del self.wanted[slot]
+                    self.allocated[slot] = (address, amounts, gpus)
+                    self.allocations += 1
+                    self.slot_begun(slot, address, gpus)
+
+    def gpus_for(self, address: str, amounts: Mapping[str, int]) -> list[str] | None:
+        """Return GPUs for an allocation, or None if a machine lacks something."""
+        free = Counter(self.has[address])
+        gpus = [f"{number}@{address}" for number in range(int(free["gpus"]))]
+        for where, used, used_gpus in self.allocated.values():
+            if where == address:
+                free.subtract(used)
+                gpus = [gpu for gpu in gpus if gpu not in used_gpus]
+        if any(free[name] < amount for name, amount in amounts.items()):
+            return None
+        return gpus[: amounts.get("gpus", 0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from flowpregel.func import entrypoint, task
 from tests.busy_flow import keep_busy
 from tests.contract.executor_contract import ExecutorContract
 from tests.dask_cluster import until
@@ -20,14 +22,18 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A Ray cluster with two CPUs."""
+    """A Ray cluster with two CPUs, and two GPUs that it takes on trust."""
     ray = pytest.importorskip(
         "ray", reason="the extra ray is not installed: pip install flowpregel[ray]"
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray.init(
-            address="local", num_cpus=2, include_dashboard=False, log_to_driver=False
+            address="local",
+            num_cpus=2,
+            num_gpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
         )
         yield ray
         ray.shutdown()
@@ -69,6 +75,78 @@ def test_two_programs_share_the_cpus(cluster: Any, tmp_path: Path) -> None:
         end.touch()
         assert handle.result() > 0
     until(lambda: cluster.available_resources().get("CPU") == 2)
+
+
+@task(gpus=1)
+def meet_on_gpus(pipe: str, mode: str) -> str:
+    """Wait until another task has opened the other end of a pipe."""
+    with open(pipe, mode):
+        return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def gpus_in_use(cluster: Any) -> float:
+    """Return the number of GPUs that are not free in Ray's books."""
+    free: float = cluster.available_resources().get("GPU", 0.0)
+    return cluster.cluster_resources()["GPU"] - free
+
+
+def test_tasks_that_run_at_once_see_different_gpus(
+    cluster: Any, executor: Any, tmp_path: Path
+) -> None:
+    """Those that Ray has given them, until they are idle."""
+    os.mkfifo(tmp_path / "pipe")
+
+    @entrypoint(executor=executor)
+    def flow(modes: str) -> list[str]:
+        pipes = [str(tmp_path / "pipe")] * 2
+        return [future.result() for future in meet_on_gpus.map(pipes, modes)]
+
+    assert ["0", "1"] == sorted(flow.run("rw"))
+    until(lambda: not gpus_in_use(cluster))
+    assert ["0", "1"] == sorted(flow.run("wr"))
+
+
+def read(pipe: str) -> str:
+    """Run until somebody writes into a pipe."""
+    return Path(pipe).read_text()
+
+
+def write(pipe: str) -> int:
+    """End what runs until then."""
+    return Path(pipe).write_text("go")
+
+
+def test_a_program_without_tasks_that_need_gpus_takes_none(
+    cluster: Any, executor: Any, tmp_path: Path
+) -> None:
+    """A task of others that needs all of them runs beside ours."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    future = executor.submit(read, str(pipe))
+    theirs = cluster.remote(num_cpus=0, num_gpus=2)(write)
+
+    assert 2 == cluster.get(theirs.remote(str(pipe)), timeout=500)
+    assert "go" == future.result()
+
+
+def test_two_programs_share_the_gpus(cluster: Any, tmp_path: Path) -> None:
+    """The second has its results while the first still has more tasks than GPUs."""
+    from flowpregel.plugins.cluster.ray import RayExecutor
+
+    end = tmp_path / "end"
+    with RayExecutor() as first, RayExecutor() as second:
+        handle = keep_busy(first, gpus=1).start(str(end))
+        until(lambda: gpus_in_use(cluster) == 2)
+        with_gpu = task(gpus=1)(abs)
+        flow = entrypoint(executor=second)(
+            lambda numbers: [each.result() for each in with_gpu.map(numbers)]
+        )
+
+        assert [1, 2, 3] == flow.run([-1, -2, -3])
+        assert "running" == handle.status
+        end.touch()
+        assert handle.result() > 0
+    until(lambda: not gpus_in_use(cluster))
 
 
 def test_a_module_that_is_shipped_is_sent_by_value(

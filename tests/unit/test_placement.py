@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,19 +12,21 @@ import pytest
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel.context import Job
-from flowpregel.executors.cluster.placement import (
-    UnfitTasks,
-    largest_amounts,
-    loads_of,
-    place,
-)
-from flowpregel.executors.cluster.remote_hosts import (
+from flowpregel.executors.cluster.allocations import AllocationDemand
+from flowpregel.executors.cluster.host_slots import (
+    Allocation,
+    AllocationSize,
     HostSlots,
+)
+from flowpregel.executors.cluster.machine_needs import allocation_size
+from flowpregel.executors.cluster.placement import HostPlacement, loads_of, place
+from flowpregel.executors.cluster.remote_hosts import (
     MachineReport,
     RemoteBatch,
     RemoteHost,
     RemoteHosts,
 )
+from flowpregel.executors.cluster.unfit_tasks import UnfitTasks, largest_amounts
 from flowpregel.executors.processes.coordinator.assign import (
     ONE_CPU,
     Assignment,
@@ -212,6 +216,126 @@ def test_a_call_is_not_stuck_while_a_machine_is_unknown_or_silent(
     plan = plan_of(hosts, queue_of(Needs({"cpus": 1.0, "memory": 4.0}, is_below=True)))
 
     assert plan.stuck is None
+
+
+ON_GPU = Needs({"cpus": 1.0, "gpus": 1.0, "memory": 2.0})
+
+
+def booked_machines(booked: Sequence[str], **sizes: int) -> RemoteHosts:
+    """Return idle machines with two GPUs and 8 of memory, and what is in the books."""
+    hosts = machines(**sizes)
+    for host in hosts.values():
+        host.report.amounts = {"memory": 8.0, "gpus": 2.0}
+        host.report.booked = booked
+    return hosts
+
+
+@pytest.mark.parametrize(
+    ("needs", "booked", "size"),
+    [
+        (None, ["gpus", "memory"], None),
+        (ONE_CPU, ["gpus", "memory"], None),
+        (ON_GPU, ["gpus", "memory"], AllocationSize(1, 2)),
+        (ON_GPU, ["memory"], AllocationSize(0, 2)),
+        (ON_GPU, [], None),
+        (Needs({"cpus": 1.0, "memory": 2.0}, is_measured=True), ["memory"], None),
+    ],
+)
+def test_an_allocation_has_what_the_engine_counts(
+    needs: Needs | None, booked: Sequence[str], size: AllocationSize | None
+) -> None:
+    """An estimate of the memory is no claim."""
+    assert size == allocation_size(booked_machines(booked, a=1), needs)
+
+
+def test_what_one_machine_does_not_count_is_not_allocated() -> None:
+    """Tasks may run there, too. A machine that is too small does not matter."""
+    hosts = booked_machines(["gpus", "memory"], a=1, b=1, small=1)
+    hosts["b"].report.booked = ["gpus"]
+    hosts["small"].report.booked = []
+    hosts["small"].report.amounts = {}
+
+    assert AllocationSize(gpus=1) == allocation_size(hosts, ON_GPU)
+
+
+def test_while_no_machine_has_the_resources_the_engine_decides() -> None:
+    """It may start one that has them."""
+    assert AllocationSize(1, 2) == allocation_size(
+        RemoteHosts(["gpus", "memory"]), ON_GPU
+    )
+    assert None is allocation_size(RemoteHosts(), ON_GPU)
+
+
+def test_a_task_begins_where_it_has_an_allocation() -> None:
+    """Tasks behind it, which need none, do not wait."""
+    hosts = booked_machines(["gpus"], a=2, b=2)
+    run(hosts["b"], None)
+    assert [("a", [1])] == sent(hosts, queue_of(ON_GPU, None))
+
+    hosts["b"].slots.allocations[7] = Allocation(
+        AllocationSize(gpus=1), ["x"], batch_id=-1
+    )
+    assert [("b", [0])] == sent(hosts, queue_of(ON_GPU))
+
+
+def placement_of(
+    hosts: RemoteHosts, queue: TaskQueue, most: float = inf
+) -> HostPlacement:
+    """Return a placement; most are the tasks that limits allow to run at once."""
+    ledger: Any = SimpleNamespace(most_at_once=lambda needs: most)
+    return HostPlacement(queue, hosts, ledger, 60.0)
+
+
+def test_the_demand_for_gpus_is_none_for_cpus() -> None:
+    """The CPU is requested when the GPU is there."""
+    hosts = booked_machines(["gpus", "memory"], a=2, b=2)
+    queue = queue_of(ON_GPU, None, ON_GPU, None)
+
+    batches, allocations = placement_of(hosts, queue).demand()
+
+    assert (2, {AllocationSize(1, 2): AllocationDemand(2)}) == (
+        batches,
+        allocations,
+    )
+
+
+def test_no_more_memory_is_requested_than_there_are_cpus() -> None:
+    """The engine sees the other tasks as requests for CPUs."""
+    hosts = booked_machines(["memory"], a=2, b=1)
+    placement = placement_of(hosts, queue_of(*[SMALL] * 7))
+
+    batches, allocations = placement.demand()
+
+    assert (4, 3) == (batches, allocations[AllocationSize(memory=2)].tasks)
+    assert [] == placement.slot_addresses()
+
+
+def test_a_task_that_waits_for_a_limit_holds_no_gpu() -> None:
+    """The task that has the limit may take long."""
+    hosts = booked_machines(["gpus", "memory"], a=2)
+    needs = Needs({"cpus": 1.0, "gpus": 1.0, "api": 1.0})
+    placement = placement_of(hosts, queue_of(needs, needs), most=1)
+    assert {AllocationSize(gpus=1): AllocationDemand(1)} == placement.demand()[1]
+
+    run(hosts["a"], API)
+
+    assert (0, {}) == placement.demand()
+
+
+@pytest.mark.parametrize("reason", ["refused", "too small"])
+def test_an_allocation_is_requested_on_machines_that_can_run_its_task(
+    reason: str,
+) -> None:
+    """Its memory is not in the books, so the engine would not know."""
+    hosts = booked_machines(["gpus"], a=2, b=2)
+    if reason == "refused":
+        hosts["a"].refusal = "it has Python 3.8"
+    else:
+        hosts["a"].report.amounts = {"memory": 1.0, "gpus": 2.0}
+
+    _, allocations = placement_of(hosts, queue_of(ON_GPU)).demand()
+
+    assert {AllocationSize(gpus=1): AllocationDemand(1, ("b",))} == allocations
 
 
 def test_an_estimate_is_never_more_than_the_machine_has() -> None:

@@ -173,7 +173,8 @@ def test_there_are_as_many_requests_as_batches(
     count: int, seconds: float, batches: int
 ) -> None:
     """Short tasks go together."""
-    assert batches == hosts_of(a=1).batch_count(queue_of(count, seconds))
+    queue = queue_of(count, seconds)
+    assert batches == hosts_of(a=1).batch_count(queue, count)
 
 
 def test_a_machine_learns_of_an_unused_buffer_with_the_next_poll() -> None:

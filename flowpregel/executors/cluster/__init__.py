@@ -7,9 +7,9 @@ from `RemotePool`, and write the methods of `ClusterEngine`, six of which have n
 default. Pass an instance to `ClusterExecutor`. On a machine, the
 engine's task calls the methods of `pool_host`.
 
-Read the modules in this order: `remote_pool`, `remote_hosts`, `placement` and `slots`,
-which run in the coordinator, then `machine` and `coordinator_client`, which run on each
-machine.
+Read the modules in this order: `remote_pool`, `remote_hosts`, `placement`, `slots` and
+`allocations`, which run in the coordinator, then `machine` and `coordinator_client`,
+which run on each machine.
 """
 
 from flowpregel.executors.cluster.cluster_executor import ClusterExecutor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -55,7 +55,7 @@ class ClusterEngine(ABC):
         slot: int,
         address: str,
     ) -> None:
-        """End the task of a slot, or withdraw it if it has not begun.
+        """End the task of a slot or an allocation, or withdraw it if it has not begun.
 
         On the machine, `RemotePoolHost.hold` returns a future that is done soon after
         this.
@@ -111,6 +111,40 @@ class ClusterEngine(ABC):
             address: The machine's address.
         """
         return self.call(address, "handshake")
+
+    def booked_resources(self, address: str = "") -> Collection[str]:
+        """Return the names of the resources that the engine counts on a machine:
+        ``"gpus"`` and ``"memory"``, or some of these.
+
+        The default implementation returns no names. Then `request_allocations` is not
+        called, and these resources are only counted by the pools.
+
+        Args:
+            address: The address of a machine that has answered the handshake, or an
+                empty text for any machine that may come.
+        """
+        return ()
+
+    def request_allocations(
+        self,
+        slots: Sequence[int],
+        amounts: Mapping[str, int],
+        addresses: Sequence[str],
+    ) -> None:
+        """Submit a task for each allocation, as `request_slots` does for slots. It
+        occupies GPUs and memory, but no CPU.
+
+        When it begins, `RemotePool.slot_begun` must be called, with the names of the
+        GPUs if the engine has chosen these.
+
+        Args:
+            slots: The numbers of the allocations.
+            amounts: The number of ``"gpus"`` of each allocation, and the bytes of
+                ``"memory"``: those of `booked_resources` that its task needs.
+            addresses: The addresses of the machines on which the allocations may begin,
+                or an empty sequence if the engine may choose any.
+        """
+        raise NotImplementedError
 
     def can_grow(self) -> bool:
         """Return whether the engine may get further machines, or larger ones.

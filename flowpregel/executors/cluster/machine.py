@@ -21,7 +21,7 @@ import pickle
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -91,6 +91,18 @@ class RelayWorkerPool(Pool):
         """
         self.settings = replace(self.settings, size=max(1, slots))
         self.resources.resize(self.settings)
+
+    def vacate(self, gpus: Collection[str]) -> None:
+        """Stop the idle workers that may have memory on some GPUs.
+
+        Args:
+            gpus: The names of the GPUs, or an empty collection for all.
+        """
+        for worker in self.workers:
+            used = worker.kind.gpus
+            is_affected = used and not (gpus and {*used}.isdisjoint(gpus))
+            if worker.state is WorkerState.IDLE and is_affected:
+                worker.stop()
 
     def _is_spare(self) -> bool:
         states = [worker.state for worker in self.workers]
@@ -253,7 +265,8 @@ class RemotePoolHost(ProcessExecutor):
             name: The coordinator's name.
             packed: The id of the batch, the number of the coordinator's slots, the code
                 of the tasks by digest, and an order for each task: number in the batch,
-                name, depth, timeout, resources, contexts, digest of the code, and body.
+                name, depth, timeout, resources, names of the GPUs if the engine has
+                chosen them, contexts, digest of the code, and body.
             keys: The keys of *buffers*.
             buffers: The large buffers that the tasks need.
         """
@@ -285,7 +298,7 @@ class RemotePoolHost(ProcessExecutor):
         share: Callable[[BufferRef], Any],
     ) -> InFlight:
         """Return the task of an *order*, with its buffers in shared memory."""
-        name, depth, timeout, resources, contexts, digest, body = order
+        name, depth, timeout, resources, gpus, contexts, digest, body = order
         # Only the coordinator knows the call itself, so the task has no input.
         planned = Task(
             key,
@@ -308,6 +321,7 @@ class RemotePoolHost(ProcessExecutor):
             contexts,
             data,
             refs,
+            gpus=gpus,
         )
 
     def _code_of(
@@ -473,11 +487,13 @@ class RemotePoolHost(ProcessExecutor):
         client: CoordinatorClient,
         commands: Sequence[Sequence[Any]],
     ) -> None:
+        pool: Any = self._pool
         actions: dict[str, Callable[..., object]] = {
             "drop": client.drop,
             "end": partial(self._end, client),
             "forget": partial(self._forget_buffer, client),
             "release": client.release,
+            "vacate": pool.vacate,
         }
         for verb, batch, number, *arguments in commands:
             if verb in actions:

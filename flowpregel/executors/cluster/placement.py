@@ -4,7 +4,8 @@
 while a task in the pool has needs. The slots of limits, and rates, are counted for all
 machines together. CPUs, memory and GPUs are counted for each machine. A batch also
 needs a slot of the engine there. If its task takes several CPUs, the ledger of slots
-requests the others when the task has begun.
+requests the others when the task has begun. A task with GPUs or memory that the engine
+counts needs an allocation there, too.
 
 `place` goes through the queue in order. The first task whose needs are free gets the
 machine with the least load among those that have what the task needs. A task whose
@@ -14,24 +15,40 @@ one machine that lacks least. So tasks behind it never starve it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import (
     Collection,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from functools import partial
 from itertools import islice, takewhile
-from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from flowpregel.executors.base import JobKey
-from flowpregel.executors.cluster.remote_hosts import RemoteHost, RemoteHosts
+from flowpregel.executors.cluster.allocations import (
+    AllocationDemand,
+    SizeTurns,
+    assign_allocation,
+)
+from flowpregel.executors.cluster.host_slots import AllocationSize
+from flowpregel.executors.cluster.machine_needs import (
+    allocation_size,
+    amounts_on,
+    hosts_for,
+    shortage,
+)
+from flowpregel.executors.cluster.remote_hosts import (
+    RemoteBatch,
+    RemoteHost,
+    RemoteHosts,
+)
+from flowpregel.executors.cluster.slots import MOST_REQUESTS
+from flowpregel.executors.cluster.unfit_tasks import UnfitTasks, largest_amounts
 from flowpregel.executors.processes.coordinator.assign import (
     LARGEST_BATCH,
     ONE_CPU,
-    ROUNDING,
     Assignment,
     InFlight,
     Needs,
@@ -51,26 +68,6 @@ _NO_MACHINE: Final = "cpus"
 """The name of the resource that a task lacks if no known machine could ever run it, or
 if machines have not answered.
 """
-
-
-def amounts_on(needs: Needs, totals: Mapping[str, float]) -> dict[str, float]:
-    """Return the amounts of a machine's resources that tasks with *needs* take on this
-    machine.
-
-    Args:
-        needs: The needs.
-        totals: The amounts that the machine has. An estimate of the memory, and the
-            CPUs of a task that runs alone, are never more.
-    """
-    amounts: dict[str, float] = {}
-    for name in OF_THE_MACHINE:
-        amount = needs.amounts.get(name, 0.0)
-        is_estimate = name == "memory" and needs.is_measured
-        if is_estimate or needs.is_exclusive:
-            amount = min(amount, totals.get(name, amount))
-        if amount:
-            amounts[name] = amount
-    return amounts
 
 
 def _resources_on(host: RemoteHost, task: InFlight) -> Resources | None:
@@ -111,6 +108,7 @@ def order_of(host: RemoteHost, task: InFlight) -> tuple[Any, ...]:
         planned.depth,
         planned.timeout,
         _resources_on(host, task),
+        task.execution.worker.gpus,
         task.contexts,
         task.code.digest,
         task.body,
@@ -145,27 +143,15 @@ class FreeMachine:
         """Return whether the machine could run tasks with *needs* if it ran no other
         tasks.
         """
-        return not self._shortage(needs, self.totals)
+        return not shortage(needs, self.totals, self.totals)
 
     def lacking(self, needs: Needs) -> dict[str, float]:
         """Return the amounts that tasks with *needs* lack on this machine, by name."""
-        lacking = self._shortage(needs, self.amounts)
+        lacking = shortage(needs, self.totals, self.amounts)
         if not needs.is_below:
             for name in self.reserved & needs.amounts.keys():
                 lacking.setdefault(name, 0.0)
         return lacking
-
-    def _shortage(
-        self,
-        needs: Needs,
-        available: Mapping[str, float],
-    ) -> dict[str, float]:
-        shortage: dict[str, float] = {}
-        for name, amount in amounts_on(needs, self.totals).items():
-            missing = amount - available.get(name, 0.0)
-            if missing > ROUNDING:
-                shortage[name] = missing
-        return shortage
 
     def missing_share(self, needs: Needs) -> float:
         """Return the parts of the machine that tasks with *needs* lack, in total."""
@@ -190,6 +176,7 @@ class FreeMachines:
         loads: Sequence[WorkerLoad],
         limits: PoolLimits,
     ) -> None:
+        self._hosts = hosts
         self.machines: list[FreeMachine] = [
             FreeMachine(host) for host in hosts.values()
         ]
@@ -241,10 +228,13 @@ class FreeMachines:
 
     def _machine_with(self, needs: Needs) -> FreeMachine | None:
         """Return the machine with the least load that has what *needs* lists."""
+        size = allocation_size(self._hosts, needs)
         candidates: list[FreeMachine] = []
         for machine in self.machines:
-            if machine.host.has_slot and not machine.lacking(needs):
-                candidates.append(machine)  # noqa: PERF401 - read as a step
+            host = machine.host
+            has_allocation = size is None or host.free_allocation(size) is not None
+            if has_allocation and host.has_slot and not machine.lacking(needs):
+                candidates.append(machine)
         return min(
             candidates,
             key=_load_of,
@@ -366,75 +356,12 @@ def _batch_from(
     return tasks[:size]
 
 
-class UnfitTasks:
-    """The waiting tasks that no machine could run, even if it ran no other tasks.
+class ClusterDemand(NamedTuple):
+    """The slots and allocations that the waiting tasks need."""
 
-    Args:
-        hosts: The machines.
-        timeout: Seconds for which such tasks wait while there may be another machine.
-    """
-
-    def __init__(
-        self,
-        hosts: RemoteHosts,
-        timeout: float,
-    ) -> None:
-        self._hosts = hosts
-        self._timeout = timeout
-        self._since: dict[Needs | None, float] = {}
-        """The time since which tasks with these needs wait."""
-
-    def overdue(
-        self,
-        queue: TaskQueue,
-        now: float,
-        can_grow: bool,
-    ) -> Iterator[InFlight]:
-        """Yield the tasks of *queue* that should not wait any longer.
-
-        Args:
-            queue: The tasks that wait.
-            now: The present time.
-            can_grow: True if the engine may get further machines.
-        """
-        before = self._since
-        self._since = {}
-        for needs in self._needs_among(queue.counts):
-            self._since[needs] = before.get(needs, now)
-        for host in self._hosts.values():
-            can_grow = can_grow or not host.is_known
-        patience = self._timeout if can_grow else 0.0
-        for task in tuple(queue):
-            since = self._since.get(task.needs, inf)
-            if since + patience <= now:
-                yield task
-
-    def _needs_among(self, waiting: Iterable[Needs | None]) -> Iterator[Needs]:
-        """Yield those of the *waiting* needs that no machine has."""
-        machines = [FreeMachine(host) for host in self._hosts.values()]
-        for needs in waiting:
-            if needs is None or not machines:
-                continue
-            is_suited = False
-            for machine in machines:
-                is_suited = is_suited or machine.suits(needs)
-            if not is_suited:
-                yield needs
-
-
-def largest_amounts(hosts: RemoteHosts) -> dict[str, tuple[float, str]]:
-    """Return the largest amount of each resource that a machine has, and the name of
-    this machine.
-
-    Args:
-        hosts: The machines.
-    """
-    largest: dict[str, tuple[float, str]] = {}
-    for host in hosts.values():
-        for name, amount in host.totals.items():
-            candidate = (amount, host.label)
-            largest[name] = max(candidate, largest.get(name, candidate))
-    return largest
+    batches: int
+    """The number of batches that wait for a slot and need no allocation."""
+    allocations: Mapping[AllocationSize, AllocationDemand]
 
 
 class HostPlacement:
@@ -459,6 +386,7 @@ class HostPlacement:
         self._hosts = hosts
         self._ledger = ledger
         self._unfit = UnfitTasks(hosts, timeout)
+        self._turns = SizeTurns()
 
     def next_batch(
         self,
@@ -518,18 +446,23 @@ class HostPlacement:
                 return True
         return False
 
+    def allocate(self, batch: RemoteBatch) -> None:
+        """Assign an allocation on its machine to a batch, if its task needs one."""
+        size = allocation_size(self._hosts, batch.load.needs)
+        if size is not None:
+            assign_allocation(batch, size)
+            self._turns.note_batch(size)
+
     def slot_addresses(self) -> list[str]:
-        """Return the addresses of the machines that can run a waiting task, or an empty
-        list if all can, known or not.
+        """Return the addresses of the machines that can run a waiting task without
+        allocated GPUs, or an empty list if all can, known or not.
         """
-        addresses: list[str] = []
-        for host in self._hosts.values():
-            machine = FreeMachine(host)
-            is_suited = False
-            for needs in self._queue.counts:
-                is_suited = is_suited or machine.suits(needs or ONE_CPU)
-            if is_suited and not host.refusal:
-                addresses.append(host.address)
+        suitable: list[RemoteHost] = []
+        for needs in self._queue.counts:
+            size = allocation_size(self._hosts, needs)
+            if size is None or not size.gpus:
+                suitable += hosts_for(self._hosts, needs or ONE_CPU)
+        addresses = list(dict.fromkeys(host.address for host in suitable))
         return addresses if len(addresses) < len(self._hosts) else []
 
     def note_machines(self) -> None:
@@ -566,10 +499,69 @@ class HostPlacement:
                 # No machine has all the resources: each lacks a different one.
                 self._ledger.refuse(task, max(amounts))
 
-    def startable_count(self) -> int:
-        """Return the number of waiting tasks that further machines would run."""
-        total = 0
-        for needs, waiting in self._queue.counts.items():
+    def demand(self) -> ClusterDemand:
+        """Return the slots and allocations that the waiting tasks need."""
+        waiting = 0
+        startable = 0
+        allocations: dict[AllocationSize, AllocationDemand] = {}
+        for needs, number in self._queue.counts.items():
             most = self._ledger.most_at_once(needs or ONE_CPU)
-            total += int(min(waiting, most))
-        return total
+            count = int(min(number, most))
+            size = allocation_size(self._hosts, needs)
+            if needs is None or size is None:
+                waiting += number
+                startable += count
+                continue
+            # A task that waits for a limit should hold no GPU.
+            earlier = allocations.get(size, AllocationDemand(0))
+            free = max(0, most - self._limit_users(needs))
+            count = int(min(number, free))
+            count += earlier.tasks
+            if not count:
+                continue
+            demand = self._allocation_demand(needs, size, count)
+            allocations[size] = demand
+            if not size.gpus:
+                # An engine that starts machines on demand gets requests for the others.
+                waiting += count - demand.tasks
+                startable += count - demand.tasks
+        batches = self._hosts.batch_count(self._queue, waiting)
+        return ClusterDemand(
+            min(batches, startable),
+            self._turns.choose(allocations),
+        )
+
+    def _limit_users(self, needs: Needs) -> int:
+        """Return the number of batches that have slots of the limits in *needs*."""
+        names = needs.amounts.keys() - {*OF_THE_MACHINE}
+        users = Counter[str]()
+        for host in self._hosts.values():
+            for batch in host.batches.values():
+                users.update(names & batch.load.held.keys())
+        return max(users.values(), default=0)
+
+    def _allocation_demand(
+        self,
+        needs: Needs,
+        size: AllocationSize,
+        count: int,
+    ) -> AllocationDemand:
+        """Return the demand of *count* waiting tasks for allocations of one size.
+
+        The number of GPUs limits the allocations with GPUs, but allocations of memory
+        are limited by the number of CPUs that the tasks need as well.
+        """
+        suitable = hosts_for(self._hosts, needs)
+        most = MOST_REQUESTS
+        if not size.gpus:
+            hosts = suitable or self._hosts.values()
+            most = max(1, sum(host.report.cpus for host in hosts))
+        addresses = [host.address for host in suitable]
+        is_free = True
+        for host in self._hosts.values():
+            is_suited = host.address in addresses or host.refusal is None
+            is_free = is_free and is_suited
+        return AllocationDemand(
+            min(count, most),
+            () if is_free else tuple(addresses),
+        )

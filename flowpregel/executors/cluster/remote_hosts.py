@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,6 +23,11 @@ from flowpregel.context import nothing
 from flowpregel.errors import MachineLostError
 from flowpregel.executors.cluster.engine_watch import LOST_AFTER
 from flowpregel.executors.cluster.handshake import Greeting
+from flowpregel.executors.cluster.host_slots import (
+    Allocation,
+    AllocationSize,
+    HostSlots,
+)
 from flowpregel.executors.processes.coordinator.assign import (
     ONE_CPU,
     Execution,
@@ -23,7 +35,6 @@ from flowpregel.executors.processes.coordinator.assign import (
     TaskQueue,
     WorkerLoad,
 )
-from flowpregel.executors.processes.coordinator.io_loop import Timer
 from flowpregel.executors.processes.coordinator.side_threads import WorkerOutput
 from flowpregel.executors.processes.coordinator.worker_life import WorkerState
 from flowpregel.executors.processes.wire.serialization import BufferRef
@@ -185,6 +196,10 @@ class MachineReport:
     """The number of CPUs, as the engine has listed it."""
     is_compared: bool = False
     """True if the coordinator has requested the versions of the machine's packages."""
+    booked: Collection[str] = ()
+    """The names of the resources that the engine counts on the machine: memory and
+    GPUs.
+    """
 
 
 @dataclass(slots=True)
@@ -211,49 +226,6 @@ class HostMemory:
         or does not need.
         """
         self.commands.append(("drop", 0, 0, key))
-
-
-@dataclass(slots=True)
-class HostSlots:
-    """The slots of the engine that the coordinator holds on one machine."""
-
-    active: dict[int, float] = field(default_factory=dict)
-    """The slots for which the machine gets batches, oldest first, each with the
-    monotonic time at which it has begun.
-    """
-    leaving: list[int] = field(default_factory=list)
-    """The slots whose turn has ended. They are released when their batches have ended.
-    """
-    idle_timer: Timer | None = None
-    """The timer that releases the slots without a task, or None if there are none."""
-
-    @property
-    def count(self) -> int:
-        """The number of slots."""
-        return len(self.active) + len(self.leaving)
-
-    def all(self) -> list[int]:
-        """Return the slots. Those whose turn has ended come first."""
-        return [*self.leaving, *self.active]
-
-    def leave(
-        self,
-        last: float,
-    ) -> None:
-        """End the turn of the slots that have begun by *last*, a monotonic time."""
-        for slot, begun in list(self.active.items()):
-            if begun <= last:
-                del self.active[slot]
-                self.leaving.append(slot)
-
-    def remove(
-        self,
-        slot: int,
-    ) -> None:
-        """Remove *slot*, if it is among the slots."""
-        self.active.pop(slot, None)
-        if slot in self.leaving:
-            self.leaving.remove(slot)
 
 
 @dataclass(slots=True, eq=False)
@@ -328,17 +300,33 @@ class RemoteHost:
 
     @property
     def lacking_slots(self) -> int:
-        """The number of slots that tasks of several CPUs lack. They have begun with
-        one.
+        """The number of slots that allocations lack, and tasks of several CPUs, which
+        have begun with one.
         """
+        lacking = 0
+        if self.slots.demand:
+            free = max(0, self.size - self.busy_slots)
+            lacking = max(0, self.slots.demand - free)
         largest = max(
             (batch.slot_count for batch in self.batches.values()),
             default=1,
         )
-        if largest == 1:
-            # Short tasks are sent before a slot is free, so they lack none.
-            return 0
-        return max(0, self.busy_slots - self.slots.count)
+        # Short tasks are sent before a slot is free, so they lack none.
+        if largest > 1:
+            lacking += max(0, self.busy_slots - self.slots.count)
+        return lacking
+
+    def free_allocation(self, size: AllocationSize) -> Allocation | None:
+        """Return an allocation of *size* for the next batch, or None if there is none.
+
+        Args:
+            size: The resources of the batch's task.
+        """
+        for allocation in self.slots.allocations.values():
+            is_free = allocation.batch_id not in self.batches
+            if is_free and allocation.size == size and not allocation.is_leaving:
+                return allocation
+        return None
 
     def note_greeting(self, greeting: Greeting) -> None:
         """Note the answer of the machine to the handshake."""
@@ -428,10 +416,16 @@ class RemoteHost:
 
 
 class RemoteHosts(dict[str, RemoteHost]):
-    """The machines by address, and the decisions about them."""
+    """The machines by address, and the decisions about them.
 
-    def __init__(self) -> None:
+    Args:
+        booked: The names of the resources that the engine counts on each machine that
+            may come: memory and GPUs.
+    """
+
+    def __init__(self, booked: Collection[str] = ()) -> None:
         super().__init__()
+        self.booked = booked
         self._listed: set[str] = set()
         """The addresses that the engine has listed. A slot may begin on a machine
         before the engine lists it.
@@ -464,9 +458,13 @@ class RemoteHosts(dict[str, RemoteHost]):
     def batch_count(
         self,
         queue: TaskQueue,
+        waiting: int,
     ) -> int:
-        """Return the number of batches into which the tasks of *queue* should be
-        divided.
+        """Return the number of batches into which tasks of *queue* should be divided.
+
+        Args:
+            queue: The tasks that wait.
+            waiting: The number of those that are counted.
         """
         next_task = next(iter(queue), None)
         if next_task is None:
@@ -475,7 +473,7 @@ class RemoteHosts(dict[str, RemoteHost]):
             next_task.seconds,
             _BATCH_SECONDS,
         )
-        return ceil(queue.count * seconds / _BATCH_SECONDS)
+        return ceil(waiting * seconds / _BATCH_SECONDS)
 
     def batch_size(
         self,
@@ -530,7 +528,8 @@ class RemoteHosts(dict[str, RemoteHost]):
             host.report.cpus = cpus
         gone: list[RemoteHost] = []
         for host in list(self.values()):
-            is_empty = not (host.slots.count or host.batches)
+            slots = host.slots
+            is_empty = not (slots.count or slots.allocations or host.batches)
             if host.address in machines:
                 continue
             if is_empty or host.address in self._listed:
@@ -583,6 +582,8 @@ class RemoteBatch:
         """The error with which the engine has failed the batch, or None."""
         self.handles: Mapping[int, Any] = {}
         """The engine's handles of the large buffers that the tasks get, by key."""
+        self.gpus: Sequence[str] = ()
+        """The names of the GPUs of the task, if the engine has chosen them."""
         self.reader = self
         self.buffers: Sequence[Any] = ()
         """The large buffers of the frame that is being read."""

@@ -103,7 +103,7 @@ class RemotePool(ClusterEngine, TaskPool):
         self.kind = kind
         self.name: str = os.urandom(8).hex()
         """The name of this coordinator on the machines."""
-        self.hosts: RemoteHosts = RemoteHosts()
+        self.hosts: RemoteHosts = RemoteHosts(self.booked_resources())
         self._batch_ids = count(1)
         clock = clock or AwakeClock()
         self._watch = EngineWatch(kind, timeout, self.machines, clock)
@@ -138,14 +138,18 @@ class RemotePool(ClusterEngine, TaskPool):
 
     # ------------------------------------------------ methods for any OS thread
 
-    def slot_begun(self, slot: int, address: str) -> None:
+    def slot_begun(self, slot: int, address: str, gpus: Sequence[str] = ()) -> None:
         """Note that a slot has begun. The engine calls this.
 
         Args:
-            slot: The slot, one of those that `request_slots` was called with.
+            slot: The slot, one of those that `request_slots` or `request_allocations`
+                was called with.
             address: The machine's address.
+            gpus: The names of the GPUs of an allocation, as in
+                ``CUDA_VISIBLE_DEVICES``, or an empty sequence if the pool of the
+                machine chooses them.
         """
-        self.loop.call(partial(self._slots.begin, slot, address))
+        self.loop.call(partial(self._slots.begin, slot, address, gpus))
 
     def slot_ended(self, slot: int, error: BaseException) -> None:
         """Note that a slot has ended, or could not begin. The engine calls this.
@@ -175,9 +179,7 @@ class RemotePool(ClusterEngine, TaskPool):
         while (batch := self._placement.next_batch(self._tasks)) is not None:
             self._send(*batch)
         if not self._is_closing:
-            demand = self.hosts.batch_count(self._queue)
-            startable = self._placement.startable_count()
-            self._slots.update(min(demand, startable))
+            self._slots.update(*self._placement.demand())
         self.hosts.forget(self._buffers.take_unused())
         for host in self.hosts.values():
             self._contact(host)
@@ -222,6 +224,7 @@ class RemotePool(ClusterEngine, TaskPool):
         for task in tasks:
             self.resources.count_start(task)
         batch = RemoteBatch(next(self._batch_ids), host, tasks)
+        self._placement.allocate(batch)
         if not host.batches:
             host.last_seen = self._watch.clock.now
         host.batches[batch.id] = batch
@@ -266,6 +269,7 @@ class RemotePool(ClusterEngine, TaskPool):
         """
         try:
             host.note_greeting(read_report(handshake.result()[0]))
+            host.report.booked = self.booked_resources(host.address)
         except (ImportError, AttributeError) as error:
             # The machine has no flowpregel, or one without this handshake.
             host.refusal = f"{type(error).__name__}: {error}"

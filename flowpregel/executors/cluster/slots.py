@@ -17,6 +17,8 @@ starts machines if there are too many requests. These rules make it share its ma
 * A task of several CPUs begins with one slot. The others are requested on its machine,
   and are released with the first. It holds none while it waits to begin, so two
   programs never wait for each other's slots.
+* A task with GPUs or memory in the engine's books has an `Allocation` first, and then
+  a slot on its machine.
 * A slot that no task has needed for `IDLE_SECONDS` is released.
 * While tasks wait, those of others may wait as well, which only the engine can see. So
   a slot that began `TURN_SECONDS` ago gets no more batches, and is released when the
@@ -27,32 +29,30 @@ starts machines if there are too many requests. These rules make it share its ma
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count, islice
 from math import inf
+from types import MappingProxyType
 from typing import Final
 
+from flowpregel.executors.cluster.allocations import (
+    IDLE_SECONDS,
+    RENEWAL_RATE,
+    TURN_SECONDS,
+    AllocationDemand,
+    AllocationLedger,
+)
 from flowpregel.executors.cluster.engine import ClusterEngine
 from flowpregel.executors.cluster.engine_watch import CHECK_EVERY
+from flowpregel.executors.cluster.host_slots import AllocationSize
 from flowpregel.executors.cluster.remote_hosts import RemoteHost, RemoteHosts
 from flowpregel.executors.processes.coordinator.io_loop import IOLoop, Timer
 
-IDLE_SECONDS: Final = 1.0
-"""Seconds after which a slot that no task needs is released."""
-TURN_SECONDS: Final = 1.0
-"""Seconds for which a slot gets batches while further tasks wait.
-
-The engine's queue may give all CPUs to one program, and then to the next one. So the
-tenth of ten programs waits for nine turns.
-"""
-_RENEWAL_RATE: Final = 50.0
-"""The greatest number of requests that are repeated in a second, on average, because
-the engine's scheduler has work with each.
-"""
-_MOST_REQUESTS: Final = 100
-"""The greatest number of requests that the engine has at once."""
+MOST_REQUESTS: Final = 100
+"""The greatest number of requests of one kind that the engine has at once."""
+_NOTHING: Final[Mapping[AllocationSize, AllocationDemand]] = MappingProxyType({})
 _MOST_FAILURES: Final = 5
 """The number of times that slots may fail in a row before the tasks fail. Slots that
 fail within `CHECK_EVERY` seconds, such as all those of a lost machine, count once.
@@ -88,6 +88,13 @@ class SlotLedger:
         """The requests for the further CPUs of tasks that run, each with the address of
         the machine.
         """
+        self._allocations = AllocationLedger(
+            hosts,
+            loop,
+            self._ids,
+            self._submit_allocations,
+            self._release_allocation,
+        )
         self._turn: Timer | None = None
         """The timer for the end of the oldest turn, or None while no task waits."""
         self._next_request_at = 0.0
@@ -98,15 +105,23 @@ class SlotLedger:
         task has waited.
         """
 
-    def update(self, batches: int) -> None:
+    def update(
+        self,
+        batches: int,
+        demands: Mapping[AllocationSize, AllocationDemand] = _NOTHING,
+    ) -> None:
         """Request slots for the waiting batches, and release slots that have no task.
 
         Args:
             batches: The number of batches that wait for a slot.
+            demands: The tasks that wait for allocations, by the size that they need.
         """
-        demand = min(batches, _MOST_REQUESTS)
-        if not demand:
+        demand = min(batches, MOST_REQUESTS)
+        is_waiting = bool(demand or demands)
+        if not is_waiting:
             self._failures.clear()
+        can_request = time.monotonic() >= self._next_request_at
+        self._allocations.update(demands, can_request)
         for host in self._hosts.values():
             self._settle(host)
         self._request_extra()
@@ -118,9 +133,9 @@ class SlotLedger:
             # needed, because withdrawing one in each turn would cost more than a few
             # requests too many.
             self._withdraw(-missing)
-        if demand and self._turn is None:
+        if is_waiting and self._turn is None:
             self._await_end_of_turn()
-        elif not demand and self._turn is not None:
+        elif not is_waiting and self._turn is not None:
             self._turn.cancel()
             self._turn = None
 
@@ -128,14 +143,24 @@ class SlotLedger:
         self,
         slot: int,
         address: str,
+        gpus: Sequence[str] = (),
     ) -> None:
-        """Note that *slot* has begun on a machine."""
+        """Note that *slot*, which may be an allocation, has begun on a machine.
+
+        Args:
+            slot: The slot.
+            address: The machine's address.
+            gpus: The names of the GPUs of an allocation, if the engine has chosen them.
+        """
         host = self._hosts.setdefault(address, RemoteHost(address))
-        host.slots.active[slot] = time.monotonic()
         # A machine that is used gets a handshake, so the versions on it are checked
         # before the slot may be given back.
         host.is_used = True
         is_wanted = slot in self._requests or slot in self._extra
+        if self._allocations.begin(slot, host, gpus):
+            is_wanted = True
+        else:
+            host.slots.active[slot] = time.monotonic()
         self._requests.pop(slot, None)
         self._extra.pop(slot, None)
         if not is_wanted or host.refusal:
@@ -159,11 +184,13 @@ class SlotLedger:
         now = time.monotonic()
         if self._extra.pop(slot, None) is not None:
             self._next_request_at = now + CHECK_EVERY
+        is_requested = self._allocations.discard(slot)
         if slot in self._requests:
             del self._requests[slot]
-            if now >= self._next_request_at:
-                self._failures.append(error)
-                self._next_request_at = now + CHECK_EVERY
+            is_requested = True
+        if is_requested and now >= self._next_request_at:
+            self._failures.append(error)
+            self._next_request_at = now + CHECK_EVERY
         if isinstance(error, (ImportError, AttributeError)):
             # The error means that a machine lacks flowpregel, or has another version.
             # The handshake shows which, so all machines get one.
@@ -186,17 +213,19 @@ class SlotLedger:
         """
         self.release_all(host)
         self._withdraw(len(self._requests))
+        self._allocations.withdraw_all()
 
     def release_all(
         self,
         host: RemoteHost,
     ) -> None:
         """Release the slots of a machine that is lost."""
-        self._release(host, host.slots.all())
+        self._release(host, [*host.slots.all(), *host.slots.allocations])
 
     def close(self) -> None:
         """Release all slots, and withdraw all requests."""
         self._withdraw(len(self._requests))
+        self._allocations.withdraw_all()
         for slot in self._extra:
             self._give_back(slot, "")
         self._extra.clear()
@@ -240,15 +269,32 @@ class SlotLedger:
         self,
         slots: Sequence[int],
         addresses: Sequence[str],
+        size: AllocationSize | None = None,
     ) -> None:
         try:
-            self._engine.request_slots(slots, addresses)
+            if size is None:
+                self._engine.request_slots(slots, addresses)
+            else:
+                amounts = size.amounts()
+                self._engine.request_allocations(slots, amounts, addresses)
         except Exception as error:  # noqa: BLE001 - any error: the engine is not there
             for slot in slots:
                 self.end(
                     slot,
                     error,
                 )
+
+    def _submit_allocations(
+        self,
+        slots: Sequence[int],
+        size: AllocationSize,
+        addresses: Sequence[str],
+    ) -> None:
+        self._submit(
+            slots,
+            addresses,
+            size,
+        )
 
     def _withdraw(
         self,
@@ -269,7 +315,7 @@ class SlotLedger:
         now = time.monotonic()
         number = len(self._requests)
         if number and now >= self._next_renewal_at:
-            self._next_renewal_at = now + number / _RENEWAL_RATE
+            self._next_renewal_at = now + number / RENEWAL_RATE
             self._withdraw(number)
             self._request(number)
 
@@ -292,7 +338,7 @@ class SlotLedger:
                 host,
                 slots.leaving[:free],
             )
-        surplus = slots.count - host.needed_slots
+        surplus = slots.count - self._needed_slots(host)
         if surplus > 0 and slots.idle_timer is None:
             due = time.monotonic() + IDLE_SECONDS
             release = partial(
@@ -312,8 +358,18 @@ class SlotLedger:
         host: RemoteHost,
     ) -> None:
         host.slots.idle_timer = None
-        surplus = host.slots.count - host.needed_slots
+        surplus = host.slots.count - self._needed_slots(host)
         self._release(host, host.slots.all()[: max(0, surplus)])
+
+    def _needed_slots(
+        self,
+        host: RemoteHost,
+    ) -> int:
+        if self._allocations.is_requesting:
+            # No slot is kept for a task that waits for calls, because these calls may
+            # wait for GPUs that another program holds while it waits for this slot.
+            return host.busy_slots
+        return host.needed_slots
 
     def _await_end_of_turn(self) -> None:
         """Set the timer for the oldest slot that gets batches, if there is one."""
@@ -344,6 +400,16 @@ class SlotLedger:
                 slot,
                 host.address,
             )
+
+    def _release_allocation(
+        self,
+        host: RemoteHost | None,
+        slot: int,
+    ) -> None:
+        if host is None:
+            self._give_back(slot, "")
+        else:
+            self._release(host, (slot,))
 
     def _give_back(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import ModuleType
@@ -25,6 +25,10 @@ from flowpregel.executors.cluster import (
     pool_host,
 )
 
+_IN_DASK: Final = {"gpus": "GPU", "memory": "MEMORY"}
+"""The names of the resources of a task, each with that of the resource which a Dask
+worker may declare.
+"""
 _DELIVERIES: Final = 3
 """The greatest number of times that a batch of tasks is sent to a Dask worker, if the
 worker lacks large buffers of the batch.
@@ -181,6 +185,8 @@ class DaskPool(RemotePool):
         limits_scope: Literal["pool", "store"],
     ) -> None:
         self.client: Client = client
+        self._resources: dict[str, Mapping[str, float]] = {}
+        """The resources that each worker declares, by its address."""
         self._slots_in_dask: dict[int, Any] = {}
         """The Dask future of each slot, by the number of the slot. If the future is
         released, Dask forgets the task that is the slot.
@@ -214,28 +220,49 @@ class DaskPool(RemotePool):
             self.name,
             workers=[address],
         )
-        return answers[address]
+        answer, self._resources[address] = answers[address]
+        return answer
 
     def request_slots(
         self,
         slots: Sequence[int],
         addresses: Sequence[str],
     ) -> None:
-        self._begin(self._submit_slots(slots, addresses))
+        submission = self._submit_slots(occupy_thread, slots, addresses, {})
+        self._begin(submission)
+
+    def booked_resources(self, address: str = "") -> Collection[str]:
+        resources = self._resources.get(address, {})
+        return [name for name, dask_name in _IN_DASK.items() if dask_name in resources]
+
+    def request_allocations(
+        self,
+        slots: Sequence[int],
+        amounts: Mapping[str, int],
+        addresses: Sequence[str],
+    ) -> None:
+        resources: dict[str, int] = {}
+        for name, amount in amounts.items():
+            resources[_IN_DASK[name]] = amount
+        submission = self._submit_slots(occupy_no_thread, slots, addresses, resources)
+        self._begin(submission)
 
     async def _submit_slots(
         self,
+        function: Callable[[int, str], None],
         slots: Sequence[int],
         addresses: Sequence[str],
+        resources: Mapping[str, int],
     ) -> None:
         try:
             futures = self.client.map(
-                occupy_thread,
+                function,
                 slots,
                 coordinator=self.name,
                 key=[f"flowpregel-slot-{self.name}-{slot}" for slot in slots],
                 pure=False,
                 workers=list(addresses) or None,
+                resources=dict(resources) or None,
             )
         except Exception as error:  # noqa: BLE001 - the ledger reports it
             for slot in slots:
@@ -395,15 +422,18 @@ def host_of(dask_worker: Any, coordinator: str) -> RemotePoolHost:
     from now on.
 
     Args:
-        dask_worker: The worker. Its memory limit and its resource ``GPU``, if it has
-            these, are the memory and the GPUs of the pool.
+        dask_worker: The worker. Its resources ``MEMORY`` and ``GPU``, if it declares
+            these, are the memory and the GPUs of the pool. The memory is never more
+            than the worker's memory limit.
         coordinator: The name of the coordinator.
     """
     limits: dict[str, float] = {}
-    memory = dask_worker.memory_manager.memory_limit
+    resources = dask_worker.state.total_resources
+    amounts = (dask_worker.memory_manager.memory_limit, resources.get("MEMORY"))
+    memory = min(filter(None, amounts), default=0)
     if memory:
         limits["memory"] = memory
-    gpus = dask_worker.state.total_resources.get("GPU")
+    gpus = resources.get("GPU")
     if gpus:
         limits["gpus"] = int(gpus)
     return pool_host(dask_worker.state.nthreads, coordinator, limits)
@@ -443,9 +473,20 @@ def occupy_thread(
     released.result()
 
 
+def occupy_no_thread(
+    slot: int,
+    coordinator: str,
+) -> None:
+    """Occupy resources of this worker, but no thread, until the coordinator releases
+    the allocation.
+    """
+    secede()
+    occupy_thread(slot, coordinator)
+
+
 async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
     """Connect a coordinator with the pool of a Dask worker, and return the answer to
-    the handshake.
+    the handshake, and the resources that the worker declares.
 
     Nothing is registered in Dask's scheduler: workers that join later, perhaps in an
     environment without flowpregel, learn nothing of this coordinator. The pool removes
@@ -474,7 +515,8 @@ async def open_mailbox(coordinator: str, dask_worker: Any) -> Any:
         None,
     )
     versions = host.handshake(coordinator)
-    return await asyncio.wrap_future(versions)
+    report = await asyncio.wrap_future(versions)
+    return report, dict(dask_worker.state.total_resources)
 
 
 def serialized(answer: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from pickle import PickleBuffer
@@ -31,6 +31,8 @@ _SLOTS: Final = 100_000
 """The greatest number of slots (Ray tasks that each occupy a CPU) of a coordinator."""
 _FORGET_AFTER: Final = 600.0
 """Seconds after which `RaySlots` forgets a released slot that has not begun."""
+_IN_RAY: Final = {"gpus": "num_gpus", "memory": "memory"}
+"""The names of the resources of a task, each with that of Ray's option."""
 _NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
 _FUNCTION_ID: Final = uuid5(NAMESPACE_URL, "flowpregel-slot")
 """Ray's id for the function that slots execute, which is the same in all programs."""
@@ -41,8 +43,8 @@ class RayExecutor(ClusterExecutor):
 
     An actor on each machine has a pool of worker processes, so that timeouts,
     cancellation, crashes, streams and nested calls work as on one machine. Each task
-    that runs has one CPU in Ray's books. Close the executor, or use it in a ``with``
-    block, before `ray.shutdown`.
+    that runs has its CPUs, GPUs and memory in Ray's books. Close the executor, or use
+    it in a ``with`` block, before `ray.shutdown`.
 
     Args:
         address: The address of the cluster for `ray.init`, which is called if Ray is
@@ -134,6 +136,37 @@ class RayPool(RemotePool):
         slots: Sequence[int],
         addresses: Sequence[str],
     ) -> None:
+        self._request(
+            slots,
+            addresses,
+            {"num_cpus": 1},
+        )
+
+    def booked_resources(self, address: str = "") -> Collection[str]:
+        return _IN_RAY.keys()
+
+    def request_allocations(
+        self,
+        slots: Sequence[int],
+        amounts: Mapping[str, int],
+        addresses: Sequence[str],
+    ) -> None:
+        options: dict[str, Any] = {"num_cpus": 0}
+        for name, amount in amounts.items():
+            options[_IN_RAY[name]] = amount
+        self._request(
+            slots,
+            addresses,
+            options,
+        )
+
+    def _request(
+        self,
+        slots: Sequence[int],
+        addresses: Sequence[str],
+        resources: Mapping[str, Any],
+    ) -> None:
+        """Submit tasks with *resources*, each of which is a slot or an allocation."""
         if self._slot_keeper is None:
             keeper = ray.remote(RaySlots).options(
                 num_cpus=0,
@@ -148,14 +181,13 @@ class RayPool(RemotePool):
                 # In a Ray client, Ray gives each function a random id. With a new
                 # function for each slot, chance decides which of the waiting programs
                 # comes first, and it is not always the same one.
-                function = ray.remote(occupy_cpu)
-            options: dict[str, Any] = {}
+                function = ray.remote(occupy_resources)
+            options = dict(resources)
             if addresses:
                 address = addresses[slot % len(addresses)]
                 options["scheduling_strategy"] = _on_node(address)
             task = function.options(
                 name="flowpregel-slot",
-                num_cpus=1,
                 max_retries=0,
                 **options,
             )
@@ -178,10 +210,11 @@ class RayPool(RemotePool):
         if begun.cancelled() or begun.exception() is not None:
             self.loop.call(self._lose_slots)
             return
-        for slot, address in begun.result():
+        for slot, address, gpus in begun.result():
             self.slot_begun(
                 slot,
                 address,
+                gpus,
             )
         self._wait_for_slots()
 
@@ -274,7 +307,6 @@ class RayPool(RemotePool):
             limits["gpus"] = gpus
         options = ray.remote(RayMachine).options(
             num_cpus=0,
-            num_gpus=gpus,
             max_concurrency=_CALLS,
             max_restarts=-1,
             scheduling_strategy=_on_node(address),
@@ -330,7 +362,7 @@ class RaySlots:
     """
 
     def __init__(self) -> None:
-        self._begun: list[tuple[int, str]] = []
+        self._begun: list[tuple[int, str, Sequence[str]]] = []
         self._has_begun = asyncio.Event()
         self._ends: dict[int, asyncio.Event] = {}
 
@@ -338,10 +370,11 @@ class RaySlots:
         self,
         slot: int,
         address: str,
+        gpus: Sequence[str],
     ) -> None:
         """Record that *slot* has begun, and return when the coordinator releases it."""
         end = self._ends.setdefault(slot, asyncio.Event())
-        self._begun.append((slot, address))
+        self._begun.append((slot, address, gpus))
         self._has_begun.set()
         await end.wait()
         self._ends.pop(slot, None)
@@ -357,9 +390,9 @@ class RaySlots:
         loop = asyncio.get_running_loop()
         loop.call_later(_FORGET_AFTER, self._ends.pop, slot, None)
 
-    async def begun(self) -> list[tuple[int, str]]:
+    async def begun(self) -> list[tuple[int, str, Sequence[str]]]:
         """Return the slots that have begun since the last call, with the addresses of
-        their machines, as soon as there are some.
+        their machines and the names of their GPUs, as soon as there are some.
         """
         await self._has_begun.wait()
         self._has_begun.clear()
@@ -368,26 +401,29 @@ class RaySlots:
         return begun
 
 
-def occupy_cpu(
+def occupy_resources(
     keeper: Any,
     slot: int,
 ) -> None:
-    """Occupy a CPU of this machine until the coordinator releases the slot. Ray runs
-    this function as a task.
+    """Occupy the CPU, or the GPUs and memory, that Ray has given this task, until the
+    coordinator releases the slot. Ray runs this function as a task.
     """
-    address = ray.get_runtime_context().get_node_id()
+    context = ray.get_runtime_context()
+    address = context.get_node_id()
+    gpus = context.get_accelerator_ids()["GPU"]
     # This is not `ray.get`, which would lend the CPU to other tasks while it waits.
-    keeper.hold.remote(slot, address).future().result()
+    keeper.hold.remote(slot, address, gpus).future().result()
 
 
 def slot_function() -> Any:
-    """Return `occupy_cpu` as a function of Ray's, with the same id in all programs.
+    """Return `occupy_resources` as a function of Ray's, with the same id in all
+    programs.
 
     Ray serves requests to run one function in the order of their arrival, but requests
     to run different functions in any order. With the random ids that Ray chooses, one
     of ten programs would wait for many turns.
     """
-    function: Any = ray.remote(occupy_cpu)
+    function: Any = ray.remote(occupy_resources)
     function._uuid = _FUNCTION_ID  # noqa: SLF001 - Ray has no option for it
     return function
 

@@ -26,9 +26,10 @@ from flowpregel.executors.resources import (
     folder_of_limit,
     limits_folder_of,
 )
+from tests.dask_cluster import until
 from tests.other_programs import OtherProgram, wait_for_a_waiting_run
 from tests.runs.marks import marked
-from tests.slot_books import SlotBooks
+from tests.slot_books import ResourceBooks, SlotBooks
 
 pytestmark = pytest.mark.slow
 
@@ -192,6 +193,99 @@ def test_a_gpu_of_a_machine_is_one_tasks_alone(pool: Any, tmp_path: Path) -> Non
 
     assert all(taken == 1 and gpu in "01" for gpu, taken in seen)
     assert {"large"} == places(pool, "use_gpu")
+
+
+class BookedMachines(ResourceBooks, TwoMachines):
+    """The engine counts GPUs and memory, and chooses the GPUs."""
+
+    def lose(self, address: str) -> None:
+        """Lose a machine."""
+        machine = self.made[address]
+        machine.poll(self.name, [("end", 0, 0)], 0, 0, False, 0).result(60)
+        del self.sizes[address]
+
+
+@task(gpus=1, memory="1GB")
+def use_gpu_and_memory(folder: str) -> tuple[str, float]:
+    gpu = os.environ["CUDA_VISIBLE_DEVICES"]
+    (Path(folder) / gpu).mkdir(exist_ok=True)
+    return gpu, marked(f"{folder}/{gpu}")
+
+
+def test_a_task_runs_on_the_gpu_that_the_engine_has_chosen(tmp_path: Path) -> None:
+    """Nothing stays allocated, and the second flow needs no further allocation."""
+    machines = BookedMachines()
+    machines.has["large"]["memory"] = 2 * GIGABYTE
+    with ClusterExecutor(machines) as executor:
+        machines.executor = executor  # type: ignore[attr-defined]
+        seen = run(
+            machines, lambda: results(use_gpu_and_memory.map([str(tmp_path)] * 4))
+        )
+        most = dict(machines.most_held)
+
+    assert {"0@large", "1@large"} >= {gpu for gpu, _ in seen}
+    assert [1.0] * 4 == [taken for _, taken in seen]
+    assert ({}, {}, {}) == (machines.wanted, machines.allocated, machines.held)
+    assert "small" not in most
+
+
+def test_tasks_without_gpus_and_memory_need_no_allocation(tmp_path: Path) -> None:
+    """Only those of which they have said that they need them."""
+    machines = BookedMachines()
+    with ClusterExecutor(machines) as executor:
+        machines.executor = executor  # type: ignore[attr-defined]
+        assert [1.0] * 2 == run(
+            machines, lambda: results(ask_api.map([str(tmp_path)] * 2))
+        )
+        assert 0 == machines.allocations
+
+        run(machines, lambda: results(use_memory.map([str(tmp_path)])))
+        assert 1 == machines.allocations
+
+
+@task(gpus=1)
+def process_on_gpu() -> int:
+    return os.getpid()
+
+
+def test_no_process_stays_on_a_gpu_that_is_released() -> None:
+    """It would have memory there, which others need. The executor is still open."""
+    machines = BookedMachines()
+    with ClusterExecutor(machines) as executor:
+        machines.executor = executor  # type: ignore[attr-defined]
+        (pid,) = run(machines, lambda: results([process_on_gpu()]))
+        assert Path(f"/proc/{pid}").exists()
+
+        until(lambda: not Path(f"/proc/{pid}").exists())
+        assert {} == machines.allocated
+
+
+@task(gpus=1)
+def begin_again(folder: str) -> str:
+    """The first time, wait for the end."""
+    mark = Path(folder) / "begun"
+    if not mark.exists():
+        mark.touch()
+        (Path(folder) / "pipe").read_text()
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_a_task_whose_machine_dies_gets_a_gpu_of_another(tmp_path: Path) -> None:
+    """What it had on the first one is released."""
+    os.mkfifo(tmp_path / "pipe")
+    machines = BookedMachines()
+    with ClusterExecutor(machines) as executor:
+        flow = entrypoint(executor=executor)(
+            lambda folder: begin_again(folder).result()
+        )
+        handle = flow.start(str(tmp_path))
+        with (tmp_path / "pipe").open("w"):
+            machines.sizes["huge"] = 2
+            machines.has["huge"]["gpus"] = 1
+            machines.lose("large")
+
+            assert "0@huge" == handle.result()
+    assert {} == machines.allocated
 
 
 def test_a_task_of_two_cpus_has_two_slots_and_os_threads(

@@ -181,6 +181,8 @@ class InFlight:
     priority: int = 0
     needs: Needs | None = None
     """The needs of the task, or None if it needs one worker and nothing else."""
+    gpus: Sequence[str] = ()
+    """The names of the task's GPUs, if an engine has chosen them for the pool."""
 
     @property
     def seconds(self) -> float:
@@ -575,8 +577,7 @@ class RemainingResources:
         for name, amount in worker.held.items():
             if name != "cpus" or worker.state is WorkerState.BUSY:
                 self.amounts[name] -= amount
-        if "gpus" in worker.held:
-            self._use_gpus(worker.kind)
+        self._use_gpus(worker.kind)
 
     def _use_gpus(self, kind: WorkerKind) -> None:
         self._gpus = [gpu for gpu in self._gpus if gpu not in kind.gpus]
@@ -610,20 +611,20 @@ class RemainingResources:
             self.amounts[name] -= amount
         return True
 
-    def take_worker(self, needs: Needs) -> int | WorkerKind:
-        """Return the index of the worker for a task, or the kind of worker to start."""
+    def take_worker(self, task: InFlight) -> int | WorkerKind:
+        """Return the index of the worker for *task*, or the kind of worker to start."""
+        needs = task.needs or ONE_CPU
         count = int(needs.amounts.get("gpus", 0))
+        free = task.gpus or self._gpus
         for index, kind in self._kinds.items():
             is_alike = kind.threads == needs.threads and kind.is_fresh == needs.is_fresh
-            has_gpus = len(kind.gpus) == count and {*kind.gpus} <= {*self._gpus}
+            has_gpus = len(kind.gpus) == count and {*kind.gpus} <= {*free}
             if is_alike and has_gpus:
                 del self._kinds[index]
-                if count:
-                    self._use_gpus(kind)
+                self._use_gpus(kind)
                 return index
-        kind = WorkerKind(needs.threads, tuple(self._gpus[:count]), needs.is_fresh)
-        if count:
-            self._use_gpus(kind)
+        kind = WorkerKind(needs.threads, tuple(free[:count]), needs.is_fresh)
+        self._use_gpus(kind)
         return kind
 
     def most_ahead(
@@ -742,7 +743,7 @@ def _assign_free_workers(
         if not free.take(task):
             task = next(waiting, None)
             continue
-        worker = free.take_worker(task.needs or ONE_CPU)
+        worker = free.take_worker(task)
         if isinstance(worker, WorkerKind):
             result.starts.append(worker)
         elif free.workers[worker].state is WorkerState.IDLE:

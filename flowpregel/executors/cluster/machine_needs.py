@@ -1,0 +1,96 @@
+"""The comparison of the needs of tasks with the resources that machines have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowpregel.executors.cluster.host_slots import AllocationSize
+from flowpregel.executors.cluster.remote_hosts import RemoteHost, RemoteHosts
+from flowpregel.executors.processes.coordinator.assign import ROUNDING, Needs
+from flowpregel.executors.processes.coordinator.resources import OF_THE_MACHINE
+
+
+def amounts_on(needs: Needs, totals: Mapping[str, float]) -> dict[str, float]:
+    """Return the amounts of a machine's resources that tasks with *needs* take on this
+    machine.
+
+    Args:
+        needs: The needs.
+        totals: The amounts that the machine has. An estimate of the memory, and the
+            CPUs of a task that runs alone, are never more.
+    """
+    amounts: dict[str, float] = {}
+    for name in OF_THE_MACHINE:
+        amount = needs.amounts.get(name, 0.0)
+        is_estimate = name == "memory" and needs.is_measured
+        if is_estimate or needs.is_exclusive:
+            amount = min(amount, totals.get(name, amount))
+        if amount:
+            amounts[name] = amount
+    return amounts
+
+
+def shortage(
+    needs: Needs,
+    totals: Mapping[str, float],
+    available: Mapping[str, float],
+) -> dict[str, float]:
+    """Return the amounts that tasks with *needs* lack on a machine, by name.
+
+    Args:
+        needs: The needs.
+        totals: The amounts that the machine has.
+        available: The amounts that are available.
+    """
+    lacking: dict[str, float] = {}
+    for name, amount in amounts_on(needs, totals).items():
+        missing = amount - available.get(name, 0.0)
+        if missing > ROUNDING:
+            lacking[name] = missing
+    return lacking
+
+
+def hosts_for(
+    hosts: RemoteHosts,
+    needs: Needs,
+) -> list[RemoteHost]:
+    """Return the machines that could run tasks with *needs* if they ran no others."""
+    suitable: list[RemoteHost] = []
+    for host in hosts.values():
+        totals = host.totals
+        if not (host.refusal or shortage(needs, totals, totals)):
+            suitable.append(host)
+    return suitable
+
+
+def allocation_size(
+    hosts: RemoteHosts,
+    needs: Needs | None,
+) -> AllocationSize | None:
+    """Return the size of the allocation for a task with *needs*, or None if it needs
+    none, because no resource of the task is in the engine's books.
+
+    An estimate of the memory is counted by the coordinator alone.
+
+    Args:
+        hosts: The machines.
+        needs: The needs.
+    """
+    amounts = needs.amounts if needs else {}
+    gpus = int(amounts.get("gpus", 0))
+    memory = 0
+    if needs and not needs.is_measured:
+        memory = int(amounts.get("memory", 0))
+    if not needs or not (gpus or memory):
+        return None
+    suitable = hosts_for(hosts, needs)
+    booked = set(hosts.booked)
+    if suitable:
+        booked = set(OF_THE_MACHINE)
+    for host in suitable:
+        booked &= set(host.report.booked)
+    size = AllocationSize(
+        gpus if "gpus" in booked else 0,
+        memory if "memory" in booked else 0,
+    )
+    return size if any(size) else None
