@@ -202,7 +202,7 @@ class FailedTasks(NamedTuple):
 
 
 class CheckpointView:
-    """A checkpoint, and a cursor over its tasks.
+    """A checkpoint, in its stored form, and a cursor over its tasks.
 
     Args:
         tasks: The reader of the tasks' records.
@@ -217,7 +217,7 @@ class CheckpointView:
         id: str,
     ) -> None:
         read = partial(
-            tasks.tables.checkpoint,
+            tasks.tables.stored_checkpoint,
             namespace=namespace,
             checkpoint_id=id,
         )

@@ -10,9 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowpregel._core.records import Address
 from flowpregel._inspection.call_index import CallIndex
@@ -36,18 +35,15 @@ from flowpregel._inspection.tasks import (
 )
 from flowpregel.checkpoint.layout import NamespaceRecord
 from flowpregel.checkpoint.paused import PausedRuns
+from flowpregel.checkpoint.run_prefetcher import RunPrefetcher
 from flowpregel.executors.processes.coordinator.crash_report import cpu_of, memory_of
 from flowpregel.storage.locks import LockHolder
-from flowpregel.storage.stores import shared_snapshot
+from flowpregel.storage.stores import in_snapshots
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import DurableSaver
 
 Item = TypeVar("Item")
-_SNAPSHOT_ITEMS: Final = 100
-"""The number of items for which one snapshot is used, because it keeps what it has
-read.
-"""
 _FEW = 100
 """The number of tasks that are read of each run in a list, once a run before it was not
 read whole.
@@ -111,6 +107,7 @@ class StoreReader:
         self._store, self._leases = saver.opened_to_look(codec)
         self._tasks = TaskRecords(self._store)
         self._steps = StepReader(self._tasks.tables)
+        self._prefetcher = RunPrefetcher(self._store, self._tasks.tables, self._leases)
         self.series: CallSeries = CallSeries(self._tasks)
         """The values that calls have recorded over time."""
         self._cache: ReaderCache | None = None
@@ -147,13 +144,20 @@ class StoreReader:
         """
         return int(self._store.change_counter())
 
-    def in_snapshots(self, items: Iterable[Item]) -> Iterator[Item]:
+    def in_snapshots(
+        self,
+        items: Iterable[Item],
+        thread_of: Callable[[Item], str] | None = None,
+    ) -> Iterator[Item]:
         """Yield *items*, such as threads. What is read of a few of them in a row, on
         this OS thread, is read from one snapshot, which saves round trips to a database
         on another machine.
 
         Args:
             items: The items, in order.
+            thread_of: A function that returns the thread of an item. A database on
+                another machine reads the status of these threads ahead. None reads
+                nothing ahead.
 
         Example:
             >>> from tempfile import TemporaryDirectory
@@ -164,10 +168,13 @@ class StoreReader:
             ...     reader.close()
             [None, None]
         """
-        remaining = iter(items)
-        while chunk := list(islice(remaining, _SNAPSHOT_ITEMS)):
-            with shared_snapshot(self._store):
-                yield from chunk
+
+        def prefetch(chunk: Sequence[Item]) -> None:
+            """Read the threads of a few items ahead."""
+            if thread_of is not None:
+                self._prefetcher.threads([thread_of(item) for item in chunk])
+
+        return in_snapshots(self._store, items, prefetch)
 
     # ------------------------------------------------------------ runs
 
@@ -178,7 +185,7 @@ class StoreReader:
         rows: list[RunRow] = []
         most = self._most
         outermost = [namespace for namespace in namespaces if not namespace.namespace]
-        for namespace in self.in_snapshots(outermost):
+        for namespace in in_snapshots(self._store, outermost, self._prefetcher.rows):
             row = self._statuses.row(namespace, most)
             if row.is_behind:
                 # After one large run was read only in part, other large runs are read
@@ -323,15 +330,24 @@ class StoreReader:
         namespace = self._tracker.namespaces(thread_id).get("")
         return None if namespace is None else self._steps.drawing(namespace)
 
-    def steps(self, thread_id: str, most: int) -> list[StepRow]:
+    def steps(
+        self,
+        thread_id: str,
+        most: int,
+        *,
+        of_last_run: bool = False,
+    ) -> list[StepRow]:
         """Return a thread's newest supersteps, the newest first.
 
         Args:
             thread_id: The id of the thread.
             most: The greatest number of supersteps to return.
+            of_last_run: True to end with the input of the thread's last run.
         """
         namespace = self._tracker.namespaces(thread_id).get("")
-        return [] if namespace is None else self._steps.rows(namespace, most)
+        if namespace is None:
+            return []
+        return self._steps.rows(namespace, most, of_last_run=of_last_run)
 
     def values(self, thread_id: str, checkpoint_id: str) -> StepValues | None:
         """Return the values of the channels at a checkpoint and before it, or None if

@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -53,6 +54,7 @@ _URGENCY: Sequence[Status] = (
     "done",
 )
 """The statuses in the order in which a list that is sorted by status has them."""
+_thread_of: Callable[[RunRow], str] = attrgetter("thread_id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,6 +410,10 @@ class RunList:
             seconds = self._seconds(row, now)
             return seconds is None, sign * (seconds or 0.0)
 
+        if query.order in ("began", "took"):
+            # The beginnings are remembered, so they are read together here.
+            for row in self._reader.in_snapshots(rows, _thread_of):
+                self._beginning(row)
         if query.order == "took":
             rows.sort(key=duration)
             return
@@ -435,7 +441,7 @@ class RunList:
         """
         numbers: dict[str, int | None] = {}
         left_to_count = _MOST_COUNTED
-        for row in self._reader.in_snapshots(rows):
+        for row in self._reader.in_snapshots(rows, _thread_of):
             number: int | None = row.states.get("failed", 0)
             if row.status == "done":
                 number = None
@@ -453,7 +459,7 @@ class RunList:
         """Return the rows of a page, with their details."""
         summaries: list[RunSummary] = []
         left_to_count = _MOST_COUNTED
-        for row in self._reader.in_snapshots(rows):
+        for row in self._reader.in_snapshots(rows, _thread_of):
             began, run_input = self._beginning(row)
             counting: Counting = "some" if left_to_count else "no"
             details, was_counted = self._details_of(row, counting)
@@ -490,9 +496,12 @@ class RunList:
             strip_rows.extend(strips[flow])
         done_rows = [row for row in strip_rows if row.status == "done"]
         failed = self._failed_numbers(done_rows)
+        seconds: dict[str, float | None] = {}
+        for row in self._reader.in_snapshots(strip_rows, _thread_of):
+            seconds[row.thread_id] = self._seconds(row, now)
         summaries: list[FlowSummary] = []
         for flow, rows in strips.items():
-            strip = self._strip(rows, failed, now)
+            strip = _strip(rows, failed, seconds)
             summary = self._flow_summary(
                 flow,
                 selection.groups[flow],
@@ -500,32 +509,6 @@ class RunList:
             )
             summaries.append(summary)
         return summaries
-
-    def _strip(
-        self,
-        rows: Iterable[RunRow],
-        failed: Mapping[str, int | None],
-        now: int,
-    ) -> list[StripRun]:
-        """Return the strip of a flow.
-
-        Args:
-            rows: The last runs of the flow, the last changed first.
-            failed: The numbers of failed calls of runs that are done, by thread.
-            now: The present time, in wall-clock nanoseconds.
-        """
-        strip: list[StripRun] = []
-        for row in self._reader.in_snapshots(rows):
-            seconds = self._seconds(row, now)
-            run = StripRun(
-                thread_id=row.thread_id,
-                status=row.status,
-                seconds=seconds,
-                failed=failed.get(row.thread_id),
-            )
-            strip.append(run)
-        strip.reverse()
-        return strip
 
     def _flow_summary(
         self,
@@ -624,6 +607,31 @@ def first_call(reader: StoreReader, thread_id: str) -> int | None:
         if call.began
     ]
     return min(times, default=None)
+
+
+def _strip(
+    rows: Iterable[RunRow],
+    failed: Mapping[str, int | None],
+    seconds: Mapping[str, float | None],
+) -> list[StripRun]:
+    """Return the strip of a flow.
+
+    Args:
+        rows: The last runs of the flow, the last changed first.
+        failed: The numbers of failed calls of runs that are done, by thread.
+        seconds: The durations of the runs so far, by thread.
+    """
+    strip: list[StripRun] = []
+    for row in rows:
+        run = StripRun(
+            thread_id=row.thread_id,
+            status=row.status,
+            seconds=seconds[row.thread_id],
+            failed=failed.get(row.thread_id),
+        )
+        strip.append(run)
+    strip.reverse()
+    return strip
 
 
 def _matches(row: RunRow, query: RunQuery) -> bool:

@@ -94,14 +94,27 @@ class StepReader:
         self._tables = tables
         self._reader = Reader(tables)
 
-    def rows(self, namespace: NamespaceRecord, most: int) -> list[StepRow]:
-        """Return the *most* newest supersteps, the newest first."""
+    def rows(
+        self,
+        namespace: NamespaceRecord,
+        most: int,
+        *,
+        of_last_run: bool,
+    ) -> list[StepRow]:
+        """Return the newest supersteps, the newest first.
+
+        Args:
+            namespace: The outermost namespace of the thread.
+            most: The greatest number of supersteps to return.
+            of_last_run: True to end with the input of the last run.
+        """
 
         def newest(transaction: Any) -> list[StepRow]:
             """Return the newest supersteps within *transaction*."""
-            records = self._tables.newest_first(transaction, namespace)
-            return [
-                StepRow(
+            records = self._tables.stored_newest_first(transaction, namespace)
+            rows: list[StepRow] = []
+            for checkpoint_id, record in islice(records, most):
+                row = StepRow(
                     checkpoint_id=checkpoint_id,
                     step=record.step,
                     source=record.source,
@@ -109,8 +122,10 @@ class StepReader:
                     changed=_public_names(record.changed),
                     was_enqueued=QUEUE in record.metadata,
                 )
-                for checkpoint_id, record in islice(records, most)
-            ]
+                rows.append(row)
+                if of_last_run and record.source == "input":
+                    break
+            return rows
 
         rows: list[StepRow] = self._tables.read(newest)
         return rows
@@ -122,7 +137,7 @@ class StepReader:
 
         def find(transaction: Any) -> str:
             """Return the stored drawing within *transaction*, or an empty string."""
-            records = self._tables.newest_first(transaction, namespace)
+            records = self._tables.stored_newest_first(transaction, namespace)
             for _, record in islice(records, 1):
                 data = record.metadata.get(DRAWING)
                 if data is not None:
@@ -163,7 +178,7 @@ class StepReader:
 
         def find(transaction: Any) -> tuple[CheckpointRecord, bytes] | None:
             """Return the first checkpoint, and the input in its encoded form."""
-            records = self._tables.newest_first(transaction, namespace)
+            records = self._tables.stored_newest_first(transaction, namespace)
             for _, record in islice(records, _MOST_SEARCHED):
                 if record.source == "input":
                     return record, self._input_data(transaction, namespace, record)
@@ -196,12 +211,14 @@ class StepReader:
         Args:
             transaction: The transaction.
             namespace: The namespace of the run.
-            record: The run's first checkpoint.
+            record: The run's first checkpoint, in its stored form.
         """
-        location = record.places.get(INPUT)
+        prefix = namespace.prefix
+        complete = self._tables.completed(transaction, prefix, record)
+        location = complete.places.get(INPUT)
         if location == STORED:
-            version = record.channel_versions.get(INPUT)
-            return self._tables.value(transaction, namespace.prefix, INPUT, version)
+            version = complete.channel_versions.get(INPUT)
+            return self._tables.value(transaction, prefix, INPUT, version)
         return location if isinstance(location, bytes) else b""
 
     def _saved(self, address: Address) -> Saved | None:

@@ -584,7 +584,7 @@ class Tables:
         record = self.stored_checkpoint(transaction, namespace, checkpoint_id)
         if record is None:
             return None
-        return self._completed(transaction, namespace.prefix, record)
+        return self.completed(transaction, namespace.prefix, record)
 
     def stored_checkpoint(
         self, transaction: Any, namespace: NamespaceRecord, checkpoint_id: str
@@ -617,6 +617,19 @@ class Tables:
             namespace: The record of the namespace.
             before: Yield only checkpoints with a smaller id than this.
         """
+        for id, record in self.stored_newest_first(transaction, namespace, before):
+            yield id, self.completed(transaction, namespace.prefix, record)
+
+    def stored_newest_first(
+        self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
+    ) -> Iterator[tuple[str, CheckpointRecord]]:
+        """Yield the id and stored form of each checkpoint, as `newest_first` does.
+
+        Args:
+            transaction: The transaction.
+            namespace: The record of the namespace.
+            before: Yield only checkpoints with a smaller id than this.
+        """
         prefix = namespace.prefix
         bound = b"" if before is None else checkpoint_key(prefix, before)
         for key, data in self.checkpoints.scan(
@@ -624,13 +637,19 @@ class Tables:
         ):
             if bound and key >= bound:
                 raise self.checkpoints.corrupt(key, "is out of order")
-            record = CheckpointRecord(*self.fields_of(data))
-            yield id_in(key), self._completed(transaction, prefix, record)
+            yield id_in(key), CheckpointRecord(*self.fields_of(data))
             bound = key
 
-    def _completed(
+    def completed(
         self, transaction: Any, prefix: bytes, record: CheckpointRecord
     ) -> CheckpointRecord:
+        """Return a checkpoint with the channels of the keyframe that it names.
+
+        Args:
+            transaction: The transaction.
+            prefix: The prefix of the namespace's keys.
+            record: The checkpoint in its stored form.
+        """
         if record.keyframe is None:
             return record
         return record.completed(self.keyframe(transaction, prefix, record.keyframe))

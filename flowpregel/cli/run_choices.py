@@ -12,7 +12,8 @@ import socket
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter, itemgetter
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowpregel import _clock
@@ -72,15 +73,23 @@ class DueRuns:
 
     def threads(self) -> list[ThreadInfo]:
         """Return the threads of these runs, those with the greatest priority first."""
-        due: list[tuple[tuple[float, int, int], ThreadInfo]] = []
         now = _clock.wall()
         paused = self.reader.paused()
+        due: list[ThreadInfo] = []
+        waiting: dict[str, ThreadInfo] = {}
         for thread in self.reader.threads():
-            is_chosen = not self.flows or thread.metadata.get(FLOW) in self.flows
-            if is_chosen and self._is_due(thread, paused):
-                position = QueuePosition.of(thread.metadata) or QueuePosition()
-                due.append((position.rank(thread.created, now), thread))
-        return [thread for _, thread in sorted(due, key=itemgetter(0))]
+            if self.flows and thread.metadata.get(FLOW) not in self.flows:
+                continue
+            if thread.status == "waiting":
+                waiting[thread.thread_id] = thread
+            elif self._is_due(thread, paused):
+                due.append(thread)
+        due += (
+            waiting[thread_id]
+            for thread_id in self.reader.in_snapshots(waiting)
+            if self._is_due(waiting[thread_id], paused)
+        )
+        return sorted(due, key=partial(_queue_rank, now=now))
 
     def thread(self, thread_id: str) -> ThreadInfo | None:
         """Return the facts about a thread, or None if its run is not due."""
@@ -132,12 +141,15 @@ class AbandonedRuns:
         """Return the threads of these runs, the oldest first."""
         paused = self.reader.paused()
         threads: list[ThreadInfo] = []
-        for address in self.reader.abandoned():
-            # The run of a nested graph is not resumed here: the run that contains it
-            # resumes it.
-            if address.namespace:
-                continue
-            thread = self.reader.thread(address.thread_id)
+        # The run of a nested graph is not resumed here: the run that contains it
+        # resumes it.
+        thread_ids = [
+            address.thread_id
+            for address in self.reader.abandoned()
+            if not address.namespace
+        ]
+        for thread_id in self.reader.in_snapshots(thread_ids):
+            thread = self.reader.thread(thread_id)
             if thread is not None and not self._is_left(thread, paused):
                 threads.append(thread)
         return sorted(threads, key=attrgetter("created"))
@@ -162,6 +174,12 @@ class AbandonedRuns:
             return True
         saved = self.reader.load(Address(thread.thread_id))
         return saved is None or is_paused(saved)
+
+
+def _queue_rank(thread: ThreadInfo, now: float) -> tuple[float, int, int]:
+    """Return the rank of a run among those that are due."""
+    position = QueuePosition.of(thread.metadata) or QueuePosition()
+    return position.rank(thread.created, now)
 
 
 def _recorded_flow(thread: ThreadInfo) -> Pregel:

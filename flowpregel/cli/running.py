@@ -6,7 +6,7 @@ These are: run, resume, answer, cancel, signal, wake.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ import click
 
 from flowpregel import errors
 from flowpregel._core.commands import Command
-from flowpregel._core.records import Saved
 from flowpregel._inspection.inert import InertCodec
 from flowpregel._inspection.preview import one_line
 from flowpregel.checkpoint.work import status_of
@@ -324,14 +323,10 @@ def wake_command(thread: str | None, **options: Any) -> Code:
         return _wake_now(thread, options)
     with targets.open_to_read(options["store"]) as saver:
         # Enqueued runs are left out, because `flowpregel work` begins them.
-        due = [
-            targets.newest_checkpoint(saver, thread.thread_id)
-            for thread in DueRuns(saver).threads()
-            if thread.status != "enqueued"
-        ]
+        due = [run for run in DueRuns(saver).threads() if run.status != "enqueued"]
     code = Code.OK
-    for saved in due:
-        code = max(code, _resume_recorded(saved, options))
+    for run in due:
+        code = max(code, _resume_recorded(run.thread_id, run.metadata, options))
     return code
 
 
@@ -356,11 +351,12 @@ def _wake_now(thread: str, options: dict[str, Any]) -> Code:
             f"thread {thread!r} neither sleeps nor waits for a signal, and was not "
             "stopped"
         )
-    return _resume_recorded(saved, options, sleeping)
+    return _resume_recorded(thread, saved.checkpoint.metadata, options, sleeping)
 
 
 def _resume_recorded(
-    saved: Saved,
+    thread_id: str,
+    metadata: Mapping[str, Any],
     options: dict[str, Any],
     sleeping: Sequence[str] = (),
 ) -> Code:
@@ -369,11 +365,11 @@ def _resume_recorded(
     An error of this run is printed, so that other runs can still be resumed.
 
     Args:
-        saved: The newest checkpoint of the run.
+        thread_id: The thread of the run.
+        metadata: The metadata of the thread's newest checkpoint.
         options: The options of the command.
         sleeping: The ids of the interrupts of sleeps that end now.
     """
-    thread_id = saved.address.thread_id
     run_options = dict(options)
     if not run_options["on_conflict"]:
         run_options["on_conflict"] = "raise"
@@ -381,7 +377,7 @@ def _resume_recorded(
     # of waiting.
     token = pauses.set(True)
     try:
-        flow = targets.recorded_flow(saved)
+        flow = targets.flow_in_metadata(thread_id, metadata)
         request = RunRequest(
             flow=flow,
             name=None,

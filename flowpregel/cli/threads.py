@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from operator import attrgetter
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     from flowpregel._inspection.run_list import StripRun
     from flowpregel._inspection.run_status import Counting
     from flowpregel._inspection.situations import StatusText
-    from flowpregel.checkpoint.durable import DurableSaver, ThreadInfo
+    from flowpregel._inspection.tasks import RunRow
+    from flowpregel.checkpoint.durable import DurableSaver
     from flowpregel.pregel.snapshot import StateSnapshot
 
 _MOST_DONE = 100
@@ -126,15 +128,11 @@ def ls_command(status: str | None, by_flow: bool, store: str | None) -> None:
         if by_flow:
             _print_flows(reader, status, now)
             return
-        threads = sorted(
-            saver.threads(),
-            key=lambda thread: thread.updated,
-            reverse=True,
-        )
-        selected = [thread for thread in threads if status in (None, thread.status)]
-        for thread, text in _described(reader.in_snapshots(selected), reader):
-            records.append(_thread_record(thread, text))
-            rows.append(_thread_cells(thread, text, _took(thread, reader, now)))
+        selected = [run for run in reader.runs() if status in (None, run.status)]
+        runs = reader.in_snapshots(selected, attrgetter("thread_id"))
+        for run, text in _described(runs, reader):
+            records.append(_run_record(run, text))
+            rows.append(_run_cells(run, text, _took(run, reader, now)))
     table = console.make_table(_THREAD_COLUMNS, rows, flexible=("STATUS", "FLOW"))
     console.print_result(records, table)
 
@@ -175,49 +173,49 @@ def _sign_of(run: StripRun) -> str:
 
 
 def _described(
-    threads: Iterable[ThreadInfo],
+    runs: Iterable[RunRow],
     reader: StoreReader,
-) -> Iterator[tuple[ThreadInfo, StatusText]]:
-    """Yield each thread with its status in words."""
+) -> Iterator[tuple[RunRow, StatusText]]:
+    """Yield each run with its status in words."""
     counted = 0
-    for thread in threads:
+    for run in runs:
         counting: Counting = "no"
-        if thread.status == "done" and counted < _MOST_COUNTED:
+        if run.status == "done" and counted < _MOST_COUNTED:
             counted += 1
             counting = "some"
-        text = reader.status(thread.thread_id, counting=counting)
+        text = reader.status(run.thread_id, counting=counting)
         # A thread that was deleted since the list was read has no status.
         if text is not None:
-            yield thread, text
+            yield run, text
 
 
-def _thread_record(thread: ThreadInfo, text: StatusText) -> dict[str, Any]:
-    """Return the record of a thread for JSON."""
+def _run_record(run: RunRow, text: StatusText) -> dict[str, Any]:
+    """Return the record of a run for JSON."""
     return {
-        "thread_id": thread.thread_id,
-        "status": thread.status,
-        "step": step_number(thread.step),
-        "created": console.utc_text(thread.created),
-        "updated": console.utc_text(thread.updated),
-        "flow": to_json(thread.metadata.get(FLOW)) or None,
+        "thread_id": run.thread_id,
+        "status": run.status,
+        "step": step_number(run.step),
+        "created": console.utc_text(run.created),
+        "updated": console.utc_text(run.updated),
+        "flow": run.flow or None,
         "situation": text.situation,
         "short": text.short,
     }
 
 
-def _thread_cells(
-    thread: ThreadInfo,
+def _run_cells(
+    run: RunRow,
     text: StatusText,
     times: tuple[str, str],
 ) -> Sequence[Any]:
-    """Return the cells of a thread's row.
+    """Return the cells of a run's row.
 
     Args:
-        thread: The thread.
-        text: The status of the thread in words.
-        times: The beginning and the duration of the thread's last run.
+        run: The run.
+        text: The status of the run in words.
+        times: The beginning and the duration of the run.
     """
-    thread_id = thread.thread_id
+    thread_id = run.thread_id
     if sys.stdout.isatty():
         columns = get_terminal_size().columns
         thread_id = cut_in_middle(thread_id, max(_SHORTEST_ID, columns * 3 // 10))
@@ -225,21 +223,21 @@ def _thread_cells(
         thread_id,
         StyledText(text.short, SITUATION_STYLES[text.situation]),
         *times,
-        to_json(thread.metadata.get(FLOW)) or None,
+        run.flow or None,
     )
 
 
-def _took(thread: ThreadInfo, reader: StoreReader, now: int) -> tuple[str, str]:
-    """Return the beginning and the duration of a thread's last run, as strings.
+def _took(run: RunRow, reader: StoreReader, now: int) -> tuple[str, str]:
+    """Return the beginning and the duration of a run, as strings.
 
     The duration is empty if the run has neither finished nor is running, because its
     end is not recorded.
     """
-    began = _began_at(thread.thread_id, reader)
+    began = _began_at(run.thread_id, reader)
     if began is None:
         return "", ""
-    ended: Mapping[str, int] = {"running": now, "done": thread.updated}
-    end = ended.get(thread.status)
+    ended: Mapping[str, int] = {"running": now, "done": run.updated}
+    end = ended.get(run.status)
     took = "" if end is None else duration_text((end - began) / 1e9)
     return relative_time(began, now), took
 
@@ -249,7 +247,7 @@ def _began_at(thread_id: str, reader: StoreReader) -> int | None:
 
     None is returned if it is unknown, or if the run was enqueued and no task has ended.
     """
-    steps = reader.steps(thread_id, _MOST_STEPS)
+    steps = reader.steps(thread_id, _MOST_STEPS, of_last_run=True)
     run_input = next((step for step in steps if step.source == "input"), None)
     if run_input is None:
         return None

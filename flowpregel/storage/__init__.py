@@ -38,7 +38,12 @@ if TYPE_CHECKING:
         after,
         labels_digest,
     )
-    from flowpregel.storage.stores import DurableStore, Store, Transaction
+    from flowpregel.storage.stores import (
+        DurableStore,
+        KeyRange,
+        Store,
+        Transaction,
+    )
     from flowpregel.storage.tables import Table
 
 __all__ = [
@@ -50,6 +55,7 @@ __all__ = [
     "DurableStore",
     "FileLock",
     "Header",
+    "KeyRange",
     "LockHolder",
     "PythonCodec",
     "Seal",
@@ -121,6 +127,7 @@ _HOMES = {
     ),
     "storage.stores": (
         "DurableStore",
+        "KeyRange",
         "Store",
         "Transaction",
     ),

@@ -15,10 +15,20 @@ Three engines implement this contract: `flowpregel.storage.lmdb`,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from itertools import islice
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+)
 
 from flowpregel.storage.renames import RENAMED
 
@@ -26,10 +36,33 @@ if TYPE_CHECKING:
     from flowpregel.storage.codec import ValueCodec
     from flowpregel.storage.tables import Table
 
+Item = TypeVar("Item")
+_SNAPSHOT_ITEMS: Final = 100
+"""The number of items for which one snapshot is used, because it keeps what it has
+read.
+"""
 Transaction: TypeAlias = Any
 """A transaction object of an engine. `Store` passes it to *work*, which passes it to
 the methods of tables.
 """
+
+
+class KeyRange(NamedTuple):
+    """A range of keys that will be read from a snapshot.
+
+    Example:
+        >>> KeyRange(b"threads", b"a", b"b").is_backwards
+        False
+    """
+
+    table: bytes
+    """The name of the table."""
+    first: bytes
+    """The smallest key."""
+    end: bytes
+    """The key after the greatest one."""
+    is_backwards: bool = False
+    """True if the greatest keys will be read first."""
 
 
 class Store(Protocol):
@@ -93,6 +126,44 @@ def shared_snapshot(store: Store) -> AbstractContextManager[object]:
     snapshot: Any = getattr(store, "snapshot", nullcontext)
     context: AbstractContextManager[object] = snapshot()
     return context
+
+
+def in_snapshots(
+    store: Store,
+    items: Iterable[Item],
+    prefetch: Callable[[Sequence[Item]], object],
+) -> Iterator[Item]:
+    """Yield *items*. What is read for a few of them in a row, on this OS thread, is
+    read from one snapshot, if the engine has a method ``snapshot``.
+
+    Args:
+        store: The store.
+        items: The items, in order.
+        prefetch: A function that is called in each snapshot, with the items for which
+            the snapshot is used.
+    """
+    remaining = iter(items)
+    while chunk := list(islice(remaining, _SNAPSHOT_ITEMS)):
+        with shared_snapshot(store):
+            prefetch(chunk)
+            yield from chunk
+
+
+def prefetcher(store: Store) -> Callable[[Sequence[KeyRange]], object] | None:
+    """Return the method ``prefetch`` of an engine, or None if the engine has none.
+
+    An engine on another machine should have it, beside ``snapshot``. It takes ranges of
+    keys, and may read the first records of all of them in one round trip, as soon as
+    one of them is read in the shared snapshot of this OS thread. It must limit the
+    records that it reads ahead, and reads what is beyond the limit when it is needed.
+    Outside a shared snapshot, it does nothing.
+
+    Args:
+        store: The store.
+    """
+    prefetch: Callable[[Sequence[KeyRange]], object] | None
+    prefetch = getattr(store, "prefetch", None)
+    return prefetch
 
 
 class StoreUser:

@@ -23,7 +23,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -48,6 +48,7 @@ from flowpregel.storage import (
     HEADER,
     Codec,
     Header,
+    KeyRange,
     Seal,
     StoreOptions,
     Table,
@@ -87,6 +88,10 @@ _CUT = ("08", "57P", "25P03", "25P02", "53300")
 """The prefixes of the error codes with which a server refuses a connection: it is
 shutting down, is starting, or has no free connection.
 """
+_LEASES = (
+    "SELECT place, owner, expires >= clock_timestamp() FROM flowpregel.leases "
+    "WHERE place = ANY(%b::bytea[])"
+)
 _MARK = (
     "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM "
     "pg_snapshot_xip(now)) FROM pg_current_snapshot() AS now"
@@ -188,6 +193,45 @@ class Database:
                 yield
             finally:
                 self._shared.current = None
+
+    def prefetch(self, ranges: Sequence[KeyRange]) -> None:
+        """Read the first records of ranges of keys in one round trip, when one of them
+        is read in the shared snapshot of this OS thread. Without such a snapshot,
+        nothing is read ahead.
+
+        Up to `flowpregel.plugins.postgres.prefetched.MOST_ROWS` records of each range
+        are read ahead, and 16 MB in all.
+
+        Args:
+            ranges: The ranges of keys. One that overlaps an earlier one is left out.
+        """
+        snapshot = self._shared.current
+        if snapshot is None:
+            return
+        expected: list[tuple[bytes, bytes, bool]] = []
+        for table, first, end, is_backwards in ranges:
+            kind = KINDS[table]
+            expected.append((kind + first, kind + end, is_backwards))
+        snapshot.prefetch(expected)
+
+    def leases(self, keys: Sequence[bytes]) -> dict[bytes, list[tuple[Any, ...]]]:
+        """Return the owner of each lease, and whether the lease is alive. The list is
+        empty if there is no such lease.
+
+        In a shared snapshot, each lease is read once.
+
+        Args:
+            keys: The keys of the leases.
+        """
+        snapshot = self._shared.current
+        leases = {} if snapshot is None else snapshot.leases
+        unknown = [key for key in keys if key not in leases]
+        if unknown:
+            rows = self.execute(_LEASES, unknown)
+            leases.update((key, []) for key in unknown)
+            for key, owner, is_alive in rows:
+                leases[key].append((owner, is_alive))
+        return leases
 
     def _shared_or_repeated(
         self,

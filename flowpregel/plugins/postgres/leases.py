@@ -55,21 +55,13 @@ _RENEW = """
     RETURNING lease.fence, asked, coalesce(watched > clock_timestamp(), false)
 """
 _ALIVE = "place = %s AND expires >= clock_timestamp()"
-_OWNER = f"SELECT owner, {{}} FROM flowpregel.leases WHERE {_ALIVE}"
-_OWNERS = (
-    "SELECT place, owner FROM flowpregel.leases "
-    "WHERE place = ANY(%b::bytea[]) AND expires >= clock_timestamp()"
-)
+_SHOWN = f"SELECT owner, shown FROM flowpregel.leases WHERE {_ALIVE}"
 _ASK = f"UPDATE flowpregel.leases SET asked = true WHERE {_ALIVE} RETURNING owner"
 _WATCH = """
     UPDATE flowpregel.leases SET watched = clock_timestamp() + %s * interval '1 second'
     WHERE place = %s AND
         coalesce(watched < clock_timestamp() + %s * interval '1 second', true)
 """
-_DEAD_OWNER = (
-    "SELECT owner FROM flowpregel.leases "
-    "WHERE place = %s AND expires < clock_timestamp()"
-)
 _ABANDONED = (
     "SELECT thread, namespace FROM flowpregel.leases WHERE expires < clock_timestamp()"
 )
@@ -159,19 +151,27 @@ class LeaseTable:
 
     def owner(self, address: Address) -> LockHolder | None:
         """Return the owner of the lease of *address*, or None if the lease is free."""
-        return _owner_from_rows(
-            self._database.execute(_OWNER.format("NULL"), lease_key(address))
-        )
-
-    def owners(self, addresses: Sequence[Address]) -> dict[Address, LockHolder]:
-        """Return the owners of those leases of *addresses* that are not free."""
-        address_of = {lease_key(address): address for address in addresses}
-        rows = self._database.execute(_OWNERS, [*address_of])
-        return {address_of[key]: LockHolder(**json.loads(owner)) for key, owner in rows}
+        key = lease_key(address)
+        return _owner_in_state(self._database.leases([key])[key], is_alive=True)
 
     def dead_owner(self, address: Address) -> LockHolder | None:
         """Return the owner whose lease of *address* has expired, or None."""
-        return _owner_from_rows(self._database.execute(_DEAD_OWNER, lease_key(address)))
+        key = lease_key(address)
+        return _owner_in_state(self._database.leases([key])[key], is_alive=False)
+
+    def owners(self, addresses: Sequence[Address]) -> dict[Address, LockHolder]:
+        """Return the owners of those leases of *addresses* that are not free.
+
+        In a shared snapshot, `owner` and `dead_owner` then need no round trip.
+        """
+        keys = [lease_key(address) for address in addresses]
+        leases = self._database.leases(keys)
+        owners: dict[Address, LockHolder] = {}
+        for address, key in zip(addresses, keys, strict=True):
+            holder = _owner_in_state(leases[key], is_alive=True)
+            if holder is not None:
+                owners[address] = holder
+        return owners
 
     def ask_to_stop(self, address: Address) -> LockHolder | None:
         """Ask the owner of the lease of *address* to stop, and return the owner."""
@@ -191,7 +191,7 @@ class LeaseTable:
         # sees it as long as another process watches the owner.
         with suppress(StoreReadOnlyError):
             self._database.execute(_WATCH, seconds, key, seconds / 2)
-        rows = self._database.execute(_OWNER.format("shown"), key)
+        rows = self._database.execute(_SHOWN, key)
         return _owner_from_rows(rows), rows[0][1] if rows else None
 
     def abandoned(self) -> list[Address]:
@@ -246,6 +246,13 @@ class LeaseTable:
 def lease_key(address: Address) -> bytes:
     """Return the key of the lease of *address*."""
     return labels_digest((address.thread_id, address.namespace))
+
+
+def _owner_in_state(
+    leases: Sequence[tuple[Any, ...]], *, is_alive: bool
+) -> LockHolder | None:
+    """Return the owner of a lease that is alive, or has expired, or None."""
+    return _owner_from_rows([lease for lease in leases if lease[1] == is_alive])
 
 
 def _owner_from_rows(rows: Sequence[Sequence[Any]]) -> LockHolder | None:

@@ -18,7 +18,7 @@ The key of the row begins with the kind of the record (1 byte).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from flowpregel.errors import ValueEncodingError
@@ -119,7 +119,7 @@ class PostgresTable(Table):
         transaction.expect([self._kind + key for key in keys])
 
     def expect_prefixes(self, transaction: Any, prefixes: list[bytes]) -> None:
-        transaction.expect_ranges([self._range(prefix) for prefix in prefixes])
+        transaction.prefetch([(*self._range(prefix), False) for prefix in prefixes])
 
     def put(self, transaction: Any, key: bytes, payload: bytes) -> None:
         if len(payload) > _LARGEST:
@@ -147,15 +147,11 @@ class PostgresTable(Table):
         backwards: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         low, high = self._range(prefix)
-        rows: Iterable[tuple[bytes, bytes]] | None = None
         if start and backwards:
             high = self._kind + start
         elif start:
             low = self._kind + start
-        elif not backwards:
-            rows = transaction.expected_rows(low)
-        if rows is None:
-            rows = _paged_rows(transaction, low, high, backwards=backwards)
+        rows = _paged_rows(transaction, low, high, backwards=backwards)
         for key, record in rows:
             yield key[1:], record
 

@@ -27,9 +27,13 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
 from flowpregel.plugins.postgres.once import LandingSlot
+from flowpregel.plugins.postgres.prefetched import PrefetchedRanges, Row
 
 Range: TypeAlias = tuple[bytes, bytes]
 """The keys from the first key (included) to the second (excluded)."""
+
+Question: TypeAlias = tuple[str, tuple[Any, ...]]
+"""A statement with its values."""
 
 META, THREADS, DELTAS, STORE, CACHE = b"m", b"t", b"d", b"s", b"e"
 """The first bytes of the keys of these kinds of records."""
@@ -41,10 +45,6 @@ _MOST_BYTES = 1 << 20
 same limit applies to the remembered keys, each of which is counted as 16 bytes.
 """
 _LARGEST = 1 << 16
-_MOST_EXPECTED = 64
-"""The number of records of an expected range that are read in one round trip. A range
-with more records is read page by page.
-"""
 _AHEAD = 64
 """The number of deltas to read when a single delta is requested, because its reader
 will also need the deltas before it.
@@ -65,14 +65,6 @@ _PAGE = (
     "SELECT {} FROM flowpregel.records WHERE key >= %s AND key < %s ORDER BY key {} "
     "LIMIT {}"
 )
-_RANGES = f"""
-    SELECT expected.low, row.key, row.record
-    FROM unnest(%b::bytea[], %b::bytea[]) AS expected(low, high), LATERAL (
-        SELECT key, record FROM flowpregel.records
-        WHERE key >= expected.low AND key < expected.high
-        ORDER BY key LIMIT {_MOST_EXPECTED + 1}
-    ) AS row ORDER BY 1, 2
-"""
 _DROP = "DELETE FROM flowpregel.records WHERE key >= %s AND key < %s"
 _CHANGE = f"SELECT flowpregel.change(%b, %b, %b::bigint{6 * ', %b::bytea[]'})"
 
@@ -145,10 +137,11 @@ class Transaction:
         self._begun = False
         self._found: dict[bytes, bytes | None] = {}
         """The records that were read so far."""
-        self._expected: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        """All rows of the ranges that were expected, by the first key of the range."""
-        self._answers: dict[tuple[str, tuple[Any, ...]], list[Any]] = {}
+        self._prefetched = PrefetchedRanges(self.ask)
+        self._answers: dict[Question, list[Any]] = {}
         """The rows of the statements that `answer` has run."""
+        self.leases: dict[bytes, list[Any]] = {}
+        """The rows of leases that were read so far, by the keys of the leases."""
 
     def __enter__(self) -> Self:
         return self
@@ -164,7 +157,15 @@ class Transaction:
 
     def expect(self, keys: Sequence[bytes]) -> None:
         """Read records that will be needed, in one round trip."""
-        missing = [key for key in keys if key not in self._found]
+        missing: list[bytes] = []
+        for key in keys:
+            if key in self._found:
+                continue
+            row = self._prefetched.row(key)
+            if row is None:
+                missing.append(key)
+            else:
+                self._found[key] = row[1]
         if not missing:
             return
         if len(missing) == 1 and missing[0][:1] == DELTAS:
@@ -175,27 +176,15 @@ class Transaction:
         self._found.update(dict.fromkeys(missing))
         self._found.update(rows)
 
-    def expect_ranges(self, ranges: Sequence[Range]) -> None:
-        """Read the ranges of keys that will be needed, in one round trip. Those with
-        many records are left out.
-        """
-        if not ranges:
-            return
-        rows_of: dict[bytes, list[tuple[bytes, bytes]]] = {low: [] for low, _ in ranges}
-        lows, highs = zip(*ranges, strict=True)
-        for low, key, record in self.ask(_RANGES, [*lows], [*highs]):
-            rows_of[low].append((key, record))
-        for low, rows in rows_of.items():
-            if len(rows) <= _MOST_EXPECTED:
-                self._expected[low] = rows
+    def prefetch(self, ranges: Sequence[tuple[bytes, bytes, bool]]) -> None:
+        """Read the first rows of ranges of keys in one round trip, when one of these
+        rows is requested.
 
-    def expected_rows(self, low: bytes) -> list[tuple[bytes, bytes]] | None:
-        """Return the rows of a range that `expect` has read in advance, or None if it
-        has not read the whole range.
-
-        The range begins with the key *low*.
+        Args:
+            ranges: The first key of each range, the key after the last one, and True to
+                read the greatest keys first.
         """
-        return self._expected.get(low)
+        self._prefetched.expect(ranges)
 
     def page(
         self,
@@ -215,13 +204,28 @@ class Transaction:
                 greatest keys first.
             columns: The columns of the rows.
         """
-        return self.ask(_PAGE.format(columns, order, limit or "ALL"), low, high)
+        rows: list[Row] | None
+        if order == "ASC":
+            rows = self._prefetched.rows(low, high, limit)
+        else:
+            rows = self._prefetched.rows_backwards(low, high, limit)
+        if rows is None:
+            return self.ask(_PAGE.format(columns, order, limit or "ALL"), low, high)
+        if columns == "key":
+            return [(key,) for key, _ in rows]
+        # A record that was too large to be read ahead is read now.
+        large = [key for key, record in rows if record is None]
+        self.expect(large)
+        return [
+            (key, self._found[key] if record is None else record)
+            for key, record in rows
+        ]
 
     def answer(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a statement that reads. In a snapshot, it has the same
         rows each time, so it is run once.
         """
-        question = (statement, values)
+        question = _question(statement, values)
         if question not in self._answers:
             self._begin()
             cursor = self._connection.execute(
@@ -240,6 +244,12 @@ class Transaction:
         if not self._begun:
             self._begun = True
             self._connection.execute(_READING)
+
+
+def _question(statement: str, values: tuple[Any, ...]) -> Question:
+    """Return a statement with its values, as a key of a dict."""
+    parts = [tuple(value) if isinstance(value, list) else value for value in values]
+    return statement, tuple(parts)
 
 
 class WriteTransaction(Transaction):
@@ -303,7 +313,7 @@ class WriteTransaction(Transaction):
         self._send()
         return super().page(low, high, limit, order, columns)
 
-    def expect_ranges(self, ranges: Sequence[Range]) -> None:
+    def prefetch(self, ranges: Sequence[tuple[bytes, bytes, bool]]) -> None:
         """Read nothing ahead, because this transaction may change the records."""
 
     def put(self, key: bytes, record: bytes | None) -> None:
