@@ -26,10 +26,11 @@ from flowpregel.executors.processes.wire.protocol import Frame
 LONGEST_POLL: Final = 1.0
 """Seconds after which a poll is answered, even if there are no frames."""
 _INLINE: Final = 1 << 20
-"""The size, in bytes, up to which the buffers of a frame travel with it.
+"""The greatest total size, in bytes, of the buffers of a message (frame) that are sent
+together with it, in the answer to a poll (a request of the coordinator for messages).
 
-Larger ones are fetched one by one. An answer to a poll stays small in this way, so it
-holds up no other frame, and costs little if it is sent twice.
+The coordinator fetches larger buffers by requests of their own. So the answer to a poll
+stays small: it holds up no other message, and costs little if it is sent twice.
 """
 _PAUSE: Final = 0.005
 """Seconds between two answers with frames, so that small frames are sent together."""

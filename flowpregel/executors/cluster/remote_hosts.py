@@ -253,7 +253,9 @@ class RemoteHost:
     """
     inbox: Inbox = field(default_factory=lambda: Inbox())
     poll: Future[Any] | None = None
-    """The last poll or handshake, or None if it was answered."""
+    """The poll (request for messages) or handshake that the host has not answered yet,
+    or None.
+    """
     is_silent: bool = False
     """True if the machine, or a batch on it, was abandoned, and the machine has not
     answered since.

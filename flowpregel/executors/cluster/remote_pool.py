@@ -445,7 +445,7 @@ class RemotePool(ClusterEngine, TaskPool):
         self.finish(task, Raised(error))
 
     def _on_delivered(self, batch: RemoteBatch, delivery: Future[Any]) -> None:
-        """Note the failure of *batch*, if the engine could not deliver it."""
+        """Record the failure of *batch*, if Dask or Ray could not deliver it."""
         if batch.id not in batch.remote_host.batches:
             return
         if delivery.cancelled():

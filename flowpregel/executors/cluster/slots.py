@@ -329,8 +329,8 @@ class SlotLedger:
         release of slots that no task needs.
         """
         slots = host.slots
-        # Slots are kept for tasks that wait for calls, because these calls may need the
-        # slots that are leaving.
+        # A task that waits for its calls keeps none of the slots whose turn has ended,
+        # because these calls may need the slots that are released.
         free = slots.count - host.busy_slots
         if free > 0 and slots.leaving:
             self._renew()
