@@ -194,8 +194,8 @@ def _differing(checkpoint: Checkpoint, parent: ChannelStates) -> list[str]:
     """Return the channels that may differ from the parent's keyframe."""
     versions = checkpoint.channel_versions
     known = parent.keyframe.channel_versions
-    # The comprehension calls no Python function, because there may be thousands of
-    # channels.
+    # There may be thousands of channels, so for speed the comprehension calls no Python
+    # function.
     moved = [name for name, version in versions.items() if known.get(name) != version]
     names = {*moved, *parent.versions, *checkpoint.values, *checkpoint.deltas}
     return sorted(names & versions.keys())

@@ -254,7 +254,9 @@ class NamespaceRecord(NamedTuple):
     checkpoints: int = 0
     """The number of checkpoints."""
     swept: int = 0
-    """The number of checkpoints in the namespace after retention was last applied."""
+    """The number of checkpoints that the namespace had after retention was last
+    applied.
+    """
 
 
 class Keyframe(NamedTuple):
