@@ -84,7 +84,7 @@ class ExecutorFactory(ProcessBound):
 
 
 def check_executor(value: Any) -> Any:
-    """Return *value* if it can be an executor, with a function as an
+    """Return *value* if it can be an executor. A function is returned as an
     `ExecutorFactory`.
 
     Raises:

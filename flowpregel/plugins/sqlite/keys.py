@@ -95,7 +95,8 @@ def _exclusive(path: str) -> sqlite3.Connection:
                 closing(connections.connect(path, timeout=0.0))
             )
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            # In this mode, SQLite keeps the lock of a transaction after its end.
+            # In the locking mode EXCLUSIVE, SQLite keeps the lock of a transaction
+            # after the transaction has ended.
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("COMMIT")
         except sqlite3.Error as error:

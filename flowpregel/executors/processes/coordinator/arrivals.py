@@ -81,10 +81,11 @@ class UnreadEnd(UnreadEvent):
         return not isinstance(outcome, Returned)
 
     def read(self) -> Ended:
-        """Return the `Ended`. If the result cannot be read, its outcome is the error.
+        """Return the `Ended`. If the outcome cannot be unpickled, the error replaces
+        it.
 
         Raises:
-            BaseException: A signal handler raised this error during the reading.
+            BaseException: A signal handler raised this error during the unpickling.
         """
         self.earlier = ()
         planned, outcome = self.task.job.task, self.outcome

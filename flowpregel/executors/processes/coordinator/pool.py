@@ -439,7 +439,7 @@ class Pool(TaskPool):
         worker = execution.worker
         number = execution.number
         # The other tasks of the worker are taken back first, because the kill must not
-        # affect them. *task* itself may not have begun either.
+        # affect them. *task* itself may be one that has not begun.
         self.recall(worker)
         worker.read_everything()
         if number not in worker.tasks:

@@ -186,7 +186,7 @@ class ResourceLedger:
         """
         count = int(self._settings.amounts[name])
         # When a slot of the limit becomes free, an empty call wakes the loop. Waiting
-        # tasks are assigned at the end of that turn, as of each turn.
+        # tasks are assigned at the end of each turn of the loop.
         wake = partial(self._loop.call, lambda: None)
         return CrossProcessLimit(folder_of_limit(folder, name), count, wake)
 

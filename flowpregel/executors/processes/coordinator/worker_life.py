@@ -34,8 +34,8 @@ from enum import IntEnum, auto
 from typing import Final
 
 
-# The states are integers, because the hashes of integers are computed in C, and the
-# table of states is read four times for each task that runs.
+# The table of states is read four times for each task that runs. So the states are
+# integers, whose hashes are computed in C.
 class WorkerState(IntEnum):
     """The state of a worker."""
 

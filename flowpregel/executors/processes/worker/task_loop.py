@@ -313,7 +313,7 @@ class Worker:
 
     def _interrupted_outcome(self, digest: bytes, error: BaseException) -> Outcome:
         """Return the outcome of a task that ended because a signal handler raised
-        *error*, after removing its timers and handlers.
+        *error*, after removing the timers and signal handlers that the task has set.
         """
         is_settled = False
         while not is_settled:
