@@ -206,7 +206,9 @@ class RecordSaver(BaseCheckpointSaver):
     def _sweep(
         self, collector: RetentionCollector, grown: Iterable[NamespaceRecord]
     ) -> None:
-        """Delete the excess history of the namespaces that have *grown* enough."""
+        """Delete the history that retention does not keep, of those namespaces in
+        *grown* that have enough new checkpoints.
+        """
         for namespace in grown:
             if not collector.is_due(namespace):
                 continue

@@ -45,8 +45,8 @@ name of the rate, and a function from the old record to the new record and a res
 """
 _MOMENT: Final = 1e-6
 _SHARE_AHEAD: Final = 0.05
-"""The part of a rate that may be booked, together with the next call, for the calls
-behind it.
+"""The fraction of a rate's tokens that may be booked, together with the next call, for
+the calls behind it.
 """
 _CELLS: Final = 1_000
 """The number of parts (cells) into which a period is divided. All bookings in the same
@@ -431,7 +431,7 @@ class TokenRates:
 
 
 _shared: WeakKeyDictionary[Any, TokenRates] = WeakKeyDictionary()
-"""The rates of each open store."""
+"""The rates of each open store, by the saver."""
 _shared_lock = threading.Lock()
 LOCAL_RATES: Final = TokenRates()
 """The rates of tasks in runs without a store."""

@@ -395,7 +395,9 @@ def rebuild_error(
 
 
 def _builtin_base(kind: type[BaseException]) -> Any:
-    """Return the nearest built-in base class, whose fields are not in ``__dict__``."""
+    """Return the nearest built-in base class of an exception class. The fields of such
+    a base class are not in ``__dict__``.
+    """
     return next(
         base
         for base in kind.__mro__

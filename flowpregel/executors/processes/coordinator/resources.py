@@ -154,7 +154,7 @@ class ResourceLedger:
         """
         self._needs: dict[object, Needs] = {}
         self._fitting: set[Needs] = set()
-        """The needs that were found to be such that the pool can meet them if it is
+        """The needs of which a check has shown that the pool can meet them if it is
         otherwise idle.
         """
         self.clock: Callable[[], float] = time.monotonic

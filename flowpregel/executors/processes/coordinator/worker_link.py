@@ -213,8 +213,8 @@ class CoordinatorLink:
         self.watch()
 
     def _read_pipe(self, fd: int) -> None:
-        """Handle the bytes that have arrived on a pipe, as a frame of the
-        running task.
+        """Handle the bytes that have arrived on a pipe (stdout or stderr), as if the
+        running task had printed them.
         """
         try:
             data = os.read(fd, READ_SIZE)
