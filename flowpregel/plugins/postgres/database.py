@@ -78,6 +78,10 @@ slot (a row that records the outcome; see `once`).
 _HEADER = KINDS[b"meta"] + HEADER
 _MOST_IDLE = 4
 _LONGEST_PAUSE = 0.5
+_STARTING = "the database system is "
+"""The text in the refusals of a server that starts, recovers or stops. The error of a
+connection has no code, and servers that speak another language are not recognised.
+"""
 _NO_ROOM = ("53100", "53200", "54000")
 _NO_RIGHTS = ("25006", "42501")
 _REPEATED = ("40001", "40P01")
@@ -406,10 +410,7 @@ class Database:
         while other transactions conflict with it.
         """
         self._open()
-        # While the store is being opened, the connection is tried only once, because
-        # the URL may be wrong.
-        patience = self._options.lock_timeout if self._is_open else 0.0
-        until = time.monotonic() + patience
+        until = time.monotonic() + self._options.lock_timeout
         pause = 0.01
         while True:
             try:
@@ -418,11 +419,22 @@ class Database:
             except ConflictError:
                 pause = 0.001
             except psycopg.Error as error:
-                if not _is_temporary(error) or time.monotonic() > until:
+                is_over = time.monotonic() > until
+                if is_over or not self._is_awaited(error):
                     raise self._named(error) from error
             raise_pending_interrupts()
             time.sleep(pause * random.random())
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _is_awaited(self, error: psycopg.Error) -> bool:
+        """Return whether to repeat what has failed with *error*.
+
+        While the store is being opened, only a server that is starting is awaited,
+        because the URL may be wrong.
+        """
+        if self._is_open:
+            return _is_temporary(error)
+        return _STARTING in str(error)
 
     def _open(self) -> None:
         """Open the store at its first use.
