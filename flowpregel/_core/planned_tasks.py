@@ -49,6 +49,8 @@ def _unfinished(
     is_handled = records.ERROR in writes and records.ERROR_SOURCE in writes
     if task.node.handler is None or not is_handled:
         # If no node handles the stored failure, it is dropped, and the task runs again.
+        if writes.get(records.ERROR) is not None:
+            run.store_writes(task.id, task.path, ((records.ERROR, None),))
         return task
     error = writes[records.ERROR]
     if not isinstance(error, BaseException):

@@ -59,9 +59,12 @@ def _failed_tasks(records: TaskRecords, cursor: TaskCursor) -> FailedTasks:
     counts = Counter[bool]()
     first: dict[bool, tuple[int, WritesRecord]] = {}
     tasks = cursor.tasks_in("failed", _MOST_FAILED)
+    ended_run = len(tasks) == _MOST_FAILED
     for record in _records_of(records, tasks):
         is_call = caller_of(record.path) != ""
         counts[is_call] += 1
+        if not is_call and not ended_run:
+            ended_run = records.ended_run(cursor.location, record)
         began = _beginning_of(record)
         if is_call not in first or began < first[is_call][0]:
             first[is_call] = began, record
@@ -76,7 +79,7 @@ def _failed_tasks(records: TaskRecords, cursor: TaskCursor) -> FailedTasks:
     if row is not None:
         text = f"{row.text or row.name}: {row.error}"
     bodies = counts[False] if has_calls else 0
-    return FailedTasks(bodies, text)
+    return FailedTasks(bodies, text, ended_run)
 
 
 def open_questions(

@@ -199,6 +199,10 @@ class FailedTasks(NamedTuple):
     """The call that failed first, with its error. If no call has failed, the body that
     failed first.
     """
+    ended_run: bool = False
+    """True if the run has ended with the error of one of these tasks, or if more tasks
+    have failed than were read.
+    """
 
 
 class CheckpointView:

@@ -31,7 +31,7 @@ from flowpregel.checkpoint.base import FLOW, QUEUE
 from flowpregel.checkpoint.layout import NamespaceRecord
 from flowpregel.checkpoint.paused import PAUSED, PausedRuns
 from flowpregel.checkpoint.queue import QueuePosition
-from flowpregel.checkpoint.work import status_from
+from flowpregel.checkpoint.work import Status, status_from
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.durable import LeaseRegistry
@@ -104,13 +104,7 @@ class RunStatusReader:
             is_held=owner is not None,
         )
         is_behind = owner is None and not newest.tasks.was_read
-        status = status_from(
-            states,
-            newest.record.source,
-            newest.record.follows,
-            running=owner is not None,
-            is_enqueued=newest.metadata(QUEUE) is not None,
-        )
+        status = self._status(newest, states, is_held=owner is not None)
         flow = newest.metadata(FLOW)
         if not isinstance(flow, str):
             flow = None
@@ -198,6 +192,26 @@ class RunStatusReader:
             activity=activity,
         )
         return describe_status(facts)
+
+    def _status(
+        self,
+        newest: CheckpointView,
+        states: Mapping[CallState, int],
+        *,
+        is_held: bool,
+    ) -> Status:
+        """Return the status of the run whose newest checkpoint is *newest*."""
+        has_failed = "failed" in states
+        if has_failed and not is_held and not newest.tasks.is_behind:
+            has_failed = self._failed.read(newest).ended_run
+        return status_from(
+            states,
+            newest.record.source,
+            newest.record.follows,
+            running=is_held,
+            has_failed=has_failed,
+            is_enqueued=newest.metadata(QUEUE) is not None,
+        )
 
     def _owner(self, row: RunRow) -> str:
         """Return the process that runs a run, or that died, or an empty text."""

@@ -36,7 +36,7 @@ from flowpregel._inspection.cursors import FailedTasks, TaskCursor
 from flowpregel._inspection.run_cursor import RunCursor
 from flowpregel._inspection.tasks import CallRow, TaskLocation, TaskRecords
 
-VERSION: Final = f"3 {' '.join(CallRow._fields)}"
+VERSION: Final = f"4 {' '.join(CallRow._fields)}"
 """The version of the columns, which depends on the fields of a row."""
 
 

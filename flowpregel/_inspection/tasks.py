@@ -144,7 +144,12 @@ class CallChanges(NamedTuple):
     """
 
 
-_DISPLAYED_WRITES = (records.CALLED, records.ERROR, records.INTERRUPT)
+_DISPLAYED_WRITES = (
+    records.CALLED,
+    records.ERROR,
+    records.ERROR_SOURCE,
+    records.INTERRUPT,
+)
 """The channels of writes whose values a row contains. Other writes are not decoded."""
 _QUESTION = PreviewLimits(
     depth=8,
@@ -241,6 +246,10 @@ class TaskRecords:
             peak=ran.peak,
             preview=bytes(ran.preview).decode(errors="replace"),
         )
+
+    def ended_run(self, location: TaskLocation, record: WritesRecord) -> bool:
+        """Return whether the run has ended with the error of a task."""
+        return self._work(location, record).ended_run
 
     def rows(self, tasks: Iterable[tuple[TaskLocation, bytes]]) -> tuple[CallRow, ...]:
         """Return the rows of tasks, without duplicates.

@@ -24,7 +24,8 @@ Status: TypeAlias = Literal[
 * *running*: A run holds the thread's lease.
 * *waiting*: A task waits for an answer, or a person must let the run continue (after a
   breakpoint or an edit).
-* *failed*: A task raised an error, or the run has used up its supersteps.
+* *failed*: A node or a body raised an error, or the run has used up its supersteps. A
+  failed call alone does not end a run, because its body may catch the error.
 * *stopped*: Tasks are due, and no run holds the lease.
 * *enqueued*: The run was enqueued, and has not begun.
 * *done*: Nothing is due.
@@ -51,6 +52,10 @@ class Work:
     state: str = "unfinished"
     """The state of the task: ``done``, ``failed``, ``waiting`` or ``unfinished``."""
     error: Any = None
+    ended_run: bool = False
+    """True if the run has ended with the error of this task: the task is no call, and
+    neither another attempt nor a handler of errors comes after the error.
+    """
     interrupts: tuple[Any, ...] = ()
     result: Any = None
     """The result of a call that has succeeded."""
@@ -105,13 +110,15 @@ def work_from(
         text = call_key.text
     elif ran is not None:
         text = ran.call
+    is_call = bool(text)
     return Work(
         id=task_id,
         name=text or (ran and ran.name),
         address=address,
         step=step,
         ran=ran,
-        is_call=bool(text),
+        is_call=is_call,
+        ended_run=not is_call and _has_final_error(writes),
         call_key=call_key,
         **_outcome(writes, ran),
     )
@@ -156,15 +163,26 @@ def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, 
     return {}
 
 
+def _has_final_error(writes: Mapping[str, Any]) -> bool:
+    """Return whether a task has an error that neither another attempt nor a handler of
+    errors comes after.
+    """
+    # An attempt that is to be repeated has its error in its record alone.
+    is_handled = writes.get(records.ERROR_SOURCE) is not None
+    return writes.get(records.ERROR) is not None and not is_handled
+
+
 def status_of(saved: Saved, *, running: bool) -> Status:
     """Return the status of the thread whose newest checkpoint is *saved*."""
-    states = {work.state for work in work_of(saved)}
+    tasks = work_of(saved)
+    states = {work.state for work in tasks}
     newest = saved.checkpoint
     return status_from(
         states,
         newest.source,
         newest.follows,
         running=running,
+        has_failed=any(work.ended_run for work in tasks),
         is_enqueued=QUEUE in newest.metadata,
     )
 
@@ -175,6 +193,7 @@ def status_from(
     follows: int,
     *,
     running: bool,
+    has_failed: bool,
     is_enqueued: bool = False,
 ) -> Status:
     """Return the status of a thread.
@@ -184,13 +203,14 @@ def status_from(
         source: The ``source`` of that checkpoint.
         follows: The ``follows`` of that checkpoint.
         running: True if a run holds the thread's lease.
+        has_failed: True if the run has ended with the error of one of these tasks.
         is_enqueued: True if that checkpoint has a position in the queue.
     """
     if running:
         return "running"
     if "waiting" in states:
         return "waiting"
-    if "failed" in states:
+    if has_failed:
         return "failed"
     if states:
         return "stopped"
