@@ -527,4 +527,7 @@ def _select_call(
 def _list_calls(calls: Sequence[Work]) -> str:
     """Return the ids and texts of the first calls, one call a line."""
     lines = [f"\n  {call.id[:8]}  {call.name}" for call in calls[:_MOST_LISTED]]
+    more = len(calls) - len(lines)
+    if more > 0:
+        lines.append(f"\n  and {more:,} more, which `flowpregel show` lists")
     return "".join(lines)

@@ -283,10 +283,13 @@ def signal_command(
     with targets.open_to_write(store) as saver:
         saver.send_signal(thread, name, signal_value)
         is_held = saver.owner(thread) is not None
+        is_known = saver.thread(thread) is not None
     console.print_result(
         {"thread_id": thread, "signal": name},
         f"sent: {name} to {thread}",
     )
+    if not is_known and not is_held:
+        print_note(f"there is no run {thread!r} yet; it gets the value when it begins")
     if not wake or is_held:
         return Code.OK
     words = ["--quiet"]

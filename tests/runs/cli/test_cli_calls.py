@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
-from flowpregel.func import Flow
+from flowpregel.func import Flow, entrypoint
 from tests.runs import failing_calls as flows
 from tests.runs.cli_jobs import environment
 
@@ -328,3 +328,18 @@ def test_redo_refuses_a_thread_that_a_run_has(cli: Cli, study: Path) -> None:
         result = cli("redo", "x", id_of("c.txt", cli))
 
     assert "is being run by" in result.stderr
+
+
+def test_a_list_of_calls_that_is_cut_ends_with_the_number_of_the_others(
+    cli: Cli, run: Callable[..., Any]
+) -> None:
+    @entrypoint(executor="inline")
+    def halves(count: int) -> float:
+        return sum(future.result() for future in flows.halve.map(range(count)))
+
+    run(halves, 23)
+
+    result = cli("why", "x", "third(1)")
+
+    assert Code.USAGE == result.exit_code
+    assert result.stderr.endswith("\n  and 3 more, which `flowpregel show` lists\n")

@@ -159,3 +159,15 @@ def test_a_signal_can_wake_the_run_at_once(invoke: Any) -> None:
 
     assert (Code.OK, "sent: go to a\n[1]\n") == (sent.exit_code, sent.stdout)
     assert ("done", "waiting") == (status_of(invoke, "a"), status_of(invoke, "b"))
+
+
+def test_a_signal_to_a_run_that_has_not_begun_is_sent_with_a_note(invoke: Any) -> None:
+    """The id may be misspelled."""
+    start(invoke, "wait", ["go"], "a")
+
+    known = invoke("signal", "a", "go", "1")
+    unknown = invoke("signal", "aa", "go", "1")
+
+    assert (Code.OK, "") == (known.exit_code, known.stderr)
+    assert (Code.OK, "sent: go to aa\n") == (unknown.exit_code, unknown.stdout)
+    assert "there is no run 'aa' yet" in unknown.stderr
