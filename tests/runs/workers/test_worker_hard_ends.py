@@ -329,3 +329,21 @@ def test_a_program_that_is_told_twice_is_gone_with_its_workers(
     program.stdout.close()
 
     wait_until(lambda: not any(is_alive(each) for each in workers), SOON)
+
+
+@pytest.mark.slow
+def test_another_ctrl_c_while_the_pool_ends_leaves_no_traceback() -> None:
+    """The program has said what it had to say, and is about to end."""
+    program = """
+import signal
+from flowpregel.executors.processes import ProcessExecutor
+
+pool = ProcessExecutor(1)
+assert pool.submit(abs, -1).result() == 1
+pool._pool.loop.join = lambda: signal.raise_signal(signal.SIGINT)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert (0, "") == (ended.returncode, ended.stderr)

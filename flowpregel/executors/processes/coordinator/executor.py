@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import count, islice
@@ -147,7 +148,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
                     raise ExecutorUnavailableError(
                         f"the pool cannot start: {error}"
                     ) from error
-                atexit.register(self.close)
+                atexit.register(self._close_at_exit)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a waiting job. If *kill*, also stop a running job."""
@@ -211,6 +212,13 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
             self._pool.loop.call(self._pool.close)
         self._conclude(self._release)
 
+    def _close_at_exit(self) -> None:
+        """Close the pool when the program ends. Another Ctrl-C ends the wait for its
+        workers, which end without the program, too.
+        """
+        with suppress(KeyboardInterrupt):
+            self.close()
+
     def _conclude(self, work: Callable[[], None], *, wait: bool = True) -> None:
         """Call *work*, which waits for the end of the I/O thread.
 
@@ -225,7 +233,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
     def _release(self) -> None:
         self._pool.loop.join()
         self._pool.release()
-        atexit.unregister(self.close)
+        atexit.unregister(self._close_at_exit)
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
         """Return the jobs that workers run now. Jobs that were sent ahead of time, and
