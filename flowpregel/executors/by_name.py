@@ -55,8 +55,8 @@ class ExecutorFactory(ProcessBound):
             ConfigurationError: The function does not return an executor.
             ExecutorUnavailableError: The function fails.
         """
-        # The function is the key, and not this object, because a worker that imports
-        # the module sends back another factory for the same function.
+        # The function is the key, and not this `ExecutorFactory`, because a worker that
+        # imports the module sends back another `ExecutorFactory` of the same function.
         key = cast(Hashable, self._function)
         return _shared_executor(key, self._make)
 

@@ -115,9 +115,9 @@ class OpenCalls(set["CallFuture[Any]"]):
     task = ""
     """The name of the task."""
     home: asyncio.Task[Any] | None = None
-    """The asyncio task of the body, if the body is a coroutine."""
+    """The asyncio task that runs the attempt, if the attempt runs a coroutine."""
     cancel: Callable[[CallFuture[Any]], None] = staticmethod(nothing)
-    """A function that cancels a call that the body no longer needs."""
+    """A function that cancels a call that the attempt no longer needs."""
 
     origins: ResultOrigins | None = None
     """The results of recorded calls that the attempt has read, if there are any."""

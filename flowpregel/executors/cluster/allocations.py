@@ -323,7 +323,8 @@ class AllocationLedger:
         gpus = set(released.gpus)
         for allocation in present:
             gpus -= set(allocation.gpus)
-        # If the machine has chosen the GPUs, it is only known whether any are held.
+        # If the machine, not the engine, has chosen the GPUs, their names are unknown
+        # here. Then workers are stopped only if no allocation with GPUs is left.
         if gpus or not (present or released.gpus):
             host.commands.append(("vacate", 0, 0, sorted(gpus)))
 

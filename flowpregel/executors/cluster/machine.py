@@ -64,10 +64,12 @@ from flowpregel.executors.processes.wire.serialization import BufferRef
 from flowpregel.executors.processes.wire.shared_memory import fill
 
 SILENCE: Final = 5.0
-"""Seconds without a poll after which a coordinator counts as dead."""
+"""Seconds without a request for messages (poll) after which a coordinator is assumed to
+be dead.
+"""
 _FULL: Final = 8 << 20
-"""The size, in bytes, of the frames that may wait for a coordinator before its tasks
-are paused.
+"""The size, in bytes, of the messages (frames) that may wait for a coordinator to fetch
+them. If more wait, the workers that run the coordinator's tasks are not read for now.
 """
 _CACHE_LIMIT: Final = 1 << 30
 """The size, in bytes, of the buffers that are kept for later tasks."""
@@ -299,7 +301,8 @@ class RemotePoolHost(ProcessExecutor):
     ) -> InFlight:
         """Return the task of an *order*, with its buffers in shared memory."""
         name, depth, timeout, resources, gpus, contexts, digest, body = order
-        # Only the coordinator knows the call itself, so the task has no input.
+        # The call's arguments are passed on to the worker without being unpacked here,
+        # so this task has no input.
         planned = Task(
             key,
             Node(name=name, resources=resources),

@@ -127,7 +127,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
         Raises:
             ExecutorUnavailableError: The executor is closed, this process was forked,
-                or the system gives no more OS threads.
+                or the system cannot start another OS thread.
         """
         if self._pid != os.getpid():
             raise ExecutorUnavailableError(_ELSEWHERE)
@@ -143,7 +143,7 @@ class PoolExecutor(Executor, concurrent.futures.Executor):
 
                 try:
                     self._pool.start()
-                # A RuntimeError means that the system gives no more OS threads.
+                # A RuntimeError means that the system cannot start another OS thread.
                 except RuntimeError as error:
                     raise ExecutorUnavailableError(
                         f"the pool cannot start: {error}"

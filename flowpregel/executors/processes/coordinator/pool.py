@@ -468,15 +468,18 @@ class Pool(TaskPool):
         return True
 
     def resume_reading(self, worker: WorkerProcess) -> None:
-        """Read from *worker* again, if reading was paused because of a run."""
+        """Resume reading from *worker*, if reading was paused because of a run."""
         worker.link.resume()
 
     def resume_for_others(self, mailbox: Mailbox) -> None:
-        """Read again all links that are paused for a run other than *mailbox*'s."""
+        """Resume reading from all workers whose links are paused for a run other than
+        that of *mailbox*.
+        """
         for worker in self.workers:
             if worker.link.paused_for not in (None, mailbox):
-                # The reader of the paused run may itself wait for the run of *mailbox*,
-                # and then neither would continue. So the link is read again.
+                # The link is paused until its run's stream is read. The reader of that
+                # stream may itself wait for the run of *mailbox*, and then neither run
+                # would continue.
                 worker.link.resume()
 
     def pause_for_output(self, worker: WorkerProcess) -> None:

@@ -238,9 +238,9 @@ class ResourceLedger:
         task.needs = needs
         if is_retry:
             task.needs = needs = self.memory_retries.needs_after(task, needs)
-        # If the pool has met some needs once, it can always meet them, unless callers
-        # of the task hold resources. So the check is skipped for a task without a
-        # caller.
+        # If a check has shown that the pool can meet these needs, it can always meet
+        # them, unless callers of the task hold resources. So the needs of a task
+        # without a caller are checked only once.
         if called.parent is not None or needs not in self._fitting:
             self._check(task, needs, callers)
 

@@ -205,6 +205,6 @@ class NodeCode:
         if self.seconds == inf:
             self.seconds = seconds
             return
-        # no mutant: An equal duration leaves the average unchanged with any weight.
+        # no mutant: A duration equal to the average leaves it the same with any weight.
         weight = 0.5 if seconds < self.seconds else 0.2
         self.seconds += weight * (min(seconds, 4 * self.seconds) - self.seconds)
