@@ -61,10 +61,11 @@ class CallOrder:
         self,
         value_of: Callable[[int], FieldValue],
     ) -> Callable[[int], SortValue]:
-        """Return a function that returns a sort key for a call. Numbers are sorted
-        before strings.
+        """Return a function that returns a call's sort key. Fields that are numbers are
+        sorted before strings. Calls whose field is empty come last in both directions.
 
-        Calls without a value come last in both directions.
+        Args:
+            value_of: A function that returns the field by which calls are sorted.
         """
         missing = (-1 if self.is_descending else 2, 0.0, "")
 

@@ -38,7 +38,9 @@ _MISSING = CheckpointRecord(
     places={},
 )
 _ChangedRecord: TypeAlias = tuple[bytes, bytes, bytes]
-"""A task's digest, the checksum of the task's record, and the record's payload."""
+"""A task's digest (the end of the record's key), the checksum of the task's record, and
+the record's payload.
+"""
 _KEYS_PER_READ = 2_000
 """The greatest number of keys that are read into one list. Longer lists are avoided,
 because their memory would remain allocated for each OS thread that created one.

@@ -166,8 +166,8 @@ def question_to_json(
     """Return previews of the ``id``, the ``value`` and, if there is one, the
     ``response_schema`` of an interrupt.
     """
-    # An interrupt of LangGraph's class, read inertly, has neither attribute, and is
-    # shown as a whole.
+    # An interrupt of LangGraph's own class was decoded without importing that class, so
+    # it is a placeholder without the attributes, and is shown as a whole.
     value = getattr(interrupt, "value", interrupt)
     identifier = getattr(interrupt, "id", None)
     question = {

@@ -109,7 +109,7 @@ class ComparedCall(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RunTotals:
-    """The sums of a run's calls."""
+    """The total times, the states and the errors of a run's calls."""
 
     run: str
     """The id of the run."""
@@ -570,7 +570,7 @@ def _in_a_line(value: Any) -> FieldValue:
 
 
 def _totals(run: _StoredRun) -> RunTotals:
-    """Return the sums of a run's calls."""
+    """Return the total times, the states and the errors of a run's calls."""
     row = run.reader.run(run.run_id)
     errors: Counter[str] = Counter()
     states: Counter[str] = Counter()

@@ -90,7 +90,9 @@ class TimedCall(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CriticalPath:
-    """The calls that had to follow each other, from the first to the last."""
+    """A chain of calls that led to the end of the run: its last call ended last, and
+    each call before it was the last to end before the next one was planned.
+    """
 
     calls: int
     """The number of the calls."""
@@ -133,7 +135,7 @@ class TimeUse:
     path: CriticalPath
     """The critical path."""
     workers: tuple[WorkerTime, ...]
-    """The worker processes, those with most work first."""
+    """The worker processes, those whose calls took the most time first."""
     usage: tuple[UsageMoment, ...] = ()
     """The use of the worker processes over time; empty if there are none."""
 
@@ -278,7 +280,7 @@ def _task_times(spans: Iterable[_Span]) -> tuple[TaskTime, ...]:
 
 
 def _worker_times(spans: Iterable[_Span]) -> tuple[WorkerTime, ...]:
-    """Return the worker processes, those with most work first."""
+    """Return the worker processes, those whose calls took the most time first."""
     by_process: defaultdict[tuple[str, int], list[CallRow]] = defaultdict(list)
     for span in spans:
         if span.row.executor == "processes":

@@ -182,12 +182,12 @@ def debug_command(
     flow: str | None,
     store: str | None,
 ) -> None:
-    """Make a failed call again, in this process.
+    """Repeat a failed call in this process.
 
-    The call gets the arguments that it had. CALL is its id or its text, such as
-    "parse('c.txt')", or the beginning of either; if only one call failed, CALL can be
-    left out. The present code runs. Nothing is written to the store. A note names
-    arguments that the call changes in place.
+    The call gets the arguments that it had, and runs the current code. CALL is its id
+    or its text, such as "parse('c.txt')", or the beginning of either; if only one call
+    failed, CALL can be left out. Nothing is written to the store. If the call changes
+    arguments in place, a note on stderr names them.
     """
     recorded = _recorded_calls(thread, store)
     failed = [work for work in recorded if work.state == "failed"]

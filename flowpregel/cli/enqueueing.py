@@ -65,12 +65,12 @@ def enqueue_command(
     store: str | None,
     **options: Any,
 ) -> Code:
-    """Record a run of a workflow, which a process of `work` begins.
+    """Record a run of a workflow, which a `work` process begins.
 
-    If the store has a run with this id and the same input, nothing is changed. The run
-    needs this command and this machine no longer, if the store is a database that
-    other machines can reach: --remote refuses any other store. Ctrl-C ends the --wait,
-    and not the run.
+    If the store has a run with this id and the same input, nothing is changed. If the
+    store is a database that other machines can reach, the run needs neither this
+    command nor this machine any longer: --remote refuses any other store. Ctrl-C ends
+    --wait, but not the run.
     """
     loaded, run_input = load_flow_with_input(flow, options)
     if not hasattr(loaded, "enqueue"):

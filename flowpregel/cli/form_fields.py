@@ -76,7 +76,7 @@ class FormField:
     """The fields of a group."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as values for ``json.dumps``."""
+        """Return this form field as a dict for ``json.dumps``."""
         return dataclasses.asdict(self)
 
 

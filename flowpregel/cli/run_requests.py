@@ -81,12 +81,12 @@ class RunRequest:
         return f"finished work is kept; resume with: {self.command('resume')}"
 
     def print_end(self, code: Code, *texts: str, **more: Any) -> Code:
-        """Print the end of the run, and return *code*.
+        """Print the status with which the run ended, and return *code*.
 
         Args:
             code: The exit code of the command.
             texts: The lines to print without ``--json``.
-            more: Further fields of the record to print with ``--json``.
+            more: Further fields of the JSON object that ``--json`` prints.
         """
         record = {
             "status": console.STATUSES[code],

@@ -141,7 +141,7 @@ def _run_parts(comparison: RunComparison) -> Iterable[Any]:
 
 
 def _sums_of_run(run: RunTotals) -> dict[str, str]:
-    """Return the sums of a run's calls as strings, by name."""
+    """Return the totals of a run's calls as strings, by name."""
     errors = [f"{count:,} x {error}" for error, count in run.errors.items()]
     return {
         "run": run.run,

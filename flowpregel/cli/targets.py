@@ -65,7 +65,7 @@ def load_flow(name: str, folder: str = "") -> Pregel:
     }
     full_name = f"{module.__name__}:{attribute}"
     if hasattr(type(value), "as_flow"):
-        # The name of a task means the workflow that makes one call of the task.
+        # The name of a task stands for the workflow that makes one call of the task.
         value = value.as_flow(store=None)
     if isinstance(value, Pregel):
         flow: Pregel | None = value

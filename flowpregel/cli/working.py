@@ -328,8 +328,9 @@ class RunWorker:
     def _end_paused(self) -> None:
         """Ask the running runs that have been paused to end after their calls."""
         if self._reason:
-            # The command itself is ending. A paused run has already been asked to end,
-            # and a second request would set a time limit for it.
+            # The command itself is ending, and has asked all runs to end. That request
+            # sets no time limit for a run that was already pausing, so such a run is
+            # stopped here.
             if time.monotonic() > self._kill_at:
                 self._cancel(run for run in self._active.values() if run.is_pausing)
             return

@@ -38,9 +38,9 @@ class SentLists:
     """
 
     def __init__(self) -> None:
-        # The versions begin at the present time in microseconds. Each answer takes
-        # longer than a microsecond, so a later server begins with a greater version
-        # than all of these.
+        # The versions of answers begin at the present time in microseconds. Each answer
+        # adds 1, and takes longer than a microsecond. So a later server begins with a
+        # greater version than any answer of this server has.
         begin = time.time_ns() // 1_000
         self._versions = count(begin)
         self._sent: dict[str, Mapping[str, Rows]] = {}
