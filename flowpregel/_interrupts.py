@@ -303,7 +303,7 @@ class defer_interrupts:
         @wraps(function)
         def holding(*args: Params.args, **kwargs: Params.kwargs) -> Value:
             if _hold.owner is _Owner.LIBRARY:
-                # This OS thread is not the main thread, or already holds back the
+                # This OS thread is not the main thread, or already holds back signal
                 # handlers, so nothing needs to be done.
                 return function(*args, **kwargs)
             with defer_interrupts():

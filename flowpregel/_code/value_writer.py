@@ -191,8 +191,8 @@ class ValueWriter:
         self.tasks.append(value)
         steps = values.steps_of(value) if self._through_tasks else []
         if value is unit.value:
-            # No source is shown for the task itself, because its name is visible in the
-            # source of the code that calls it.
+            # This unit consists of the task's name, which the source of the code that
+            # calls the task shows already. So the unit gets no source.
             unit.source = ""
         self.write([str(getattr(value, "name", "")), *steps], unit)
 

@@ -24,12 +24,14 @@ _Key: TypeAlias = tuple[str, frozenset[str]]
 
 @dataclass(slots=True, eq=False)
 class CodeAround:
-    """The digests of the code that runs beside the nodes of a program."""
+    """The digests of the users' functions that run after the nodes of a program: the
+    conditions of edges, and the reducers of channels.
+    """
 
     program: Program
     _used: dict[_Key, tuple[UsedResults, ...]] = field(default_factory=dict)
-    """The digests of the code that ran beside a node, by the name of the node and the
-    channels that it wrote to.
+    """The digests of the functions that ran after a node, by the name of the node and
+    the channels that it wrote to.
     """
 
     def used_by(
@@ -37,8 +39,9 @@ class CodeAround:
         node: Node,
         channels: frozenset[str],
     ) -> tuple[UsedResults, ...]:
-        """Return the digests of the code that ran beside *node*, such as reducers and
-        conditions, each in the form in which a used result is recorded.
+        """Return the digests of the functions that ran after *node*: conditions of the
+        node's edges, and reducers of the channels that it wrote to. Each digest is a
+        `UsedResults` with the name of the function and the number 1.
 
         Args:
             node: The node.

@@ -356,8 +356,8 @@ class Stopped:
 
     reason: str
     kill: bool = True
-    """True to stop running tasks. False to end only waiting and new tasks, and let
-    running tasks continue for now.
+    """True to end running tasks, too. False to end only waiting and new tasks: running
+    tasks continue until they end, or until a request with True follows.
     """
     leave: bool = False
     """True if the run does not wait for tasks that cannot be stopped."""

@@ -57,7 +57,9 @@ LONGEST_FIELD: Final = 80
 MOST_BYTES: Final = 8_000
 """The limit on the size of a preview without its media (larger parts), in bytes."""
 MOST_OUTPUT_BYTES: Final = 50_000
-"""The limit on the size of the records of output files in a preview, in bytes."""
+"""The limit on the total size of the records of output files (paths, digests, sizes) in
+a preview, in bytes.
+"""
 OUTPUTS_MARK: Final = b'"o":['
 """The bytes by which a preview with output files is recognized. They occur nowhere else
 in it, because quotes in strings would be escaped.

@@ -59,8 +59,8 @@ CALLED = "__call__"
 `CallRecord`.
 """
 ATTEMPT = "__ran__"
-"""The channel of a task's `AttemptRecord`, whose fields our savers store beside the
-task's writes. It is never shown.
+"""The channel of a task's `AttemptRecord`, whose fields our savers (flowpregel's) store
+beside the task's writes. A loaded checkpoint has it in `Saved.ran`, not in `writes`.
 """
 SAVED = "__saved__"
 """The channel of the value that a task has saved for its next attempt. The value is

@@ -407,9 +407,9 @@ class Run:
             self.now += 1
             cursor.checkpoint_id = ids.checkpoint_id(self.now, cursor.step)
             if outbox.is_deferred:
-                # The barrier of the superstep has applied the pending writes, and no
-                # checkpoint older than the barrier will be stored any more. So these
-                # writes are dropped.
+                # The barrier of the superstep has applied the pending writes to the
+                # channels, and no checkpoint before it will be stored any more. So the
+                # outbox need not keep these writes.
                 outbox.has_unstored_input |= source == "input"
                 outbox.writes.clear()
             else:

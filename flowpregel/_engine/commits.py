@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Committer:
-    """A committer of one run's batches to a saver.
+    """The object that commits a run's records to a saver, one `Batch` at a time.
 
     Args:
         saver: The saver of the run.

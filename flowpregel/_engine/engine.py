@@ -542,8 +542,8 @@ class Engine:
         or to the driver.
         """
         if isinstance(end, StopIteration):
-            # A StopIteration is not an error: it contains the result that the steps
-            # have returned.
+            # A StopIteration is not an error: it contains the result that the generator
+            # of the run's steps has returned.
             run.end = end = end.value
         if run.failure is not None:
             run.end = end = run.failure

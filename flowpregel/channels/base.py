@@ -128,8 +128,8 @@ class BaseChannel(Generic[Value, Update], ABC):
         return False
 
     def finish(self) -> bool:
-        """React to the fact that nothing else can run, and return whether the channel
-        changed.
+        """React to the fact that no node can run in the next superstep, and return
+        whether the channel changed.
         """
         return False
 

@@ -462,9 +462,9 @@ class Flow(Pregel, Generic[P, R]):
     def enqueue(self) -> RunMethod[P, str]:
         """Record a run that begins later, and return its id.
 
-        A process of ``flowpregel work`` begins the run, and resumes it if that process
-        is killed. `run` with the same id begins it, too. If the store has a run with
-        this id, nothing is changed.
+        A ``flowpregel work`` process begins the run. If that process is killed, another
+        one resumes the run. `run` with the same id begins it, too. If the store already
+        has a run with this id, nothing is changed.
 
         Args:
             args, kwargs: The arguments of the function, and options of `run`: ``id``,

@@ -231,8 +231,9 @@ class ResultStream(Generic[R]):
                 yield self._awaited, 0
         for future in [self._under_way[index][0] for index in ended]:
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
-                # This future raises in the body, which ends with the question or the
-                # cancellation. So the order is not recorded.
+                # When the code that iterates reads this future, it gets the interrupt
+                # or the cancellation as an error, and the attempt ends. So the order in
+                # which the calls ended is not recorded.
                 yield future, 0
         if self._scope.job.compares:
             under_way = tuple(self._under_way)

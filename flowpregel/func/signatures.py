@@ -90,13 +90,13 @@ class Config2(Protocol[A_in, B_in, R_co]):
 
 
 class Writer1(Protocol[A_in, R_co]):
-    """A function of one positional argument, and of the keyword ``writer``."""
+    """A function of one positional argument and the keyword ``writer``."""
 
     def __call__(self, a: A_in, /, *, writer: Any) -> R_co: ...
 
 
 class Writer2(Protocol[A_in, B_in, R_co]):
-    """A function of two positional arguments, and of the keyword ``writer``."""
+    """A function of two positional arguments and the keyword ``writer``."""
 
     def __call__(self, a: A_in, b: B_in, /, *, writer: Any) -> R_co: ...
 

@@ -169,8 +169,8 @@ def _with_addition(
     if key in ("configurable", "metadata"):
         return {**config.get(key, {}), **_setting_of({key: value}, key)}
     if key == "tags":
-        # Each tag is used once: code may pass on the config that it got, with the same
-        # tags.
+        # Duplicate tags are removed, because code may pass on the config that it got,
+        # and with it the same tags.
         tags = (*config.get(key, ()), *_setting_of({key: value}, key))
         return [*dict.fromkeys(tags)]
     if key == "callbacks":

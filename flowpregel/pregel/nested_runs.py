@@ -233,11 +233,12 @@ def _own_thread_run(
     step: StepContext,
     outer: RunContext,
 ) -> tuple[Steps, RunContext]:
-    """Return the steps and the context of a called graph that runs on a thread of its
-    own.
+    """Return the generator of the steps, and the `RunContext`, of a called graph that
+    runs on a thread of its own.
 
-    The called run is planned like an outermost run, but uses the engine of the outer
-    run. An interrupt ends the called run, and the caller gets the output up to then.
+    The called run gets a plan of its own, like an outermost run, but uses the engine of
+    the outer run. An interrupt ends the called run, and the caller gets the output up
+    to then.
     """
     definition = graph.definition
     saver = definition.saver

@@ -79,18 +79,18 @@ def enter_run(
 
 
 def outer_runs_of_tasks() -> tuple[RunKey, ...]:
-    """Return the outer runs whose stores another process can open."""
+    """Return the keys of the outer runs whose stores another process can open."""
     keys = [key for key in _outer_runs() if isinstance(key[0], str)]
     return tuple(sorted(keys))
 
 
 def _outer_runs() -> frozenset[RunKey]:
-    """Return the outer runs around the running code."""
+    """Return the keys of the outer runs around the running code."""
     scope = current.get()
     if scope is None:
         return _OUTER_RUNS.get()
     # The context variable of the coordinator is not set in a worker process. There, the
-    # job (the message with the task) contains the outer runs.
+    # job (the message with the task) contains the keys of the outer runs.
     return _OUTER_RUNS.get().union(scope.job.run.outer_runs)
 
 

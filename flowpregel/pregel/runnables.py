@@ -421,7 +421,8 @@ class LangChainWatcher:
         from importlib.util import find_spec  # noqa: PLC0415
 
         self._has_found = True
-        # The hook is missing in the list if another tool has replaced it by a wrapper.
+        # This import hook is missing from the list if another tool has put a wrapper in
+        # its place.
         with suppress(ValueError):
             sys.meta_path.remove(self)
         spec = find_spec(name)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class OpenThread(NamedTuple):
-    """A thread of a graph, or of a graph nested in it."""
+    """An opened thread: the parts that are needed to read and edit a thread of a graph,
+    or of a graph nested in it.
+    """
 
     definition: GraphDefinition
     """The parts of the graph that the thread belongs to."""
