@@ -228,8 +228,13 @@ class RecordCache(StoreUser, BaseCache):
         used: Sequence[bytes],
         last_use: int,
     ) -> int:
-        """Store the uses of values that were noted since the last write, and return the
-        number of the newest use.
+        """Store a new last use of each value in *used*, and return the serial number of
+        the newest use.
+
+        Args:
+            transaction: A write transaction.
+            used: The digests of the values that were used since the last write.
+            last_use: The serial number of the newest use that is stored.
         """
         for digest in used:
             record = self._pop(transaction, digest)
@@ -249,8 +254,8 @@ class RecordCache(StoreUser, BaseCache):
         digest: bytes,
         record: bytes,
     ) -> None:
-        """Store *record* for a value. Its first bytes are the number of the value's
-        last use. The digest is also stored under that number, so that the least
+        """Store *record* for a value. Its first bytes are the serial number of the
+        value's last use. The digest is also stored under that number, so that the least
         recently used value can be found.
         """
         use = record[:8]

@@ -451,9 +451,10 @@ def _mark(file: FileLock, known: int) -> int:
 
 def _reject_owner(file: FileLock, address: Address, fences: Fences) -> None:
     """Make the store refuse all further commits by the owner of *file*."""
-    # The flag is written before the fence is read, and a run that has just locked the
-    # file writes its fence before it reads the flag. So either the fence of that run is
-    # read here, or that run sees the flag.
+    # Another run may just have locked the file. It writes its fence (the number of the
+    # lease) before it reads the flag `TAKEN_OVER`. Here, the flag is written before the
+    # fence is read. So either that fence is read here, and the store refuses the run's
+    # commits, or the run sees the flag and acquires the lease again.
     file.write(TAKEN_OVER, 1)
     fault("lease.taken_over")
     known = max(file.read(FENCE), fences(address, 0))

@@ -119,7 +119,7 @@ class RunFileWriter:
 
     Args:
         file: The file, open for writing.
-        seal: The seal with the keys of the file.
+        seal: The keys for the checksums and the encryption of the file.
     """
 
     def __init__(self, file: BinaryIO, seal: Seal) -> None:
@@ -297,17 +297,18 @@ def _decoded(tables: Tables, data: bytes | None, label: str) -> Any:
 
 class RunFile:
     """A file with an exported run, opened for import. Its digest was verified, and so
-    was its keyed checksum (seal), unless the file is trusted.
+    was its checksum with the importer's key, unless the file is trusted.
 
     Args:
         file: The file, open for reading.
         path: The path of the file, for messages.
-        seal: The seal with the keys of the importer.
-        trust: True to accept a file that is sealed under another key.
+        seal: The importer's keys for checksums and encryption.
+        trust: True to accept a file whose checksum was made with another key.
 
     Raises:
         StoreError: The file is no run file, or is damaged.
-        StoreForeignError: The file is sealed or encrypted under another key.
+        StoreForeignError: The checksum of the file was made with another key, or the
+            file is encrypted under another key.
         StoreVersionError: A later release wrote the file in another format.
     """
 
@@ -334,8 +335,8 @@ class RunFile:
 
         Args:
             path: The path of the file.
-            seal: The seal with the keys of the importer.
-            trust: True to accept a file that is sealed under another key.
+            seal: The importer's keys for checksums and encryption.
+            trust: True to accept a file whose checksum was made with another key.
 
         Raises:
             ConfigurationError: There is no file.
@@ -449,7 +450,7 @@ class RunFile:
         return head
 
     def _verified(self) -> bool:
-        """Return whether the file is sealed under the importer's key.
+        """Return whether the file's checksum was made with the importer's key.
 
         Raises:
             StoreCorruptError: The file is damaged.

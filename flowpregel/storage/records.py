@@ -42,7 +42,7 @@ SIZE = 16
 KIND_END = SIZE + 1
 """The position in a record at which its payload begins."""
 WHOLE = 0
-"""The kind of a record that contains a whole payload."""
+"""The kind of a record whose payload is complete, not split into chunks."""
 NOT_ENCRYPTED = ""
 """The string that a header has instead of a key's name if no record is encrypted."""
 _ENCRYPTED = 16

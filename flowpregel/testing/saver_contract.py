@@ -463,8 +463,8 @@ class HistoryRules(SaverHooks):
 
     @pytest.fixture
     def five(self, saver: Saver) -> Timeline:
-        """A line of five checkpoints. Those with an odd number are of inputs, and the
-        first has a score.
+        """A timeline of five checkpoints. Those with an odd number have the source
+        ``"input"``, and the metadata of the first has a ``score``.
 
         Args:
             saver: The saver under test.
