@@ -190,8 +190,10 @@ class TaskTable:
         return self._data[start : start + DIGEST]
 
 
-class FailedTasks(NamedTuple):
-    """The failed tasks of a checkpoint. The first 10,000 of them are read."""
+class EndedTasks(NamedTuple):
+    """The failed and the waiting tasks of a checkpoint. The first 10,000 of each are
+    read.
+    """
 
     bodies: int = 0
     """The number of bodies that failed because one of their calls failed. Only the call
@@ -201,9 +203,9 @@ class FailedTasks(NamedTuple):
     """The call that failed first, with its error. If no call has failed, the body that
     failed first.
     """
-    ended_run: bool = False
-    """True if the run has ended with the error of one of these tasks, or if more tasks
-    have failed than were read.
+    run_ends: Sequence[str] = ()
+    """The states of these tasks, ``failed`` or ``waiting``, with which the run has
+    ended. A state that more tasks have than were read is one of them.
     """
 
 
@@ -290,8 +292,9 @@ class TaskCursor:
         """True if the writes of a known task were undone, which *changes* does not
         show.
         """
-        self._failed: tuple[int, FailedTasks] | None = None
-        """The version of the tasks, and the failed tasks in that version."""
+        self._ended: tuple[int, EndedTasks] | None = None
+        """The version of the tasks, and the failed and waiting tasks in that version.
+        """
         self._store_mark: int | None = None
         """The store's mark (a number that each commit changes) before the tasks were
         read to the end while no run held the thread.
@@ -311,16 +314,18 @@ class TaskCursor:
         return self._next_key is not None
 
     @property
-    def known_failed(self) -> FailedTasks | None:
-        """The failed tasks, or None if they have changed since they were set."""
-        if self._failed is None:
+    def known_ended(self) -> EndedTasks | None:
+        """The failed and waiting tasks, or None if tasks have changed since these were
+        set.
+        """
+        if self._ended is None:
             return None
-        version, failed = self._failed
-        return failed if version == self.version else None
+        version, ended = self._ended
+        return ended if version == self.version else None
 
-    @known_failed.setter
-    def known_failed(self, failed: FailedTasks) -> None:
-        self._failed = self.version, failed
+    @known_ended.setter
+    def known_ended(self, ended: EndedTasks) -> None:
+        self._ended = self.version, ended
 
     def tasks_in(
         self,

@@ -247,9 +247,9 @@ class TaskRecords:
             preview=bytes(ran.preview).decode(errors="replace"),
         )
 
-    def ended_run(self, location: TaskLocation, record: WritesRecord) -> bool:
+    def has_ended_run(self, location: TaskLocation, record: WritesRecord) -> bool:
         """Return whether the run has ended with the error of a task."""
-        return self._work(location, record).ended_run
+        return self._work(location, record).has_ended_run
 
     def rows(self, tasks: Iterable[tuple[TaskLocation, bytes]]) -> tuple[CallRow, ...]:
         """Return the rows of tasks, without duplicates.

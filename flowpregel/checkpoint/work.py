@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from flowpregel._core import records
 from flowpregel._core.files import FileContent
-from flowpregel._core.ids import AttemptRecord, CallKey, CallRecord
+from flowpregel._core.ids import AttemptRecord, CallKey, CallRecord, caller_of
 from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.base import QUEUE
 from flowpregel.checkpoint.labels import INPUT
@@ -22,11 +22,12 @@ Status: TypeAlias = Literal[
 """The status of a thread.
 
 * *running*: A run holds the thread's lease.
-* *waiting*: A task waits for an answer, or a person must let the run continue (after a
-  breakpoint or an edit).
-* *failed*: A node or a body raised an error, or the run has used up its supersteps. A
-  failed call alone does not end a run, because its body may catch the error.
-* *stopped*: Tasks are due, and no run holds the lease.
+* *waiting*: A node or a body waits for an answer, or a person must let the run continue
+  (after a breakpoint or an edit).
+* *failed*: A node or a body raised an error, or the run has used up its supersteps.
+* *stopped*: Tasks are due, and no run holds the lease. A call that has failed, or that
+  waits for an answer, does not end a run alone: its body may catch the error, or do
+  something else.
 * *enqueued*: The run was enqueued, and has not begun.
 * *done*: Nothing is due.
 """
@@ -52,9 +53,9 @@ class Work:
     state: str = "unfinished"
     """The state of the task: ``done``, ``failed``, ``waiting`` or ``unfinished``."""
     error: Any = None
-    ended_run: bool = False
-    """True if the run has ended with the error of this task: the task is no call, and
-    neither another attempt nor a handler of errors comes after the error.
+    is_final: bool = False
+    """True if the task has ended the run, unless it is a call: it waits for an answer,
+    or neither another attempt nor a handler of errors comes after its error.
     """
     interrupts: tuple[Any, ...] = ()
     result: Any = None
@@ -69,6 +70,11 @@ class Work:
     """The identity of a call, if it is stored. It is not stored for a call that will be
     retried.
     """
+
+    @property
+    def has_ended_run(self) -> bool:
+        """True if the run has ended with the error or the question of this task."""
+        return self.is_final and not self.is_call and not caller_of(self.path)
 
 
 def work_of(saved: Saved) -> list[Work]:
@@ -118,7 +124,6 @@ def work_from(
         step=step,
         ran=ran,
         is_call=is_call,
-        ended_run=not is_call and _has_final_error(writes),
         call_key=call_key,
         **_outcome(writes, ran),
     )
@@ -156,10 +161,11 @@ def _outcome(writes: Mapping[str, Any], ran: AttemptRecord | None) -> dict[str, 
     # If an attempt failed and will be repeated, only the text of the error is stored,
     # in *ran*.
     if error := writes.get(records.ERROR) or (ran and ran.error):
-        return {"state": "failed", "error": error}
+        is_final = _has_final_error(writes)
+        return {"state": "failed", "error": error, "is_final": is_final}
     if questions := writes.get(records.INTERRUPT):
         interrupts = tuple(questions) if isinstance(questions, list | tuple) else ()
-        return {"state": "waiting", "interrupts": interrupts}
+        return {"state": "waiting", "interrupts": interrupts, "is_final": True}
     return {}
 
 
@@ -182,7 +188,7 @@ def status_of(saved: Saved, *, running: bool) -> Status:
         newest.source,
         newest.follows,
         running=running,
-        has_failed=any(work.ended_run for work in tasks),
+        run_ends={work.state for work in tasks if work.has_ended_run},
         is_enqueued=QUEUE in newest.metadata,
     )
 
@@ -193,7 +199,7 @@ def status_from(
     follows: int,
     *,
     running: bool,
-    has_failed: bool,
+    run_ends: Collection[str],
     is_enqueued: bool = False,
 ) -> Status:
     """Return the status of a thread.
@@ -203,14 +209,14 @@ def status_from(
         source: The ``source`` of that checkpoint.
         follows: The ``follows`` of that checkpoint.
         running: True if a run holds the thread's lease.
-        has_failed: True if the run has ended with the error of one of these tasks.
+        run_ends: The states of those tasks with which the run has ended.
         is_enqueued: True if that checkpoint has a position in the queue.
     """
     if running:
         return "running"
-    if "waiting" in states:
+    if "waiting" in run_ends:
         return "waiting"
-    if has_failed:
+    if "failed" in run_ends:
         return "failed"
     if states:
         return "stopped"

@@ -1,5 +1,6 @@
 """A run is failed only if it has ended with an error, and not if it was killed after it
-had caught one. So `work` and `wake` resume it.
+had caught one. It waits only if it has ended with a question. So `work` and `wake`
+resume all others.
 
 The body, or the node, copies its thread: nobody holds the copy, which is as a kill at
 that moment would leave the thread.
@@ -14,8 +15,9 @@ from typing import TypedDict
 
 import pytest
 
-from flowpregel import LMDBSaver, entrypoint, task
+from flowpregel import LMDBSaver, entrypoint, interrupt, task
 from flowpregel._inspection.inert import InertCodec
+from flowpregel.errors import UnansweredError
 from flowpregel.graph import START, StateGraph
 from flowpregel.watching import StoreReader
 
@@ -115,3 +117,36 @@ def test_a_run_that_ended_with_the_error_of_a_call_is_failed(saver: LMDBSaver) -
         total.run(0, id="a")
 
     assert ("failed", "failed") == statuses(saver, "a")
+
+
+@task
+def ask(question: str) -> str:
+    answer: str = interrupt(question)
+    return answer
+
+
+@task
+def copy_run(path: str) -> None:
+    """Leave a copy of the run as it is now."""
+    with LMDBSaver(path) as saver:
+        if saver.thread("killed") is None:
+            saver.copy_thread("a", "killed")
+
+
+def test_a_run_that_was_killed_beside_a_question_is_stopped(saver: LMDBSaver) -> None:
+    """Its body has not ended, so an answer would find no question."""
+
+    @entrypoint(saver, executor="inline", durability="sync")
+    def flow(path: str) -> str:
+        answer = ask("really?")
+        copy_run(path).result()
+        return str(answer.result())
+
+    with pytest.raises(UnansweredError):
+        flow.run(saver.path, id="a")
+
+    assert ("waiting", "waiting") == statuses(saver, "a")
+    assert ("stopped", "stopped") == statuses(saver, "killed")
+    with pytest.raises(UnansweredError):
+        flow.run(saver.path, id="killed")
+    assert "yes" == flow.answer("yes", id="killed")
