@@ -197,7 +197,7 @@ def test_a_batch_for_a_coordinator_that_is_gone_keeps_no_memory() -> None:
     buffers = Buffers()
     data = bytes(1 << 20)
     body, (ref,) = serialization.pack(data, buffers.share)
-    order = (0, "task", 0, None, None, (), b"digest", body)
+    order = (0, "task", 0, None, None, (), (), b"digest", body)
     packed = pickle.dumps((1, 1, {b"digest": b"code"}, [order]))
     with RemotePoolHost(1) as machine:
         machine.client("gone").is_closed = True
@@ -213,7 +213,7 @@ def test_a_machine_frees_a_buffer_that_no_later_task_gets() -> None:
     buffers = Buffers()
     data = bytes(1 << 20)
     body, (ref,) = serialization.pack(data, buffers.share)
-    order = (0, "task", 0, None, None, (), b"digest", body)
+    order = (0, "task", 0, None, None, (), (), b"digest", body)
     packed = pickle.dumps((1, 1, {b"digest": b"code"}, [order]))
     with RemotePoolHost(1) as machine:
         machine.client("gone").is_closed = True

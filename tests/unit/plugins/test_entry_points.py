@@ -59,12 +59,14 @@ def test_a_name_of_two_packages_is_refused(packages: Path) -> None:
 
 
 def test_a_plugin_that_lacks_a_package_names_its_extra(packages: Path) -> None:
-    """An extra of the plug-in's name is what installs the package."""
-    extra = "Provides-Extra: mine\n"
-    install(packages, "mines", EXECUTORS, "mine = no_such_package:connect", extra)
+    """An extra of the plug-in's name is what installs the package. No other test has
+    this name, because a program connects to each URL once.
+    """
+    extra = "Provides-Extra: torn\n"
+    install(packages, "mines", EXECUTORS, "torn = no_such_package:connect", extra)
 
-    with pytest.raises(ExecutorUnavailableError, match=r"pip install 'mines\[mine\]'"):
-        executor_named("mine://east")
+    with pytest.raises(ExecutorUnavailableError, match=r"pip install 'mines\[torn\]'"):
+        executor_named("torn://east")
 
 
 def test_an_unknown_executor_is_told_with_those_that_are_known(packages: Path) -> None:
