@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from tests.benchmarks import work
 
@@ -30,6 +30,8 @@ WINDOW: Final = 100
 """The number of tasks that each coordinator has at a time."""
 MOST: Final = 2.0
 """The greatest number of results of a coordinator for each of another one."""
+MARK: Final = "sharing: "
+"""The beginning of the lines that a coordinator prints."""
 
 
 @contextmanager
@@ -84,11 +86,20 @@ def coordinate(engine: str, address: str, seconds: float) -> None:
     with executor_on(engine, address) as executor:
         # The start of processes is not measured.
         executor.submit(work.pause, PAUSE).result()
-        print("ready", flush=True)
+        print(f"{MARK}ready", flush=True)
         sys.stdin.readline()
         start = time.monotonic()
         times = result_times(executor, start + seconds)
-        print(json.dumps([moment - start for moment in times]), flush=True)
+        seconds_of_results = [moment - start for moment in times]
+        print(MARK + json.dumps(seconds_of_results), flush=True)
+
+
+def next_line(lines: IO[str]) -> str:
+    """Return the next line of a coordinator. Ray prints warnings in between."""
+    for line in lines:
+        if line.startswith(MARK):
+            return line.removeprefix(MARK)
+    raise RuntimeError("a coordinator has ended too early")
 
 
 def measure(engine: str, coordinators: int, seconds: float) -> list[list[float]]:
@@ -103,15 +114,14 @@ def measure(engine: str, coordinators: int, seconds: float) -> list[list[float]]
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
             programs.append(stack.enter_context(program))
-        lines = [each.stdout for each in programs if each.stdout is not None]
-        for line in lines:
-            if line.readline() != "ready\n":
-                raise RuntimeError(f"a coordinator could not begin on {address}")
+        outputs = [each.stdout for each in programs if each.stdout is not None]
+        for output in outputs:
+            next_line(output)
         for program in programs:
             assert program.stdin is not None
             program.stdin.write("begin\n")
             program.stdin.flush()
-        return [json.loads(line.readline()) for line in lines]
+        return [json.loads(next_line(output)) for output in outputs]
 
 
 def report(engine: str, results: list[list[float]], seconds: float) -> float:
