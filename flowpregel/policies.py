@@ -248,7 +248,7 @@ class TimeoutPolicy:
     idle_timeout: float | timedelta | None = None
     """The maximum time without a sign of life."""
     refresh_on: Literal["auto", "heartbeat"] = "auto"
-    """The signs of life that count: ``"auto"`` for everything that the task emits,
+    """The signs of life that count: ``"auto"`` for all that the task emits,
     ``"heartbeat"`` for heartbeats only.
     """
 
