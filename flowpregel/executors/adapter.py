@@ -3,13 +3,12 @@
 ::
 
     start(jobs) -> submit(perform_packed, job as bytes) -> somewhere -> outcome as bytes
-                                                                            |
-    mailbox <-------------------- Ended ------------------- done callback <-+
+    | mailbox <-------------------- Ended ------------------- done callback <-+
 
 The other library's executor (the *engine*) gets a plain function, and bytes that
 contain everything that the task needs. So an engine can consist of OS threads,
-processes or a cluster. The adapter cannot stop a running task, stream, or receive
-calls, as `capabilities` states.
+processes or a cluster. While a task runs, it has no connection to its run: it cannot be
+stopped, stream chunks or call other tasks, as `capabilities` states.
 """
 
 from __future__ import annotations
@@ -94,8 +93,8 @@ class FuturesExecutor(Executor):
             outcome = Raised(died)
         except BaseException as error:  # noqa: BLE001 - whatever the engine raises
             outcome = Raised(error)
-        # The outcome is posted unread: reading it may run a user's code, which must not
-        # block the engine's OS thread.
+        # The outcome is posted as bytes, because unpickling it may run a user's code,
+        # which must not block the engine's OS thread.
         task = InFlight(0, job, mailbox, NodeCode(b"", b""))
         mailbox.post(UnreadEnd(task, outcome, span))
 
@@ -118,8 +117,8 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
     never raises.
 
     Args:
-        code: The pickle of the node's name and the node's own pickle.
-        body: The rest of the job.
+        code: The pickle of a pair: the name of the node, and the pickle of the node.
+        body: The rest of the packed job.
         home: The id (`_HERE`) of the process that drives the run.
     """
     try:
@@ -127,8 +126,8 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         _, packed = pickle.loads(code)
         node = pickle.loads(packed)
         job = unpack_job(body, node, _refusing("reach the run's store"), None)
-        # The client has no function for signs of life (`beat`), because the engine has
-        # no channel on which to send them.
+        # The run client (the task's connection to its run) has no function for signs of
+        # life (`beat`), because the engine offers no way to send them.
         client = RunClient(
             call=_refusing("call another task"),
             save=_refusing("save its state"),
@@ -136,21 +135,22 @@ def perform_packed(code: bytes, body: bytes, home: bytes) -> PackedEnd:
         )
         outcome = job.variables.run(perform, job, client)
         if node.contexts and home != _HERE:
-            # The contexts are exited now, because this process may get no other task of
-            # the run, which could exit them.
+            # The contexts of the node's `Context` channels are exited now, because this
+            # process may get no other task of this run, and so no other occasion to
+            # exit them.
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001
-        # Every error is caught, because an error that escapes could end the worker of
-        # the executor's engine.
+        # Every error is caught, because an error that escapes could end the engine's
+        # worker.
         return None, messages.pack_outcome(Raised(error), "?")
     span = watch.stop("futures")._replace(preview=job.preview)
     return span, messages.pack_outcome(outcome, job.task.name)
 
 
 def _refusing(purpose: str) -> Callable[..., Any]:
-    """Return a function that raises an error which explains that a task cannot do
-    *purpose*.
+    """Return a function that raises an error: a task on this executor cannot do
+    *purpose*, such as ``"call another task"``.
     """
 
     def refuse(*_: Any) -> Any:

@@ -65,13 +65,15 @@ from flowpregel.executors.shared import Shared, with_values
 from flowpregel.runtime import runtime_of
 
 _TOGETHER: Final = ("coroutines", "graph")
-"""Executors whose attempts share an OS thread while they run."""
+"""The executors on which several attempts run at the same time on one OS thread, so
+that the CPU time of the OS thread is not that of one attempt.
+"""
 
 
 @dataclass(slots=True)
 class Stopwatch:
-    """A stopwatch for one attempt, which must be created and stopped on the attempt's
-    OS thread.
+    """A stopwatch for the time and the CPU time of one attempt. It must be created and
+    stopped on the attempt's OS thread.
     """
 
     began: int = field(default_factory=time.time_ns)
@@ -79,14 +81,18 @@ class Stopwatch:
     cpu: float = field(default_factory=time.thread_time)
 
     def stop(self, executor: str) -> Span:
-        """Return the span of the attempt, which ran in this process, on *executor*."""
+        """Return the span of the attempt (its times, place and cost). It ran in this
+        process, on *executor*.
+        """
         seconds = (time.monotonic_ns() - self.started) / 1e9
         cpu = 0.0 if executor in _TOGETHER else time.thread_time() - self.cpu
         return Span(self.began, seconds, executor, os.getpid(), Cost(cpu), HOST)
 
 
 class ProcessStopwatch:
-    """A stopwatch for one attempt that runs alone in this process."""
+    """A stopwatch for one attempt that runs alone in this process, so that the CPU time
+    and the memory of the process are those of the attempt.
+    """
 
     __slots__ = ("_began", "_cpu", "started")
 
@@ -97,7 +103,9 @@ class ProcessStopwatch:
         self._cpu = time.process_time()
 
     def stop(self, preview: Preview) -> Span:
-        """Return the span of the attempt, without its executor, pid and host."""
+        """Return the span of the attempt (its time and cost). The executor, the pid and
+        the host are filled in by the receiver.
+        """
         seconds = time.monotonic() - self.started
         cpu = time.process_time() - self._cpu
         peak = getrusage(RUSAGE_SELF).ru_maxrss * _linux.RSS_UNIT
@@ -107,8 +115,8 @@ class ProcessStopwatch:
 def perform(job: Job, client: RunClient) -> Outcome:
     """Run an attempt of a sync node, and return its outcome. This never raises.
 
-    If the node forked, and the forked process returns from the node too, that process
-    exits here.
+    If the node's code called `os.fork`, and the child process also returns from the
+    node, the child process exits here.
     """
     pid, scope = os.getpid(), Scope(job, client, note_report)
     token = current.set(scope)
@@ -138,14 +146,17 @@ def publish_outputs(scope: Scope) -> None:
     files = scope.files
     files.publish(takes_digests=is_recorded)
     if draft is not None:
-        # With this entry the JSON of the preview always has a field, so the fields of
-        # the output files can be added behind it.
+        # The fields of the output files are inserted before the closing brace of the
+        # preview's JSON, with a leading comma. This entry makes sure that a field is
+        # before the comma.
         draft.parts.setdefault("a", {})
         draft.outputs = output_fields(files.written)
 
 
 def _pack_preview(scope: Scope, *, has_result: bool) -> None:
-    """Pack the preview of the call of *scope* if it has one. The call has ended.
+    """Pack the preview of the call of *scope*, which has ended, if it has one. A
+    preview is the part of the arguments, the result and the reports that the page and
+    the CLI show.
 
     Args:
         scope: The scope of the attempt.
@@ -156,7 +167,7 @@ def _pack_preview(scope: Scope, *, has_result: bool) -> None:
 
 
 def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
-    """Return the packed preview of the call of *scope*. The call has ended.
+    """Return the packed preview of the call of *scope*, which has ended.
 
     Args:
         scope: The scope of the attempt, with its preview and its writes.
@@ -174,8 +185,8 @@ def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
             parts["r"] = result_fields(result)
             media = [*media_of(result, "result"), *media]
     if draft.series is not None:
-        # The series of metrics come first, because they are small. Media beyond the
-        # limit on the total size are left out.
+        # Media beyond the limit on the total size are left out, the last ones first.
+        # The series of metrics are small, so they come first.
         clock_offset = time.time() - time.monotonic()
         media = [*pack_series(draft.series, clock_offset), *media]
     fields = encode_json(parts).encode(errors="replace") if parts else b""
@@ -188,8 +199,8 @@ def _packed_preview(scope: Scope, *, has_result: bool) -> Preview:
 
 
 def _returned(scope: Scope) -> Returned:
-    """Return the outcome of the attempt of *scope*, whose node has returned and whose
-    futures have ended.
+    """Return the outcome of the attempt of *scope*. Its node has returned, and all its
+    calls have ended.
     """
     if scope.files is not None:
         publish_outputs(scope)
@@ -198,14 +209,15 @@ def _returned(scope: Scope) -> Returned:
 
 
 def _leave(scope: Scope, token: Token[Scope | None]) -> None:
-    """Undo the changes that the attempt of *scope* has made in this process.
+    """Undo the changes that the library made in this process for the attempt of
+    *scope*.
 
     Args:
         scope: The scope.
         token: The token that ``current.set(scope)`` returned.
     """
-    # The context variables belong to the job. If `current` still referred to the scope,
-    # the job would keep its own input alive.
+    # The job owns the context variables that are now set. If `current` among them still
+    # referred to the scope, which refers to the job, the job's input would stay alive.
     current.reset(token)
     scope.deferred.clear()
     if scope.files is not None:
@@ -268,7 +280,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
 
 
 async def _await_each(steps: Generator[Any, Any, None]) -> None:
-    """Run *steps* to the end, and await each awaitable that they yield."""
+    """Run the generator *steps* to its end, and await each awaitable that it yields."""
     reply: Any = None
     failure: BaseException | None = None
     while True:
@@ -283,7 +295,9 @@ async def _await_each(steps: Generator[Any, Any, None]) -> None:
 
 
 def _is_cancelled_from_outside(error: BaseException) -> bool:
-    """Return whether *error* cancels the asyncio task that runs the attempt."""
+    """Return whether *error* is a cancellation of the asyncio task that runs the
+    attempt, and not one that the node's code raised.
+    """
     import asyncio  # noqa: PLC0415 - `import flowpregel` does not load it
 
     task = asyncio.current_task()
@@ -404,8 +418,8 @@ def _write(scope: Scope, output: Any) -> Generator[Any, Any, None]:
 
 
 def _private_input(scope: Scope) -> Any:
-    """Return the input of a call or a body in a form that the task may change. If the
-    call is recorded, begin its preview.
+    """Return the input of a call or a body, copied where a change by the task would do
+    harm. If the call is recorded, begin its preview.
     """
     job = scope.job
     task, value = job.task, job.task.input
@@ -414,7 +428,7 @@ def _private_input(scope: Scope) -> Any:
     ):
         value = with_values(value)
     elif task.node.role == "body" and job.compares:
-        # The body gets a copy, because the body may change it, and the original may be
+        # The body gets a copy, because it may change its input, and the original may be
         # recorded later (`durability="exit"`) or passed to another attempt.
         value = private_copy(value)
     if task.node.is_task and job.run.has_saver:
@@ -439,8 +453,8 @@ def _own_command(task: Task, escaped: ParentCommand) -> Any:
 def _entered(
     names: Sequence[str], value: Any, *, on_loop: bool
 ) -> Generator[Any, Any, Any]:
-    """Return a node's input with the values of the `Context` channels in *names*, as
-    this process has entered them.
+    """Return a node's input. The `Context` channels in *names* are replaced by the
+    values of their context managers, which are entered in this process.
     """
     if not isinstance(value, dict):
         return (yield value.aget()) if on_loop and value.is_async else value.get()
@@ -470,11 +484,11 @@ def call(
 def call_checked(
     callee: CallTarget, value: Any, scope: Scope, *, prefer_async: bool = False
 ) -> Any:
-    """Call *callee* as `call` does, and emit a notice if a task has changed its
-    arguments in place.
+    """Call *callee* as `call` does, and give the run's user a notice if the task has
+    changed its arguments in place.
 
-    Inputs of nodes and of workflows are not checked. The items of a chunk are checked
-    one by one, when the function of the chunk calls the task's function.
+    Only calls of tasks are checked, not the inputs of nodes and workflows. The items of
+    a chunk are checked one by one, each when the task's function is called with it.
     """
     is_task = scope.job.task.kind is Kind.CALL and not callee.calls_items
     if not is_task or not isinstance(value, Arguments):
@@ -506,8 +520,8 @@ async def _await_checked(callee: CallTarget, value: Arguments, scope: Scope) -> 
 def _with_injections(
     callee: CallTarget, args: Sequence[Any], kwargs: Mapping[str, Any], scope: Scope
 ) -> dict[str, Any]:
-    """Return *kwargs* with the objects that *callee* requests and the call does not
-    pass.
+    """Return *kwargs* with the objects, such as ``runtime``, that *callee* takes as
+    parameters and that the call does not pass.
     """
     completed = dict(kwargs)
     for injection in callee.injections:
@@ -554,6 +568,6 @@ def _inject(
 
 
 _CALLS: Final = {False: call, True: call_checked}
-"""The functions that call a step of a node, by whether a change of the arguments in
-place is detected.
+"""The functions that call a node's code: `call_checked` if the run checks for arguments
+that a task changes in place, else `call`.
 """

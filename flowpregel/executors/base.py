@@ -1,4 +1,5 @@
-"""The contract of an executor: it gets jobs, and posts their events.
+"""The contract of an executor: it gets jobs (attempts of tasks), and posts their events
+to the mailbox of the run.
 
 ::
 
@@ -27,7 +28,8 @@ from flowpregel.executors.resources import SharedLimits
 from flowpregel.executors.unread import UnreadEvent
 
 BACKLOG: Final = 8 << 20
-"""The size, in bytes, of a run's unread chunks above which the run's tasks are paused.
+"""The size, in bytes, of the streamed chunks that a run has not handled yet. If it is
+exceeded, the run's tasks are paused.
 """
 
 JobKey: TypeAlias = tuple[str, int]
@@ -49,12 +51,12 @@ class Capabilities:
     cancels: bool = False
     """True if the executor can stop a running task on request."""
     admits: bool = False
-    """True if the executor keeps a task waiting until its resources are free: CPUs,
-    memory, slots of a limit.
+    """True if the executor itself keeps a task waiting until its resources are free:
+    CPUs, memory, and slots of named limits.
     """
     runs_here: bool = False
-    """True if the tasks run in this process, so that the run itself keeps a task
-    waiting until its limits and rates allow it to start.
+    """True if the tasks run in this process. The run, not the executor, then keeps a
+    task waiting until its limits and rates allow it to start.
     """
     streams: bool = True
     """True if the chunks that a task streams arrive while the task runs."""
@@ -75,8 +77,8 @@ class ExecutorCheck(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Backlog:
-    """The size, in bytes, of the posted events that a run has not handled yet, for
-    back-pressure.
+    """The size, in bytes, of the posted events that a run has not handled yet. Tasks
+    that produce events faster than the run handles them are paused (back-pressure).
 
     An executor that can make a task wait adds the size of the events that it posts, and
     pauses the task when the limit is exceeded. Any OS thread may use this object.
@@ -145,11 +147,11 @@ class Executor(ABC):
 
     capabilities: Capabilities = Capabilities()
     room: int | None = None
-    """The limit on the room (a measure of memory) that a run's jobs take in the
-    executor, or None for no limit.
+    """The maximum room (a measure of memory) of the jobs that a run passes to the
+    executor at once, or None for no limit.
 
-    A job takes a room of 1, and 1 more for each MiB of input. Further jobs wait in the
-    run, where a job takes less memory.
+    A job takes a room of 1, and 1 more for each MiB of input. Jobs for which there is
+    no room wait in the run, where they take less memory.
     """
     shared_limits: SharedLimits | None = None
     """The named limits for tasks that run in this process, if there are any."""
@@ -192,7 +194,8 @@ class Executor(ABC):
         self.cancel(key, kill=False)
 
     def resolve(self, call: Call | SaveState, outcome: Outcome) -> None:
-        """Send the outcome to the task that made the *call*, or that saves a value.
+        """Send the outcome of a call, or of saving a value, to the task that requested
+        it.
 
         Args:
             call: The call, or the request to save a value.
@@ -203,14 +206,15 @@ class Executor(ABC):
     def leave(  # noqa: B027 - an executor without processes has nothing to exit
         self, contexts: Sequence[bytes], error: BaseException | None
     ) -> None:
-        """Exit the contexts of a run that has ended, in all other processes.
+        """In all other processes, exit the context managers of the `Context` channels
+        of a run that has ended.
 
         This returns when every process that entered the contexts has exited them or has
         died. It may block for a bounded time.
 
         Args:
-            contexts: The tokens of the contexts. In this process the run exits them
-                itself.
+            contexts: The ids (tokens) of the contexts. In this process the run exits
+                them itself.
             error: The error of the run, or None if it succeeded.
         """
 

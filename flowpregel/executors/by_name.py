@@ -22,12 +22,12 @@ from flowpregel.executors.base import Executor
 
 NAMES: Final = ("processes", "threads", "inline")
 """The executors that need no plug-in."""
-# The lock is held while a factory runs, and the factory may request another executor.
-# So the lock is reentrant.
+# The lock is held while a user's function makes an executor, and this function may
+# request another executor. So the lock is reentrant.
 _lock: Final = threading.RLock()
 _connected: Final[dict[Hashable, Executor]] = {}
-"""The executors that are in use: those of plug-ins by name or URL, and those of
-factories by function.
+"""The executors that are in use: those of plug-ins by their name or URL, and those that
+a user's function made by that function.
 """
 
 
@@ -55,8 +55,9 @@ class ExecutorFactory(ProcessBound):
             ConfigurationError: The function does not return an executor.
             ExecutorUnavailableError: The function fails.
         """
-        # The function is the key, and not this `ExecutorFactory`, because a worker that
-        # imports the module sends back another `ExecutorFactory` of the same function.
+        # The key under which the executor is shared is the function, not this
+        # `ExecutorFactory`: a worker that imports the module has another
+        # `ExecutorFactory` of the same function, and may send it back.
         key = cast(Hashable, self._function)
         return _shared_executor(key, self._make)
 
@@ -76,7 +77,7 @@ class ExecutorFactory(ProcessBound):
                 f"{name}: the function returned {result!r}; return a flowpregel "
                 "executor or a concurrent.futures.Executor"
             )
-        # The module is imported only here, because few programs need it.
+        # The adapter is imported only here, because few programs need it.
         from flowpregel.executors.adapter import FuturesExecutor  # noqa: PLC0415
 
         atexit.register(result.shutdown)

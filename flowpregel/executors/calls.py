@@ -33,9 +33,10 @@ ResultT = TypeVar("ResultT")
 
 
 class FutureInArgument(TypeError):
-    """The error that a future is somewhere inside an argument.
+    """The error that the future of a call is somewhere inside an argument, where it is
+    not replaced by its result.
 
-    The code that handles this error has the whole call, and reports where the future
+    The code that catches this error knows the whole call, and reports where the future
     is.
     """
 
@@ -66,8 +67,8 @@ class Unresolved:
             "or what await returns in async code"
         )
 
-    # These methods exist at run time only. Type checkers, which do not see them, report
-    # such uses of a future themselves.
+    # These methods are hidden from type checkers, which then report the use of a future
+    # as if it were a result.
     if not TYPE_CHECKING:
         # A class that defines `__eq__` has no `__hash__` unless it defines that too.
         __hash__ = object.__hash__
@@ -111,7 +112,9 @@ class OpenCalls(set["CallFuture[Any]"]):
     before_first: Callable[[], None] = staticmethod(nothing)
     """A function that is called before the attempt makes its first call."""
     pid = 0
-    """The pid of the process in which the attempt runs, or 0 if it is unknown."""
+    """The pid of the process in which the attempt runs, or 0 for no check of the
+    process.
+    """
     task = ""
     """The name of the task."""
     home: asyncio.Task[Any] | None = None
@@ -120,7 +123,10 @@ class OpenCalls(set["CallFuture[Any]"]):
     """A function that cancels a call that the attempt no longer needs."""
 
     origins: ResultOrigins | None = None
-    """The results of recorded calls that the attempt has read, if there are any."""
+    """The results of recorded calls that the attempt has read, each with the name of
+    the called task, or None if there are none. From them it is known which argument of
+    a later call comes from which call.
+    """
 
     def check_process(self) -> None:
         """Raise an error in a process that was forked from the attempt's process.
@@ -143,10 +149,10 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     """The future of a call. An OS thread can wait for it, and a coroutine can await it.
 
     Args:
-        turn: A function that continues the run until the future is done. It is passed
-            if the caller occupies the OS thread that drives the run.
-        open_calls: The caller's set of futures of calls that have not succeeded, to
-            which this future is added.
+        turn: A function that continues the run until the future is done, for a caller
+            that occupies the OS thread that drives the run. Otherwise None.
+        open_calls: The set of the caller's calls that have not succeeded. This future
+            is added to it.
 
     Example:
         >>> from flowpregel.func import entrypoint, task
@@ -170,17 +176,17 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     read_errors: Collection[int] = ()
     """The positions of the failed items whose outcome a caller has requested."""
     of_items: Any = None
-    """The results of the items of a chunk, once the first of them was read. Reading the
-    other results then needs no lock.
+    """The results of the items of a chunk, kept when the first of them was read, so
+    that the others can be read without the future's lock.
     """
 
     _is_exposed = False
-    """True if code outside the library may already have the result, such as a task that
-    got it as an argument. `looked_at` does not record this.
+    """True if code outside the library may have the result for a reason that
+    `looked_at` does not record: a task got it as an argument.
     """
     _needs_loop: ClassVar[bool] = True
-    """True if a caller on an event loop gets the result on that same loop, so that it
-    must not block the loop.
+    """True if the result of a call from an event loop arrives on that same loop. Then
+    the caller must not block the loop while it waits.
     """
 
     def __init__(
@@ -192,7 +198,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self._turn = turn
         self._open_calls = open_calls
         self.looked_at: bool = False
-        """True if a caller has requested the outcome of the call."""
+        """True if the code that made the call, or other user code, has requested its
+        outcome.
+        """
         self.returns_errors = False
         """True if `result` returns the exception of a failed call instead of raising
         it.
@@ -206,8 +214,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         the body itself.
         """
         self._told_after: int | None = None
-        """The number of calls that the body had made when a coroutine that the body
-        started got the outcome, or None before that.
+        """The number of calls that the body had made when the outcome reached the
+        coroutine that awaited it, if the body had started that coroutine; else None.
         """
         if open_calls is not None:
             if not open_calls.count:
@@ -285,8 +293,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return self._unexposed_value(timeout)
 
     def _unexposed_value(self, timeout: float | None = None) -> ResultT:
-        """Return the same as `value`, without noting that the caller has the result.
-        This is for library code, which does not change it.
+        """Return the same as `value`, but do not note that the caller has the result.
+        This is for library code, which does not change the result.
         """
         try:
             return super().result(timeout)
@@ -300,7 +308,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         return self.returns_errors and self.done()
 
     def sibling(self, *, is_call: bool = True) -> Self:
-        """Return a new future for a call of the same body.
+        """Return a new future for the body that made this call.
 
         Args:
             is_call: True to add the future to the body's open calls.
@@ -330,14 +338,14 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             match outcome:
                 case records.Returned(writes):
                     if self._open_calls is not None:
-                        # The attempt no longer needs the future, so the result lives
-                        # only as long as the user's code refers to the future.
+                        # The future leaves the open calls of the attempt, so the result
+                        # lives only as long as the user's code refers to the future.
                         self._open_calls.discard(self)
                     value: Any = dict(writes).get(records.RETURN)
                     self.set_result(value)
                 case Raised(TaskCancelled()):
-                    # The call was cancelled in an earlier run. The future stays pending
-                    # until the body cancels it, as in that run.
+                    # The body cancelled this call when it ran before. The future stays
+                    # pending until the replayed body cancels it again.
                     self._was_cancelled = True
                     if self._is_awaited or self._turn is not None:
                         self.cancel()
@@ -347,9 +355,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                 case records.Interrupted(interrupts):
                     self.set_exception(GraphInterrupt(interrupts))
                 case records.Escaped(command):
-                    # The command was for the parent of the called graph. That parent is
-                    # the caller's graph, so the command is now for the caller's own
-                    # graph.
+                    # The called graph has sent the command to its parent graph. That is
+                    # the graph of the caller, so ``graph=None`` (the own graph) is
+                    # right here.
                     self.set_exception(ParentCommand(replace(command, graph=None)))
                 case records.Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
@@ -370,9 +378,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         if not self.done():
             yield from _done_on(asyncio.get_running_loop(), self)
         elif self._is_aside and self.failure is not None:
-            # Control passes to the event loop once, so that coroutines that were
-            # started together with this one make their calls before this one gets the
-            # failure.
+            # Control passes to the event loop once before the failure is raised. So
+            # coroutines that were started together with this one can still make their
+            # calls first.
             yield
         if self._is_aside and calls is not None:
             self._told_after = calls.count
@@ -382,9 +390,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     @property
     def is_unread(self) -> bool:
-        """True if the result has arrived, and has not been read.
+        """True if the result has arrived as bytes, and has not been unpickled.
 
-        A result can be unread only in a worker.
+        This happens only in a worker.
         """
         return False
 
@@ -398,12 +406,12 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     @property
     def may_be_unseen(self) -> bool:
-        """True if the body may have missed the call's failure, although a coroutine
-        awaited the future.
+        """True if the failure of the call may not have reached the body, although a
+        coroutine that the body started has awaited the future.
 
-        If several calls that `asyncio.gather` awaits fail, the body sees only the first
-        failure. If the body has made another call after this failure arrived, the body
-        may have seen the failure.
+        If several calls that `asyncio.gather` awaits fail, only the first failure
+        reaches the body. If the body has made another call since this failure arrived,
+        the failure may have reached the body, and the value is False.
         """
         calls = self._open_calls
         return (
@@ -413,7 +421,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         )
 
     def _look(self, how: str, timeout: float | None) -> float | None:
-        """Note that a caller requests the outcome, and check that waiting is possible.
+        """Note that a caller requests the outcome, and check that it can wait for it
+        here.
 
         Args:
             how: The caller's expression, for the message.
@@ -481,8 +490,7 @@ def futures_in(value: Any) -> list[Any]:
     if type(value) not in (list, tuple, dict):
         return []
     within: Collection[Any] = value.values() if type(value) is dict else value
-    # The types are collected in a set before they are checked, because there may be a
-    # million items.
+    # There may be a million items, so each of their types is checked only once.
     if not any(issubclass(kind, Unresolved) for kind in set(map(type, within))):
         return []
     return [item for item in within if isinstance(item, Unresolved)]
@@ -513,8 +521,8 @@ def is_unexposed(future: CallFuture[Any]) -> bool:
 
 
 def note_exposed(arguments: Arguments) -> None:
-    """Note that a task gets the result objects of the futures among *arguments*
-    themselves, not copies, and may change them.
+    """Note that a task gets the results of the futures among *arguments* as the same
+    objects, not as copies, and may change them.
     """
     for argument in (*arguments.args, *arguments.kwargs.values()):
         for future in futures_in(argument):
@@ -528,15 +536,15 @@ def with_sources_of(
     values: Arguments,
     calls: OpenCalls | None,
 ) -> CallKey:
-    """Return *key* with the sources of the call's arguments. For each argument that is
-    a future, or the result of another call of the same body, these are the name of the
-    parameter and the name of the called task.
+    """Return *key* with the sources of the call's arguments: for each argument that is
+    the future or the result of another call of the same body, the name of the
+    parameter, and the name of the task that was called for it.
 
     Args:
         key: The key of the call.
         node: The node of the called task.
-        values: The arguments. Futures among them are not replaced by results.
-        calls: The calls of the body that makes the call.
+        values: The arguments. Futures among them are not replaced by their results yet.
+        calls: The open calls of the body that makes the call.
     """
     origins = None if calls is None else calls.origins
     has_futures = not key.is_placed
@@ -554,10 +562,11 @@ def with_sources_of(
 
 
 def refuse_futures(value: Any) -> None:
-    """Raise an error if *value*, which a task or workflow returns, has futures in it.
+    """Raise an error if *value*, which a task or workflow returns, is or contains a
+    future.
 
     Raises:
-        TypeError: There are futures in *value*.
+        TypeError: *value* is or contains a future.
     """
     if futures_in(value):
         raise TypeError(f"futures of calls were returned: {RETURN_RESULTS}")
@@ -588,9 +597,12 @@ def _done_on(
 
 
 def on_event_loop() -> bool:
-    """Return whether this OS thread runs an event loop, which waiting would block."""
-    # asyncio may not be imported, or another OS thread may be importing it. So the
-    # module is looked up in `sys.modules`, and the function may be missing.
+    """Return whether an event loop runs on this OS thread, so that the code must not
+    block.
+    """
+    # asyncio is looked up in `sys.modules`, because a program that has not imported it
+    # runs no event loop. Another OS thread may just be importing it, so the function
+    # may be missing.
     running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
     try:
         return running_loop is not None and running_loop() is not None
@@ -601,7 +613,7 @@ def on_event_loop() -> bool:
 def observed_failures(outcome: Outcome, calls: OpenCalls) -> Collection[str]:
     """Return the ids of the failed calls whose error the body has received.
 
-    A result that arrived and was not read yet is left out.
+    A call whose outcome arrived but was not unpickled yet is left out.
     """
     is_of_a_call = isinstance(outcome, Raised) and bool(
         records.failed_calls(outcome.error)

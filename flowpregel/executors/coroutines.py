@@ -21,7 +21,7 @@ from flowpregel.executors.local import LocalRunClient, stop_calls
 
 
 class CoroutineExecutor(Executor):
-    """An executor that runs each job as a task of an event loop.
+    """An executor that runs each job as an `asyncio.Task` of an event loop.
 
     Args:
         loop: The running loop of the caller. If it is None, a new loop on a separate OS
@@ -69,12 +69,16 @@ class CoroutineExecutor(Executor):
         task.add_done_callback(forget)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Cancel a coroutine. If it waits for calls, cancel it only if *kill*."""
+        """Cancel the coroutine of a job. If the job has made calls that have not
+        succeeded, cancel it only if *kill*.
+        """
         if self._loop is not None and (kill or not self._calls.get(key)):
             self._loop.call_soon_threadsafe(self._cancel, key)
 
     def warn(self, key: JobKey) -> None:
-        """Do nothing, because a running job itself checks whether its run will end."""
+        """Do nothing, because a running job can see in this process whether its run
+        will end.
+        """
 
     def _cancel(self, key: JobKey) -> None:
         stop_calls(self._calls.get(key, ()), "the run was stopped")
@@ -82,7 +86,9 @@ class CoroutineExecutor(Executor):
             task.cancel()
 
     def running(self) -> dict[JobKey, tuple[int, int]]:
-        """Return the jobs that have not ended. All of them run."""
+        """Return the jobs that have not ended. None of them waits for a free place to
+        run.
+        """
         return dict.fromkeys([*self._tasks], (os.getpid(), 0))
 
     def close(self) -> None:
@@ -103,8 +109,8 @@ class CoroutineExecutor(Executor):
             outcome = Withdrawn()
         except BaseException as error:  # noqa: BLE001 - how it ended is the result
             outcome = outcome_of(job, error)
-        # The reference to the body's asyncio task is dropped, so that a future that is
-        # still referenced does not keep the body alive.
+        # The reference to the asyncio task of the attempt is dropped. Otherwise a
+        # future that the user's code still refers to would keep that task alive.
         calls.home = None
         del self._calls[job.key]
         client.end(outcome, "coroutines")

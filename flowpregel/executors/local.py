@@ -57,10 +57,12 @@ from flowpregel.executors.processes.coordinator.code_cache import codes
 from flowpregel.executors.shared import captured, runs_elsewhere
 
 _CALL_SIZE: Final = 32 << 10
-"""The number of bytes that a call adds to its run's `Backlog`, as an estimate."""
+"""The number of bytes that a call adds to the `Backlog` of the run (the size of the
+events that the run has not handled yet), as an estimate.
+"""
 _LONGEST_HOLD: Final = 0.05
-"""The number of seconds for which a body is paused at most. The pause is limited,
-because a run that has failed handles no more events.
+"""The maximum number of seconds for which a body is paused until the run has handled
+its events. The pause is limited, because a run that has failed handles no more events.
 """
 
 
@@ -70,10 +72,10 @@ class LocalRunClient(RunClient):
     Args:
         job: The attempt of the task.
         mailbox: The mailbox that receives the task's events.
-        turn: The argument *turn* of each `CallFuture`.
+        turn: The argument *turn* for the future of each call (see `CallFuture`).
         before_first: A function that is called before the task makes its first call. It
-            is passed if the task has its own OS thread. Such a task is paused when it
-            has made many calls, until the run has handled them.
+            is passed only if the task has its own OS thread. Such a task is paused if
+            it makes calls faster than the run handles them.
     """
 
     def __init__(
@@ -87,8 +89,8 @@ class LocalRunClient(RunClient):
         self._mailbox = mailbox
         self._turn = turn
         self._backlog: Backlog | None = None
-        """The backlog of the run, if the task must not make calls faster than the run
-        starts them.
+        """The backlog of the run, if the task is paused when it makes calls faster than
+        the run starts them, else None.
         """
         self._watch = Stopwatch()
         self.last_activity: float = time.monotonic()
@@ -100,7 +102,8 @@ class LocalRunClient(RunClient):
         `beat`.
         """
         self._last_called: tuple[Node, bool] | None = None
-        """The node that was called last, and True if its calls go to another process.
+        """The node that was called last, and whether its calls are sent to another
+        process.
         """
         self.open_calls: OpenCalls = OpenCalls()
         self.open_calls.pid, self.open_calls.task = os.getpid(), job.task.node.name
@@ -113,12 +116,10 @@ class LocalRunClient(RunClient):
         """
 
     def channels(self, names: Sequence[str]) -> None:
-        """Return None, because a task in this process already has all channels of the
-        run.
-        """
+        """Return None: a task in this process can already read all channels of the run."""
 
     def emit(self, payload: Any) -> None:
-        """Post a custom chunk, or a `Report`, to the run's stream."""
+        """Post a chunk of the stream mode ``custom``, or a `Report`, to the run."""
         if self._all_count:
             self.beat()
         self.open_calls.check_process()
@@ -146,8 +147,8 @@ class LocalRunClient(RunClient):
             try:  # noqa: SIM105 - costs nothing, `suppress` as much as the call
                 code = codes.code_of(node)
             except TaskSerializationError:
-                # The error is ignored here, because the executor of the call packs the
-                # node again and raises the error.
+                # The error is ignored here, because the executor of the call will
+                # pickle the node again, and then raises the same error.
                 pass
             values = (*arguments.args, *arguments.kwargs.values())
             # A copy of the arguments is made unless all of them are immutable.
@@ -167,8 +168,9 @@ class LocalRunClient(RunClient):
 
     def _may_wait(self, reply: Sequence[CallFuture[Any]]) -> bool:
         """Return whether a call may block this OS thread. It must not block the OS
-        thread that drives the run, the OS thread of an event loop, or the OS thread of
-        another call, on which a call with a *reply* is made.
+        thread that drives the run, nor that of an event loop. A call with a *reply* is
+        made on the OS thread of whatever call ended last, which it must not block
+        either.
         """
         return not reply and self._turn is None and not on_event_loop()
 
@@ -189,11 +191,13 @@ class LocalRunClient(RunClient):
         self._mailbox.post(Ended(*self._job.key, outcome, span, caught))
 
     def is_ending(self) -> bool:
-        """Return whether the run will end soon, so that the task can stop in time."""
+        """Return whether the run was asked to end, so that the task should stop in
+        time.
+        """
         return bool(self._job.run.ending)
 
     def save(self, state: Any) -> None:
-        """Store a copy of *state* for the next attempt.
+        """Store a copy of *state* for the next attempt of this task.
 
         Unless the task is on an event loop, wait until the state is stored.
         """
@@ -201,8 +205,8 @@ class LocalRunClient(RunClient):
         if self._all_count:
             self.beat()
         self.open_calls.check_process()
-        # The reply is listed as an open call too, so that it ends with an error if the
-        # run is stopped.
+        # The reply is also listed among the open calls of the task. If the run is
+        # stopped, these end with an error, so this OS thread stops waiting.
         self.open_calls.add(reply)
         value = restore_value(snapshot_value(state, "the saved state"), "it")
         self._mailbox.post(SaveState(*job.key, value, reply))
@@ -221,15 +225,17 @@ def _wait_for_run(backlog: Backlog) -> None:
 
 
 def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None:
-    """Withdraw a call that a body no longer needs, if the run still exists."""
+    """Ask the run to withdraw a call that a body no longer needs. Do nothing if the
+    mailbox of the run was freed.
+    """
     receiver = mailbox()
     if receiver is not None:
         receiver.post(CancelCall(*key, future))
 
 
 def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
-    """Settle *calls* with an error, which wakes a body that waits for them and must
-    end.
+    """Settle *calls* with an error. A body that waits for them is woken, gets the
+    error, and ends.
     """
     for future in list(calls):
         with suppress(concurrent.futures.InvalidStateError):
@@ -241,11 +247,13 @@ def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
 
 Waiting: TypeAlias = deque[tuple[Job, Mailbox]]
 _FRAMES: Final = 200
-"""The number of Python stack frames that the run may need while a task on its OS thread
-waits.
+"""The number of Python stack frames that are kept free for the run when a task on its
+OS thread waits for a call, because the run then continues on top of the task's frames.
 """
 _SLICE: Final = 0.002
-"""Seconds of running short tasks after which the run handles their results."""
+"""Seconds for which inline tasks run one after another, before the run handles their
+results.
+"""
 
 
 def _withdrawn(waiting: Waiting, key: JobKey) -> bool:
@@ -259,8 +267,8 @@ def _withdrawn(waiting: Waiting, key: JobKey) -> bool:
 
 
 def _put(waiting: Waiting, jobs: Iterable[Job], mailbox: Mailbox) -> None:
-    """Add each job behind the jobs of the same priority, and before the jobs of lower
-    priorities.
+    """Add each job to the queue *waiting*, behind the jobs of the same priority and
+    before those of lower priorities.
     """
     for job in jobs:
         position = len(waiting)
@@ -273,8 +281,8 @@ class ThreadExecutor(Executor):
     """An executor that runs tasks on OS threads, which are started when needed and kept
     until `close`.
 
-    The limit does not include tasks that wait for their calls, so nested calls cannot
-    deadlock. A task on an OS thread cannot be stopped.
+    Tasks that have called other tasks are not counted, because they may wait for these
+    calls. So nested calls cannot deadlock. A task on an OS thread cannot be stopped.
 
     Args:
         max_workers: The number of tasks that run at the same time. The default is four
@@ -293,12 +301,13 @@ class ThreadExecutor(Executor):
         self._waiting: Waiting = deque()
         self._threads: list[threading.Thread] = []
         self._running: dict[Job, OpenCalls] = {}
-        """The open calls of the running jobs. They are not stored by job key, since an
-        abandoned attempt may still run at the same time as the next attempt.
+        """The open calls of each running job. The key is the job itself, because an
+        attempt that timed out may still run while the next attempt of the same task
+        runs.
         """
         self._parents: set[Job] = set()
-        """The jobs that have made a call. They may be waiting for the call's result, so
-        the limit does not include them.
+        """The running jobs that have made a call. They may be waiting for the call's
+        result, so they are not counted against the limit.
         """
         self._closing = False
 
@@ -324,8 +333,8 @@ class ThreadExecutor(Executor):
         """
         free = self._limit - (len(self._running) - len(self._parents))
         needed = min(free, len(self._waiting))
-        # A new OS thread is counted as idle from the start, although it does not wait
-        # for a job yet.
+        # An OS thread is idle if it runs no job. This includes a new one that does not
+        # wait for a job yet.
         idle = len(self._threads) - len(self._running)
         for _ in range(needed - idle):
             thread = threading.Thread(
@@ -335,11 +344,11 @@ class ThreadExecutor(Executor):
             )
             try:
                 thread.start()
-            # A RuntimeError means that the system gives no more OS threads.
+            # A RuntimeError means that the operating system refuses another OS thread.
             except RuntimeError:
                 if len(self._threads) > len(self._parents):
-                    # The job waits until another OS thread, whose job does not wait for
-                    # calls, takes it.
+                    # Some OS threads run jobs that have made no calls. The new job
+                    # waits until one of them is free.
                     break
                 raise
             self._threads.append(thread)
@@ -378,8 +387,8 @@ class ThreadExecutor(Executor):
             thread.join()
 
     def abandon(self) -> None:
-        """End the idle OS threads without waiting. Each busy OS thread ends after its
-        task.
+        """End the OS threads without waiting for them: the idle ones now, the others
+        after their present task.
         """
         with self._changed:
             self._closing = True
@@ -410,8 +419,8 @@ class ThreadExecutor(Executor):
         )
 
     def _note_parent(self, job: Job) -> None:
-        # If no OS thread can be started, the error is ignored, and the waiting jobs
-        # keep waiting.
+        # If no OS thread can be started, the waiting jobs keep waiting for the existing
+        # ones.
         with self._changed, suppress(RuntimeError):
             self._parents.add(job)
             self._make_room()
@@ -423,16 +432,16 @@ class ThreadExecutor(Executor):
 def check_stack(frames: int = _FRAMES) -> None:
     """Raise a `RecursionError` now if the stack has no room for *frames* more frames.
 
-    In this way, if a task on the run's OS thread calls itself without end, it fails
-    here, and not in the middle of an operation of the library or of a lock.
+    A task on the run's OS thread that calls itself without end then fails here, and not
+    in the middle of an operation of the library, for example while it holds a lock.
     """
     if frames:
         check_stack(frames - 1)
 
 
 class InlineExecutor(Executor):
-    """An executor that keeps jobs until the run waits, and then runs them on the run's
-    OS thread.
+    """An executor that runs jobs one by one on the OS thread that drives the run,
+    whenever the run has nothing else to do than to wait for them.
 
     It is meant for debugging, and for tasks that take next to no time.
 
@@ -447,12 +456,12 @@ class InlineExecutor(Executor):
         self.waiting: Waiting = deque()
         """The jobs that wait for this OS thread."""
         self._running: list[JobKey] = []
-        """The jobs that have begun. All jobs but the last wait for calls that they have
-        made.
+        """The jobs that have begun, in this order. The last one runs. The others wait
+        for calls that they have made.
         """
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Keep *jobs* until the run waits."""
+        """Queue *jobs* until the run waits for an event."""
         _put(self.waiting, jobs, mailbox)
 
     def free(self) -> float:
@@ -506,8 +515,8 @@ class InlineExecutor(Executor):
 
 
 def _for_the_program(error: BaseException) -> BaseException | None:
-    """Return the original error of a task if this error must end the whole program, as
-    a `KeyboardInterrupt` must. Otherwise return None.
+    """Return the original error of a task if it must end the whole program, else None.
+    It is a `KeyboardInterrupt`, or an error that a signal handler raised.
     """
     if isinstance(error, TaskExitError):
         error = error.__context__ or error

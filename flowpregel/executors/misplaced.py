@@ -11,7 +11,9 @@ from typing import Any, Final
 from flowpregel.executors.calls import Unresolved
 
 _MOST: Final = 100_000
-"""The number of parts of an argument after which the search for a future ends."""
+"""The number of parts of an argument (items and attributes) that are searched for a
+future at most.
+"""
 
 
 def misplaced_future(

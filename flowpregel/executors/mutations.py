@@ -1,8 +1,8 @@
 """Notices about arguments that a task changes in place (``check_mutations=True``).
 
 A task on this process's OS threads or event loop gets the caller's own objects, and a
-task in a worker process gets copies. So a change of an argument in place reaches the
-caller on some executors, and is lost on others. It is detected on all of them, by a
+task in a worker process gets copies. So a change of an argument in place is visible to
+the caller on some executors, and lost on others. It is detected on all of them, by a
 digest of the arguments before and after the call.
 """
 
@@ -26,18 +26,18 @@ Position: TypeAlias = int | str
 class MutationCheck:
     """The digests of a call's arguments before the call, to be compared afterwards.
 
-    Some arguments have no digest here: values that cannot change; values that cannot be
+    These arguments are not checked: values that cannot change; values that cannot be
     digested, which cannot be sent to a worker process either; values that define their
-    own digest, such as files; and shared values (`shared`), of which each task has a
-    copy.
+    own digest, such as a `File`; and shared values (`shared`), of which each task has
+    its own copy anyway.
 
     Args:
         arguments: The arguments of the call.
     """
 
     def __init__(self, arguments: Arguments) -> None:
-        # The attributes of captured arguments (pickled at the time of the call) return
-        # a new copy at each access, so they are read only once.
+        # Arguments that were pickled at the time of the call are unpickled again at
+        # each access of ``args`` and ``kwargs``, so these are read only once.
         self.arguments: Arguments = Arguments(arguments.args, arguments.kwargs)
         """The arguments to pass to the function."""
         self._digests: dict[Position, str] = {}
@@ -60,13 +60,13 @@ class MutationCheck:
         yield from self.arguments.kwargs.items()
 
     def emit_notice(self, function: Any, result: Any, scope: Scope) -> None:
-        """Emit a notice if arguments have changed during the call.
+        """Give the run's user a notice if arguments have changed during the call.
 
         Args:
             function: The function that was called.
             result: The result of the call, or None if it has failed. An argument that
-                the result is, or directly contains, is left out, because the caller
-                gets the change.
+                is the result, or that the result directly contains, is left out,
+                because the caller gets the changed value with the result.
             scope: The scope of the attempt.
         """
         positions = self._changed_positions(result)
@@ -106,7 +106,7 @@ def _notice_text(task: str, names: Sequence[str]) -> str:
 
 
 def _digest_or_none(value: Any) -> str | None:
-    """Return a digest of the content of *value*, or None if there is none."""
+    """Return a digest of the content of *value*, or None if it is not to be checked."""
     try:
         return digest_of(value, strict=True)
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything

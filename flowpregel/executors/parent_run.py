@@ -1,7 +1,7 @@
-"""LangChain's callback manager for the code of a node whose run has no handlers.
+"""The LangChain callback manager of a node's code, for runs without callback handlers.
 
-Code that dispatches a custom event of LangChain needs the id of a parent run, even if
-no callback handler waits for the event.
+LangChain's `dispatch_custom_event` raises an error without the id of a parent (traced)
+run, even if no handler receives the event.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from flowpregel.errors import ConfigurationError
 
 MANAGER_MODULE: Final = "langchain_core.callbacks.manager"
 """The module of LangChain's callback managers, and of the functions that dispatch
-events. If this process has not imported the module, no code needs a manager.
+events. If this process has not imported the module, no code here dispatches an event,
+so no manager is made.
 """
 _TAG: Final = "seq:step:1"
-"""The tag with which LangChain marks a traced run (of a model, a tool or a chain) that
-the code of a node has started.
+"""The tag that LangChain gives to a traced (callback) run of a model, a tool or a chain
+that was started inside a node, the first step of a sequence.
 """
 
 
@@ -47,8 +48,8 @@ def set_parent_run(scope: Scope, *, on_loop: bool) -> None:
     """
     task = scope.job.task
     make_manager = _manager_maker()
-    # A task without an id belongs to a node that is called outside of a run. It shares
-    # the caller's context variables, which must not change.
+    # A task without an id belongs to a node that is called outside of a run. It runs in
+    # the caller's own context, whose variables must not change.
     if make_manager is None or not task.id:
         return
     config = config_of(scope)

@@ -5,9 +5,9 @@
     result ──► its fields, for the columns of a table      ──► `Preview.fields`
           └──► its first lines, rows, or its picture       ──► `Preview.media`
 
-Methods of the value's class run here, such as ``_repr_png_``, so that none has to run
-where the preview is shown. A preview that fails or is too large is left out: it is
-never the reason for which a call fails.
+Methods of the value's class, such as ``_repr_png_``, run here, so that the process that
+shows the preview need not run any user code. A preview that fails or is too large is
+left out: no call fails because of a preview.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def packed_media(media: Sequence[Media]) -> bytes:
 
 
 def note_outputs(preview: bytes) -> None:
-    """Record the digests of the output files of a call that another process has run, so
-    that this process need not compute them from the files.
+    """Note the digests of the output files of a call that ran in another process, so
+    that this process need not read the files to compute them.
 
     Args:
         preview: The preview of the call.
@@ -75,7 +75,9 @@ def note_outputs(preview: bytes) -> None:
 
 
 def result_fields(result: Any) -> Any:
-    """Return the fields of a result, or a list or value that describes it."""
+    """Return the fields of a result for the columns of a table, or, if it has none, a
+    list or a value that describes it.
+    """
     return value_fields(result) or field_value(result)
 
 
@@ -99,9 +101,7 @@ def note_report(scope: Scope, value: Any, title: str = "report") -> None:
 
 
 def _text_of_fields(value: Any) -> str:
-    """Return a short text for a value that has no media: its fields, one on each
-    line.
-    """
+    """Describe a value that has no media in a short text: its fields, one on each line."""
     fields = result_fields(value)
     if not isinstance(fields, dict):
         fields = {"": fields}
@@ -175,12 +175,12 @@ def _png_media(value: Any) -> bytes | None:
 
 
 def _picture_of(value: Any, method: str) -> Any:
-    """Return the picture that *method* of *value*, such as ``_repr_png_``, gives to
-    IPython, or None.
+    """Return the picture that the method *method* of *value*, such as ``_repr_png_``,
+    returns for IPython, or None.
     """
     make = getattr(type(value), method, None)
     picture = None if make is None else make(value)
-    # A tuple consists of the picture and its metadata.
+    # Such a method may return a tuple: the picture and its metadata.
     return picture[0] if isinstance(picture, tuple) else picture
 
 
@@ -189,14 +189,14 @@ def _is_picture(data: bytes, beginning: bytes) -> bool:
 
 
 def _jpeg_media(value: Any) -> bytes | None:
-    """Return *value* if it is the bytes of a JPEG picture."""
+    """Return *value* if it is a JPEG picture as bytes, else None."""
     if isinstance(value, bytes) and _is_picture(value, _JPEG):
         return value
     return None
 
 
 def _svg_media(value: Any) -> bytes | None:
-    """Return the SVG of a drawing."""
+    """Return the SVG of an object that IPython shows as SVG, or None."""
     text = value
     if not isinstance(value, str):
         text = _picture_of(value, "_repr_svg_")
@@ -207,7 +207,7 @@ def _svg_media(value: Any) -> bytes | None:
 
 
 def _markdown_media(value: Any) -> bytes | None:
-    """Return the Markdown of an object that has one."""
+    """Return the Markdown of an object that IPython shows as Markdown, or None."""
     text = _picture_of(value, "_repr_markdown_")
     if not isinstance(text, str):
         return None

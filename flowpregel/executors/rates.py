@@ -1,4 +1,5 @@
-"""The rates of tasks: the tokens that calls of a task may spend in a period.
+"""The rates of tasks: the limits on the tokens (units of cost, 1 for a call by default)
+that the calls of a task may spend in a period.
 
 ::
 
@@ -7,18 +8,18 @@
         ---- spent ------> +----correct---> RateLog
 
 A call books its tokens before it starts, and gets the time at which it may start. It
-waits until then, and asks no more. In each period that ends at such a time, the booked
-tokens are at most those that the rate allows. Each booking comes after all earlier
-ones, so no program that shares a store starves: of the calls that must wait, each run
-books for the next one only.
+waits until then, and need not ask again. In each period that ends with such a start,
+the booked tokens are at most those that the rate allows. Each booking comes after all
+earlier ones. Of the calls that must wait, each run books for the next one only. So no
+program starves, even if others that share the store have many calls.
 
 If many calls of a run wait, it books for several of them in one transaction: for the
-next one, and for those behind it that can start at once. Together these use at most a
-small part of the rate (`_SHARE_AHEAD`), which is all that is wasted if the run is
-killed before they start.
+next one, and for those behind it that can start at once. The followers together get at
+most a small part of the rate (`_SHARE_AHEAD`). No more than that is wasted if the run
+is killed before they start.
 
-The log of a rate is a record in the store. If a program is killed, the tokens that it
-has booked stay spent until the period has passed.
+The log of a rate (its bookings) is a record in the store. If a program is killed, the
+tokens that it has booked stay booked until the period has passed.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _SHARE_AHEAD: Final = 0.05
 the calls behind it.
 """
 _CELLS: Final = 1_000
-"""The number of parts (cells) into which a period is divided. All bookings in the same
-part are stored as one entry.
+"""The number of parts (cells) into which a period is divided. The bookings of one cell
+are stored together as one entry.
 """
 
 
@@ -63,8 +64,8 @@ class _Spent:
 
 
 class RateLog:
-    """The log of a rate: the tokens that were booked for the last period, and those for
-    later.
+    """The log of a rate: the tokens that are booked for times in the last period, and
+    for later times.
 
     Example:
         >>> log = RateLog()
@@ -95,7 +96,7 @@ class RateLog:
         """Book tokens at the earliest possible time, and return this time.
 
         Args:
-            tokens: The tokens, at most those of the rate.
+            tokens: The number of tokens to book, at most that of the rate.
             rate: The tokens of a period, and its seconds.
             now: The present time.
         """
@@ -123,8 +124,8 @@ class RateLog:
         return True
 
     def _start_of(self, tokens: float, rate: tuple[int, int], now: float) -> float:
-        """Return the earliest time at which tokens can be spent. It is never before the
-        time of a token that is booked already.
+        """Return the earliest time at which *tokens* can be spent. It is never before
+        the time of an existing booking.
         """
         most, seconds = rate
         start = now
@@ -140,19 +141,18 @@ class RateLog:
         return start
 
     def _after(self, moment: float) -> list[_Spent]:
-        """Return the entries after a moment."""
+        """Return the entries after the time *moment*."""
         return [entry for entry in self._entries if entry.at > moment]
 
     def _add(self, at: float, tokens: float, cell: float) -> None:
-        """Add tokens that are spent after all others. If the newest entry lies in the
-        same interval of *cell* seconds, the tokens are added to that entry.
+        """Add tokens that are spent after all those in the log. If the newest entry
+        lies in the same interval of *cell* seconds, that entry is extended.
         """
         if self._entries:
             last = self._entries[-1]
             if last.at // cell == at // cell:
-                # The earlier tokens of the entry get the later time, so they stay spent
-                # a little longer than necessary. In this way the rate is never
-                # exceeded.
+                # All tokens of the entry get the later time. So the earlier ones stay
+                # booked a little longer than necessary, but the rate is never exceeded.
                 last.at = at
                 last.tokens += tokens
                 return
@@ -178,7 +178,7 @@ class RateLog:
 
 @dataclass(slots=True, eq=False)
 class _Booking:
-    """The booking of a call's tokens."""
+    """The booking of the tokens of one call."""
 
     name: str
     """The name of the rate."""
@@ -257,16 +257,14 @@ class TokenRates:
             return None
 
     def must_ask(self, task_id: str) -> bool:
-        """Return whether the store must still be changed to book the tokens of a
-        call.
-        """
+        """Return whether the tokens of a call still have to be booked in a store."""
         return self.change is not None and task_id not in self._bookings
 
     def _followers_of(
         self, booking: _Booking, ahead: Mapping[str, float]
     ) -> dict[str, _Booking]:
-        """Create the bookings of the calls that may be booked along with another call,
-        and return them by task id.
+        """Create the bookings of the calls behind *booking*'s call that may be booked
+        together with it, and return them by task id.
         """
         followers: dict[str, _Booking] = {}
         most, _ = booking.rate
@@ -281,7 +279,8 @@ class TokenRates:
         return followers
 
     def spent(self, task_id: str, tokens: float) -> None:
-        """Correct the tokens that were booked for a call, which has started.
+        """Replace the number of tokens that were booked for a call by the number that
+        it has really spent. The call has started.
 
         Args:
             task_id: The id of the call's task.
@@ -318,7 +317,7 @@ class TokenRates:
         return _clock.monotonic() if self.change is None else _clock.wall()
 
     def _perform(self, action: Callable[[], None]) -> None:
-        """Call *action*. If it uses a store, call it on an OS thread of its own,
+        """Call *action*. If the rates are in a store, call it on a new OS thread,
         because a run must not wait for the store.
         """
         if self.change is None:
@@ -337,8 +336,8 @@ class TokenRates:
         """
         if self.change is None:
             if self._time_source is not _clock.present:
-                # The logged times are times of a clock that a test has replaced, so the
-                # logs are cleared.
+                # A test has replaced the clock, so the times in the logs mean nothing
+                # any more.
                 self._time_source = _clock.present
                 self._logs.clear()
             return work(self._logs.setdefault(name, RateLog()))
@@ -351,8 +350,8 @@ class TokenRates:
         return self.change(name, change)
 
     def _book(self, booking: _Booking, followers: Mapping[str, _Booking]) -> None:
-        """Book the tokens of a call, and of the *followers* that can start now. If a
-        store was changed for that, wake the run of the call.
+        """Book the tokens of a call, and of the *followers* that can start now. If the
+        rates are in a store, then wake the run of the call.
         """
         booked: list[_Booking] = []
         start = 0.0
@@ -382,7 +381,9 @@ class TokenRates:
         start: float,
         followers: Mapping[str, _Booking],
     ) -> None:
-        """Set the time of the *booked* calls, and forget the other *followers*."""
+        """Set the start time of the *booked* calls, and forget the *followers* that
+        were not booked.
+        """
         forgotten: list[_Booking] = []
         with self._lock:
             for booking in booked:
@@ -397,8 +398,8 @@ class TokenRates:
             self._correct(booking, -booking.tokens)
 
     def _correct(self, booking: _Booking, change: float) -> None:
-        """Correct the tokens of a call. If *change* is negative, tokens are given back,
-        and the waiting calls of this program may start earlier.
+        """Add *change* to the tokens that are booked for a call. If it is negative, the
+        waiting calls of this program are booked again, because they may start earlier.
         """
         with self._lock:
             waiting = [
@@ -431,7 +432,7 @@ class TokenRates:
 
 
 _shared: WeakKeyDictionary[Any, TokenRates] = WeakKeyDictionary()
-"""The rates of each open store, by the saver."""
+"""The rates in each open store, by the saver of the store."""
 _shared_lock = threading.Lock()
 LOCAL_RATES: Final = TokenRates()
 """The rates of tasks in runs without a store."""
@@ -444,8 +445,8 @@ def rates_of(saver: Any) -> TokenRates:
     with _shared_lock:
         rates = _shared.get(saver)
         if rates is None:
-            # The rates get only a weak reference to the saver, because the entry in
-            # `_shared` must not keep the saver alive.
+            # The `TokenRates` object gets only a weak reference to the saver. A strong
+            # one would keep the saver alive through the entry in `_shared`.
             rates = TokenRates(partial(_change_rate, ref(saver)))
             _shared[saver] = rates
         return rates

@@ -1,7 +1,8 @@
 """The concurrency limits of tasks that run outside of a worker pool.
 
-`SharedLimits` tracks which tasks of this process hold a slot of a limit. A worker pool
-does the same for its own tasks. Rates are counted by `flowpregel.executors.rates`.
+A named limit has a number of slots, and each task with this limit holds one while it
+runs. `SharedLimits` tracks which tasks of this process hold a slot. A worker pool does
+the same for its own tasks. The module `flowpregel.executors.rates` keeps to the rates.
 """
 
 from __future__ import annotations
@@ -25,27 +26,29 @@ from flowpregel._core.records import Task
 from flowpregel.policies import rate_of
 
 LimitsScope: TypeAlias = Literal["pool", "store"]
-"""The calls that share the named limits of an executor: those of the executor, or those
-of all programs that use the same store.
+"""The calls that a named limit of an executor bounds together: those of this executor
+(``"pool"``), or those of all programs that use the same store (``"store"``).
 """
 LIMITS: Final = "limits"
-"""The name of the folder of the slots (lock files), in the folder of a store's lock
-files.
+"""The name of the folder with the lock files of all slots, inside the folder of a
+store's lock files.
 """
 _LOOK_EVERY: Final = 0.9
 """Seconds after which the program tries again to lock slots that other programs hold,
-if it was not woken before. It may not be woken, because not all slots of a large limit
-are watched.
+if it was not woken before. It is not always woken, because only some slots of a large
+limit are watched.
 """
 _MOST_WATCHED: Final = 8
-"""The number of slots of a limit that are watched at once, each by an OS thread."""
+"""The maximum number of slots of a limit for which this program waits at once, on an OS
+thread for each.
+"""
 _TURN: Final = 0.1
 """Seconds for which a freed slot is reserved for the run whose turn it is."""
 
 
 class RateWindow:
-    """The sliding window of a rate: the start times of the latest calls in a worker
-    pool.
+    """The sliding window of a rate in a worker pool: the start times of the calls in
+    the last period.
 
     Args:
         rate: The rate, such as ``"60/min"``.
@@ -62,7 +65,7 @@ class RateWindow:
         return self._most - len(self._starts)
 
     def add(self, now: float) -> None:
-        """Note that a call starts."""
+        """Note that a call starts at the time *now*."""
         self._starts.append(now)
 
     def next_change_at(self, now: float) -> float:
@@ -87,8 +90,8 @@ class Limit:
         return self._count
 
     def give_back(self, used: int) -> None:
-        """Release all slots but the *used* ones, so that other programs can take
-        them.
+        """Release all slots except as many as are *used*. There is nothing to do here,
+        because no other program uses them.
         """
 
     def next_change_at(self, now: float) -> float:
@@ -102,13 +105,13 @@ class Limit:
 
 
 class CrossProcessLimit(Limit):
-    """The slots of a limit that all programs which name the same folder share.
+    """The slots of a limit that is shared by all programs that pass the same folder.
 
     Each slot is a file. The process that has locked the file holds the slot until it
     unlocks the file or ends in any way.
 
-    While other programs hold the slots, an OS thread waits for the lock of each slot,
-    and wakes the program when it gets the lock.
+    While other programs hold slots, this program waits for the locks of some of them,
+    on an OS thread for each, and is woken when it gets a lock.
 
     Args:
         folder: The folder of the files.
@@ -129,7 +132,7 @@ class CrossProcessLimit(Limit):
         """The files for whose locks an OS thread waits."""
 
     def available(self, used: int, now: float) -> int:
-        """Try to hold one slot more than the *used* ones, and return the number of
+        """Try to hold one slot more than are *used* by tasks, and return the number of
         slots that this program holds.
         """
         for file in self._files:
@@ -143,7 +146,7 @@ class CrossProcessLimit(Limit):
         return len(self._held)
 
     def _watch(self) -> None:
-        """Wait for the locks of the slots that other programs hold."""
+        """Start to wait for the locks of slots that other programs hold, on OS threads."""
         for path, file in zip(self._paths, self._files, strict=True):
             if len(self._watched) >= _MOST_WATCHED:
                 return
@@ -160,8 +163,7 @@ class CrossProcessLimit(Limit):
 
     def _wait_for(self, path: Path) -> None:
         """Wait until the lock of a slot is free, and wake the program."""
-        # If the folder was removed, the error is ignored, because there are no slots
-        # any more.
+        # An error means that the folder was removed, so there is no slot to wait for.
         with suppress(OSError):
             file = _open_slot(path)
             try:
@@ -204,8 +206,8 @@ def folder_of_limit(folder: str, name: str) -> Path:
 
 
 def saver_of(run: Any) -> Any:
-    """Return the saver of the run with this context, or None if the run has no saver in
-    this process.
+    """Return the saver of the run with the context *run*, or None if the run has no
+    saver in this process.
     """
     committer = getattr(run, "committer", None)
     return getattr(committer, "saver", None)
@@ -218,8 +220,8 @@ def limits_folder_of(saver: Any) -> str | None:
         saver: The saver of the store, or None.
 
     Returns:
-        The folder. It is empty if the store has no lock files, as on a server, and None
-        if no other program uses the store.
+        The path of the folder, an empty string if the store has no lock files because
+        it is on a server, or None if no other program can use the store.
     """
     locks_folder: str | None = getattr(saver, "locks_folder", None)
     if not locks_folder:
@@ -228,15 +230,15 @@ def limits_folder_of(saver: Any) -> str | None:
 
 
 def _open_slot(path: Path) -> int:
-    """Return a descriptor of the file of a slot, which is created if it does not
-    exist.
+    """Open the file of a slot, which is created if it does not exist, and return its
+    descriptor.
     """
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def priority_of(task: Task) -> int:
-    """Return the highest priority among *task* and its callers, or 0 if none of them
-    has one.
+    """Return the highest priority among *task* and the tasks that wait for it, or 0 if
+    none of them has one.
     """
     highest: int | None = None
     caller: Task | None = task
@@ -280,7 +282,7 @@ class Demand:
     rate: str | None = None
     """A rate such as ``"60/min"``."""
     home: str = ""
-    """The name of the task for whose calls the rate is defined."""
+    """The module and name of the task whose calls the rate bounds."""
 
     @property
     def rate_name(self) -> str:
@@ -295,37 +297,37 @@ class Demand:
 
 @dataclass(slots=True, eq=False)
 class _WaitingRun:
-    """A run whose tasks lack a slot."""
+    """A run with tasks that wait for a slot."""
 
     wake: Callable[[], None]
     names: Collection[str]
-    """The names of the limits whose slots the run lacks."""
+    """The names of the limits for whose slots the run's tasks wait."""
     until: float = 0.0
-    """The time until which freed slots are reserved for the run, or 0 if it is not the
-    run's turn.
+    """The time until which freed slots are reserved for the run, or 0 if it has not got
+    a turn since it last tried.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class _NestedCall:
-    """A task that waits for slots while its callers hold slots."""
+    """A task that waits for slots, and was called by tasks that hold slots."""
 
     limits: Sequence[str]
     holders: Collection[str]
-    """The ids of the callers."""
+    """The ids of the calling tasks that hold slots."""
 
 
 class SharedLimits:
-    """The named limits of an executor, for all runs of this program.
+    """The named limits of an executor, for all its runs in this program.
 
-    Any OS thread may use the limits. A run requests slots whenever its tasks may start,
-    and is woken when a slot that it lacks becomes free. Runs that lack slots of the
-    same limit take turns.
+    Any OS thread may use the limits. A run requests slots whenever it could start
+    tasks, and is woken when a slot that its tasks wait for becomes free. Runs that wait
+    for slots of the same limit take turns.
 
     Args:
         limits: The number of slots of each limit.
-        folder: A folder. All programs that name the same folder share the limits. If it
-            is empty, the limits are not shared.
+        folder: The path of a folder. All programs that pass the same folder share the
+            limits. With an empty string, the limits are not shared.
         clock: A function that returns monotonic seconds.
         scope: The calls that share the limits.
     """
@@ -351,11 +353,13 @@ class SharedLimits:
         self._nested: dict[str, _NestedCall] = {}
         """The waiting calls of tasks that hold slots, by task id."""
         self._of_stores: dict[str, SharedLimits] = {}
-        """The limits of the programs of each store, by their folder."""
+        """The limits that are shared by the programs of a store, by the folder of the
+        slots.
+        """
         _all_limits.add(self)
 
     def of_store(self, folder: str | None) -> SharedLimits:
-        """Return the limits of the runs of a store.
+        """Return the limits that apply to the runs of a store.
 
         Args:
             folder: The folder of the store's limits, or None for runs whose store is
@@ -405,7 +409,7 @@ class SharedLimits:
         """Take the slots for a task.
 
         Returns:
-            The functions to call, which wake the run whose turn is next.
+            The functions that wake the run whose turn is next. The caller calls them.
         """
         for name in demand.limits:
             self._holders[name].add(task_id)
@@ -418,7 +422,7 @@ class SharedLimits:
 
     def _again_at(self, demand: Demand, run: object, now: float) -> float | None:
         """Return the time at which to try again, infinity if the run will be woken
-        instead, or None if all slots are free.
+        instead, or None if all slots that the task needs are free.
         """
         again: list[float] = []
         for name in demand.limits:
@@ -447,7 +451,7 @@ class SharedLimits:
         return limit
 
     def _wake(self, name: str) -> None:
-        """Wake the runs that lack a slot of a limit."""
+        """Wake the runs whose tasks wait for a slot of a limit."""
         with self._lock:
             waiting = [run for run in self._runs.values() if name in run.names]
         _call([run.wake for run in waiting])
@@ -469,15 +473,15 @@ class SharedLimits:
         _call(wakes)
 
     def _next_turns(self, names: Collection[str]) -> Sequence[Callable[[], None]]:
-        """Give the next turn to the first run that lacks a slot of one of the limits
-        *names*.
+        """Give the next turn to the first run whose tasks wait for a slot of one of the
+        limits *names*.
 
-        A run may not have tried again since its last turn, because its program does not
-        read its stream. Such a run is skipped, so that it does not block the other
-        runs.
+        A run that has not tried again since its last turn is skipped, so that it does
+        not block the other runs. This happens if its program does not read its stream.
 
         Returns:
-            The function to call, which wakes the run, or an empty list.
+            A list of the function that wakes the run, or an empty list if there is no
+            such run.
         """
         for waiting in self._runs.values():
             if waiting.until == 0.0 and {*waiting.names} & {*names}:
@@ -486,7 +490,7 @@ class SharedLimits:
         return []
 
     def leave(self, run: object) -> None:
-        """Forget that *run* waits, and give the next run its turn."""
+        """Forget that *run* waits for slots, and give the next run the turn."""
         with self._lock:
             waiting = self._runs.pop(run, None)
             wakes = self._next_turns(waiting.names if waiting else ())
@@ -497,12 +501,12 @@ class SharedLimits:
     def note_nested(
         self, task_id: str, demand: Demand, callers: Collection[str]
     ) -> None:
-        """Note that a task waits for slots while its *callers* may hold slots."""
+        """Note that a task waits for slots, and that its *callers* may hold slots."""
         with self._lock:
             self._nested[task_id] = _NestedCall(demand.limits, callers)
 
     def forget_nested(self, task_id: str) -> None:
-        """Forget a task that no longer waits."""
+        """Forget a task that no longer waits for slots."""
         with self._lock:
             self._nested.pop(task_id, None)
 
@@ -510,8 +514,8 @@ class SharedLimits:
         """Return the ids of the tasks that can never start, each with the limit whose
         slot it lacks.
 
-        All slots of this limit are held by tasks that wait for tasks that can never
-        start.
+        All slots of that limit are held by tasks that wait for other such tasks: a
+        deadlock.
         """
         with self._lock:
             waiting = dict(self._nested)
@@ -522,8 +526,8 @@ class SharedLimits:
                 waiting = {task_id: waiting[task_id] for task_id in stuck}
 
     def _stuck_among(self, waiting: Mapping[str, _NestedCall]) -> dict[str, str]:
-        """Return those *waiting* tasks for which a limit has no free slot, because
-        callers of *waiting* tasks hold all its slots, each with the name of this limit.
+        """Return those *waiting* tasks that need a slot of a limit whose slots are all
+        held by callers of *waiting* tasks, each with the name of this limit.
         """
         blocked: set[str] = set()
         for call in waiting.values():
@@ -546,7 +550,7 @@ class SharedLimits:
         return None
 
     def after_fork(self) -> None:
-        """Forget the slots of the parent process, which still holds them."""
+        """Forget the slots, which still belong to the parent process."""
         self._lock = threading.Lock()
         self._holders = {name: set() for name in self.limits}
         self._runs.clear()
@@ -578,4 +582,4 @@ def _reset_limits_after_fork() -> None:
 os.register_at_fork(after_in_child=_reset_limits_after_fork)
 
 NO_LIMITS: Final = SharedLimits()
-"""The limits of runs whose executor has none."""
+"""The limits of runs whose executor has no limits of its own."""

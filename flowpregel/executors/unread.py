@@ -1,4 +1,4 @@
-"""Events from another process that have not been read yet.
+"""Events from another process whose content has not been unpickled (read) yet.
 
 Unpickling a value may run any code of the user's classes, and may never end. So the OS
 thread that serves all runs passes on a worker's message as bytes, and the message is
@@ -30,32 +30,33 @@ class UnreadEvent:
     __slots__ = ()
 
     is_plain: bool
-    """True if reading the event runs no user code."""
+    """True if unpickling the event runs no user code."""
 
     @property
     def seconds(self) -> float:
-        """The number of seconds that reading the event may take."""
+        """The maximum number of seconds for unpickling the event."""
         return inf
 
     def read(self) -> Event | None:
-        """Return the event, or None if there is no event for the run."""
+        """Unpickle the event and return it, or None if the run need not handle it."""
         raise NotImplementedError
 
     def give_up(self) -> Event | None:
-        """Return the event that replaces this one if Ctrl-C or a cancellation stops the
-        reading.
+        """Return the event for the run if Ctrl-C or a cancellation interrupts the
+        unpickling.
         """
         return None
 
     def time_out(self) -> Event | None:
-        """Return the event that replaces this one if reading it takes too long."""
+        """Return the event for the run if the unpickling takes too long."""
         return self.give_up()
 
     def read_in_time(self) -> Event | None:
-        """Return the event, or its replacement if reading it takes too long.
+        """Unpickle the event and return it, or return the event of `time_out` if this
+        takes too long.
 
-        In the latter case, reading continues on a separate OS thread, and the result is
-        dropped.
+        In the latter case, unpickling continues on a separate OS thread, and its result
+        is dropped.
         """
         if self.seconds == inf or self.is_plain:
             return self.read()
@@ -69,8 +70,8 @@ class UnreadEvent:
         try:
             return reading.result(self.seconds)
         except TimeoutError:
-            # A TimeoutError comes either from the wait, or from user code, in which
-            # case `reading` is done.
+            # A TimeoutError was raised either by the wait, or by user code. In the
+            # second case `reading` is done.
             return reading.result() if reading.done() else self.time_out()
 
 
@@ -93,11 +94,11 @@ class LazyFuture(Future[ResultT]):
     def arrive(
         self, read: Callable[[], tuple[Any, BaseException | None]], *, failed: bool
     ) -> None:
-        """Note that the result has arrived.
+        """Note that the result has arrived as bytes.
 
         Args:
-            read: A function that returns the result and the error of the call, one of
-                which is None.
+            read: A function that unpickles the outcome, and returns the result and the
+                error of the call, one of which is None.
             failed: True if the call failed.
         """
         self._read, self._reading = read, threading.Lock()
@@ -130,18 +131,18 @@ class LazyFuture(Future[ResultT]):
         return super().exception(timeout)
 
     def _open(self, timeout: float | None) -> None:
-        """Wait for the result, and read it unless it has been read."""
+        """Wait for the result, and unpickle it if no caller has done so."""
         super().exception(timeout)
         if self._read is None or self._reading is None:
             return
         if not self._reading.acquire(timeout=-1 if timeout is None else timeout):
-            # The timeout is over, and another OS thread is still reading the result.
+            # The timeout is over, and another OS thread is still unpickling the result.
             raise TimeoutError
         try:
             if self._read is not None:
-                # The attributes are set directly, because `set_result` cannot be called
-                # twice. The waiters need no notice: they were woken when the bytes
-                # arrived.
+                # `set_result` was already called when the bytes arrived, which woke the
+                # waiting OS threads, and cannot be called twice. So the result is set
+                # directly.
                 self._result, self._exception = self._read()
                 self._read = None
         finally:
@@ -149,6 +150,6 @@ class LazyFuture(Future[ResultT]):
 
 
 class _NotRead(Exception):
-    """A placeholder for the error of a failed call until a caller requests the
-    error.
+    """A placeholder for the error of a failed call, until a caller requests the error
+    and it is unpickled.
     """

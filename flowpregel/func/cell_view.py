@@ -1,11 +1,11 @@
-"""The output of a notebook's cell whose last value is the handle of a run.
+"""The live output of a notebook cell whose last value is the handle of a run.
 
-The OS thread of the run counts the tasks. Another OS thread reads the counts, and
-updates the output until the run has ended::
+The OS thread of the run counts its tasks by their status. Another OS thread reads these
+counts, and updates the cell's output until the run has ended::
 
     run ----> CellView <---- OS thread of the output ----> IPython's display
 
-So a slow notebook does not slow the run down, and only one OS thread uses the output.
+So a slow notebook does not slow the run down, and only one OS thread calls IPython.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class CellView(ProgressView):
         handle: DisplayedRun,
         future: Future[Any],
     ) -> None:
-        """Update *output* until the run has ended, and then show the run's page in its
-        place.
+        """Update *output* until the run has ended, and then replace it by the run's
+        page.
         """
         while not wait([future], _PERIOD).done:
             output.update(self._content(handle))
         output.update(self._content(handle))
         # If the program has already closed the store, the page cannot be made, and the
-        # output still shows the counts.
+        # output keeps showing the task counts.
         with suppress(Exception):
             page = handle._repr_html_()
             if page is not None:
@@ -89,7 +89,9 @@ class CellView(ProgressView):
                 output.update(bundle, raw=True)
 
     def _content(self, handle: DisplayedRun) -> NotebookProgress:
-        """Return the present status and counts of the run."""
+        """Return what the output shows: the present status of the run, and its task
+        counts.
+        """
         lines = [repr(handle), *self.lines(time.monotonic())]
         return NotebookProgress(lines, self.shares())
 

@@ -2,9 +2,9 @@
 variables have at the time of the call.
 
 A closure reads a variable when the closure runs. A task runs some time after its call,
-and the body may have rebound the variable by then: ``for factor in factors:
-scaled(x)``. A worker process uses the value that was pickled with the call. On OS
-threads and inline, the task must use the same value.
+and the body may have rebound the variable by then, as the loop variable in ``for factor
+in factors: scaled(x)``. A worker process uses the value that was pickled with the call.
+On OS threads and inline, the task must use the same value.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from flowpregel.executors.processes.wire.references import cell_content, is_empt
 
 
 class NodeSnapshots:
-    """The nodes for the calls of a task that is a closure. Each node has a snapshot of
-    the closure's variables.
+    """The nodes that run the calls of a task that is a closure. Each node contains a
+    copy (snapshot) of the closure, with the values that the closure's variables have at
+    the time of the call.
 
     Args:
         node: The node of the task, whose function is a closure.
@@ -93,8 +94,9 @@ def snapshot(functions: list[FunctionType]) -> FunctionType:
 
 
 def _copied_cells(functions: list[FunctionType]) -> dict[int, CellType]:
-    """Return copies of the cells that none of *functions* binds, by the id of the
-    original. A cell that is still empty is not copied, because the body may fill it.
+    """Return copies of the cells (the storage of closure variables) that none of
+    *functions* binds, by the id of the original cell. A cell that is still empty is not
+    copied, because the body may fill it.
     """
     cells = _cells_by_id(functions)
     for function in functions:
@@ -130,8 +132,8 @@ def _copy_of(function: FunctionType, closure: tuple[CellType, ...]) -> FunctionT
     copy.__qualname__ = function.__qualname__
     copy.__module__ = function.__module__
     copy.__doc__ = function.__doc__
-    # The copy shares its attributes with the function, because a function may store
-    # state in them.
+    # The copy and the original share one ``__dict__``, because the function may store
+    # state in its attributes.
     copy.__dict__ = function.__dict__
     return copy
 

@@ -33,8 +33,8 @@ class TaskDecorator(Protocol):
     """The type of `task`, and of the decorator that `task` returns if it is called
     without a function.
 
-    The overloads remove the parameters that a run fills in from the signature; the
-    module `signatures` explains how.
+    The overloads remove the parameters that a run fills in, such as ``runtime``, from
+    the signature; the module `signatures` explains how.
     """
 
     @overload

@@ -1,4 +1,6 @@
-"""The default store of calls that name no store: a folder in the working directory."""
+"""The default store of `map`, `imap` and ``task.run``: a folder in the working
+directory.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def default_store(method: str) -> BaseCheckpointSaver:
 
 
 def _hide_from_git(folder: Path) -> None:
-    """Create a ``.gitignore`` in the default store, and print where the store is.
+    """Create a ``.gitignore`` in the default store, so that git ignores the store, and
+    print where the store is.
 
     The file is created only once, even by two programs at the same time, so the
     location is printed only once too.

@@ -52,13 +52,14 @@ def store_enqueued(run: GraphRun, position: QueuePosition) -> None:
 
     If the thread already has a run with the same input, nothing is stored.
     """
-    # The run ends at the first barrier, which comes after the commit of the input.
+    # The run drains (stops) at its first barrier. That barrier comes after the commit
+    # of the input, and before any node runs.
     run.options = replace(run.options, drain=lambda: "it was enqueued")
     # Callback handlers are not called here, but when the run begins in a process of
     # ``flowpregel work``.
     metadata = {**run.config.metadata, QUEUE: tuple(position)}
     run.config = replace(run.config, callbacks=(), metadata=metadata)
-    # If the thread is busy, the run has already begun there, so nothing is enqueued.
+    # If a run of this thread is being executed already, nothing is enqueued.
     with UsersFrames(), suppress(GraphDrained, ThreadBusyError), defer_interrupts():
         for _ in run.items():
             pass

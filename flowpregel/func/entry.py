@@ -291,8 +291,8 @@ def flow_of_body(
         run_identity_of(func, name, names(options.adopts)),
         nodes={name: _body_node(options, func, parameters)},
         channels={
-            # The channel accepts two writes (``guard=False``), because an adopted input
-            # replaces the earlier input.
+            # The input channel accepts two writes in one superstep (``guard=False``),
+            # because a run with ``adopt`` writes the new input after the recorded one.
             START: EphemeralValue(input_type, guard=False),
             END: LastValue(returned),
             PREVIOUS: LastValue(saved),
@@ -336,8 +336,8 @@ def _check_scheduled(name: str, parameters: FlowParameters) -> None:
 def _body_node(
     options: EntrypointOptions, func: Callable[..., Any], parameters: FlowParameters
 ) -> PregelNode:
-    """Return the node that calls *func*, and writes its result, and the value to save
-    for the next run.
+    """Return the node that calls *func*. The node writes the result, and the value to
+    save for the next run.
     """
     writes = [
         ChannelWriteEntry(END, mapper=_final_value),

@@ -80,12 +80,12 @@ RUN_OPTIONS: Final[Mapping[str, Any]] = {
     "tags": None,
     "context": None,
 }
-"""The options of a run and their defaults. They are passed among the arguments of the
-workflow.
+"""The options of a run and their defaults. The caller passes them as keyword arguments,
+among the arguments of the workflow.
 """
 _OF_INPUT: Final = ("id", "adopt", "again")
-"""The options of a run that concern its arguments. `Flow.answer` takes no arguments of
-the run, so it takes none of these options.
+"""The options of a run that concern the use of the workflow's arguments. `Flow.answer`
+takes none of them, because it does not take the workflow's arguments.
 """
 _INSTEAD: Final[Mapping[str, str]] = {
     "map": (
@@ -112,7 +112,9 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "a run needs no server: write {name}.run(...); `flowpregel ui` shows the runs"
     ),
 }
-"""Advice for attributes that workflows of other libraries have."""
+"""Advice for error messages, by the name of an attribute that workflows of other
+libraries have, and a `Flow` does not.
+"""
 _EVENTS = ("tasks", "updates", "custom")
 
 
@@ -163,7 +165,9 @@ class RunMethod(Protocol[P, R_co]):
     """
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Mirror the workflow's function, whose parameters select an overload."""
+        """Take the same arguments as the workflow's function. Type checkers choose the
+        overload by the function's parameters.
+        """
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
@@ -580,8 +584,8 @@ class Flow(Pregel, Generic[P, R]):
         return GraphRun(self, Command(resume=value), None, settings)
 
     def _with_signature(self, method: Any, **changes: Any) -> RunMethod[P, Any]:
-        """Return *method* with the docstring of the property through which it is read,
-        and the signature of the workflow.
+        """Return *method* with the docstring of the public property that returns it,
+        such as `run`, and with the signature of the workflow's function.
         """
         method.__doc__ = getattr(type(self), method.__name__).__doc__
         method.__qualname__ = f"{self.name}.{method.__name__}"
@@ -765,7 +769,9 @@ class Flow(Pregel, Generic[P, R]):
         kwargs: Mapping[str, Any],
         **fixed_options: Any,
     ) -> GraphRun:
-        """Return a new run, with the options that are among the keyword arguments."""
+        """Return a new run. The keyword arguments contain arguments of the workflow's
+        function, and options of the run.
+        """
         options = {**RUN_OPTIONS, **self.run_options, **self._options_in(kwargs)}
         run_id = options.pop("id")
         adopt, again = options.pop("adopt"), options.pop("again")
@@ -796,15 +802,15 @@ class Flow(Pregel, Generic[P, R]):
         return options
 
     def _is_step(self, kwargs: Mapping[str, Any]) -> bool:
-        """Return whether the call is a step of an outer run: it is made inside that
-        run, and has no ``id``.
+        """Return whether the call of this workflow is part of an outer run: it is made
+        inside that run, and has no ``id`` of its own.
         """
         has_id = "id" in self._options_in(kwargs)
         return current.get() is not None and not has_id
 
     def _input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the input of a run with these arguments. Options among the arguments
-        are ignored.
+        """Convert the arguments to the input of a run. Options of the run among the
+        arguments are ignored.
         """
         arguments = {
             key: value for key, value in kwargs.items() if key not in self._options

@@ -1,4 +1,5 @@
-"""Many calls of one task: maps, result streams with a window of calls, and chunks.
+"""Many calls of one task: `map`, `imap` with a limited number (window) of calls at a
+time, and calls for several items (chunks).
 
 With ``task.map(items, chunksize=n)``, a chunk of *n* items is one recorded call, which
 is sent in one message and returns a list. Each item still has its own future, and its
@@ -53,12 +54,12 @@ from flowpregel.executors.shared import with_values
 
 R = TypeVar("R")
 MappedCall: TypeAlias = tuple[CallFuture[Any], int | None]
-"""The future of a call, and the number of items in its chunk, or None if the call is
-not that of a chunk.
+"""The future of a call, and the number of items that the call computes (its chunk), or
+None if the call is for a single item.
 """
 
 WINDOW: Final = max(16, 4 * (os.cpu_count() or 1))
-"""The default limit on the number of a stream's calls whose results were not
+"""The default window of a stream: the maximum number of calls whose results were not
 read yet.
 """
 
@@ -71,7 +72,8 @@ def check_map(
     Args:
         method: The name of the method, for messages.
         chunksize, errors, window: The options of the caller.
-        shares: The cache policy of the task, or None if it does not share results.
+        shares: The cache policy of the task, or None if the task does not share its
+            results with other runs.
 
     Raises:
         ConfigurationError: The value of an option is not allowed.
@@ -96,9 +98,9 @@ class AbandonedCalls:
     """The calls of a `ResultStream` whose loop was left early. They are cancelled when
     the body returns.
 
-    They are not cancelled as soon as the loop is left, because the cause may be an
-    interrupt or a failure. The body then runs through the loop again, and needs their
-    results.
+    They are not cancelled as soon as the loop is left, because an interrupt or a
+    failure may have left it. In that case the body runs through the loop again later,
+    and needs their results.
     """
 
     def __init__(self, under_way: Mapping[int, MappedCall]) -> None:
@@ -185,7 +187,7 @@ class ResultStream(Generic[R]):
 
     def _steps(self) -> Iterator[MappedCall]:
         """Yield the futures to wait for, each with its number of items: None for a call
-        that is not that of a chunk, 0 for a future without results for the reader.
+        for a single item, 0 for a future whose result is not passed to the reader.
         """
         abandoned = AbandonedCalls(self._under_way)
         self._scope.deferred.add(abandoned)
@@ -212,7 +214,9 @@ class ResultStream(Generic[R]):
                 future.add_done_callback(partial(self._note, index))
 
     def _note(self, index: int, _: object) -> None:
-        """Add a call to the ended calls, and wake the reader if it waits."""
+        """Note that the call with this *index* has ended, and wake the reader if it
+        waits.
+        """
         self._ended.append(index)
         if self._awaited is not None:
             with suppress(InvalidStateError):
@@ -221,8 +225,8 @@ class ResultStream(Generic[R]):
     def _wait_for_some(self, name: str) -> Generator[MappedCall, Any, None]:
         """Wait until calls have ended, and queue their results.
 
-        The indices of the ended calls are recorded like a call, so that a resumed run
-        gets the results in the same order.
+        The indices of the ended calls are recorded as the result of a call, so that a
+        resumed run gets the results in the same order.
         """
         while not (ended := self._ended_of_window()):
             first, _ = next(iter(self._under_way.values()))
@@ -231,9 +235,9 @@ class ResultStream(Generic[R]):
                 yield self._awaited, 0
         for future in [self._under_way[index][0] for index in ended]:
             if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
-                # When the code that iterates reads this future, it gets the interrupt
-                # or the cancellation as an error, and the attempt ends. So the order in
-                # which the calls ended is not recorded.
+                # The call was interrupted or cancelled. The loop that iterates over
+                # this stream gets that as an error, and the attempt of the body ends.
+                # So the order in which the calls ended is not recorded.
                 yield future, 0
         if self._scope.job.compares:
             under_way = tuple(self._under_way)
@@ -251,8 +255,8 @@ class ResultStream(Generic[R]):
         self._next.extend(ended)
 
     def _ended_of_window(self) -> tuple[int, ...]:
-        """Return the ended calls whose results were not read yet, and forget the other
-        ended calls.
+        """Return the indices of the ended calls whose results were not read yet. Other
+        ended calls are forgotten.
         """
         indices = [self._ended.popleft() for _ in range(len(self._ended))]
         ended = tuple(index for index in indices if index in self._under_way)
@@ -283,8 +287,8 @@ def _error_of_item(chunk: CallFuture[Any], position: int) -> BaseException | Non
     assert chunk.items is not None
     error = chunk.items.errors.get(position)
     if error is not None and chunk.failure is not None:
-        # The exception of an item may be a copy from a worker, without the ids of the
-        # failed calls that were stored on the original.
+        # The exception of an item may be a copy from a worker. The copy lacks an
+        # attribute of the original: the ids of the failed calls that caused it.
         add_failed_calls(error, failed_calls(chunk.failure))
     return error
 
@@ -315,7 +319,8 @@ _ARRIVALS: Final = Node(
 def redacted_positions(
     func: Callable[..., Any], hidden: Sequence[str], task: str
 ) -> frozenset[int | str]:
-    """Return the positions and the names of the arguments of *func* to redact.
+    """Return the positions and the names of the arguments of *func* that messages must
+    not show.
 
     Raises:
         ConfigurationError: *func* has no such parameter.
@@ -403,8 +408,8 @@ class ItemFuture(Unresolved, Generic[R]):
         )
 
     def _note_read(self) -> None:
-        """Note that the caller has seen the outcome of the item. Once the outcomes of
-        all failed items were seen, the failure of the chunk is regarded as seen.
+        """Note that the caller has read the outcome of the item. Once the outcomes of
+        all failed items were read, the failure of the chunk is regarded as read.
         """
         chunk = self._chunk
         if chunk.items is not None:
@@ -412,7 +417,9 @@ class ItemFuture(Unresolved, Generic[R]):
             chunk.looked_at = chunk.read_errors >= chunk.items.errors.keys()
 
     def sibling(self, *, is_call: bool = True) -> CallFuture[Any]:
-        """Return a new future of the same body, for a call or for another purpose."""
+        """Return a new future for the body that made this call: for a further call, or
+        to wait for something else.
+        """
         return self._chunk.sibling(is_call=is_call)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -456,8 +463,8 @@ def check_iterables(method: str, iterables: Sequence[Any]) -> None:
 
 
 def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]]:
-    """Return the arguments of each call of a map, as a list if there are several
-    iterables.
+    """Return the arguments of each call of a map: an iterator for a single iterable,
+    and a list for several.
 
     Raises:
         TypeError: A value in *iterables* is not iterable.
@@ -499,8 +506,8 @@ def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) 
                 return
             awaited.pop()
         try:
-            # While the call waited, the body may have failed or cancelled the call. In
-            # both cases, the call is not made.
+            # While the call waited for its arguments, the body may have failed, or may
+            # have cancelled the call. In both cases, the call is not made.
             if submission in scope.deferred and not reply.cancelled():
                 variables.run(make, reply)
         except BaseException as error:  # noqa: BLE001 - the call fails with it
@@ -571,8 +578,8 @@ def chunk_node(node: Node) -> Node:
     chunked = ChunkedCall(callee, node.redacted)
     func, coroutine = (chunked, None) if callee.func else (None, chunked.in_coroutine)
     step = CallTarget(func, coroutine, (), callee.name, calls_items=True)
-    # The second argument of a chunk contains the items, after the index of the first
-    # item, so it is redacted if any argument of the task is.
+    # The arguments of a chunk's call are the index of the first item, and the items. So
+    # messages must not show the items if any argument of the task is redacted.
     hidden: tuple[int | str, ...] = (1, "items") if node.redacted else ()
     return replace(
         node,
@@ -589,7 +596,8 @@ class ChunkAttempt:
     Args:
         scope: The scope of the attempt.
         count: The number of items.
-        described_item: A function that returns a note about the item at a position.
+        described_item: A function that describes the item at a position, for a note on
+            its exception.
     """
 
     def __init__(
@@ -597,7 +605,9 @@ class ChunkAttempt:
     ) -> None:
         self.scope = scope
         self.due: Iterable[int] = range(count)
-        """The positions of the items for which the function is called."""
+        """The positions of the items without a result, for which this attempt calls the
+        function.
+        """
         self.results: dict[int, Any] = {}
         """The results so far, by the position of the item in the chunk."""
         self._count = count
@@ -609,20 +619,24 @@ class ChunkAttempt:
             self._resume(saved)
 
     def _resume(self, saved: ItemOutcomes) -> None:
-        """Continue with the outcomes of earlier attempts."""
+        """Continue with the item outcomes that an earlier attempt of the chunk has
+        saved.
+        """
         self.due = saved.due()
         self.results.update(saved.results)
         self._final = saved.final
         for position in saved.final:
             self._errors[position] = saved.errors[position]
-        # The function must find its own saved value, and not that of the chunk. The job
-        # is changed in a copy, because the run may use the same objects.
+        # What the attempt saved contains the items' outcomes, and the state that the
+        # task's function saved itself. The function must find only its own state. The
+        # job is copied before the change, because the run may use the same objects.
         job = self.scope.job
         attempt = replace(job.task.attempt, saved=saved.state)
         self.scope.job = replace(job, task=replace(job.task, attempt=attempt))
 
     def end_item(self, position: int, result: Any) -> None:
-        """Store the result of an item here, and move its output files to their paths.
+        """Store the result of an item in this object, and move its output files to
+        their final paths.
 
         The files are not held back until the other items have ended, because the result
         stays even if another item fails.
@@ -632,7 +646,9 @@ class ChunkAttempt:
         self.results[position] = result
 
     def fail(self, position: int, error: Exception) -> None:
-        """Store the exception of an item here, unless it ends the whole attempt."""
+        """Store the exception of an item in this object. If it must end the whole
+        attempt, raise it.
+        """
         if self.scope.files is not None:
             self.scope.files.discard()
         error.add_note(self._described_item(position))

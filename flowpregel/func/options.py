@@ -81,7 +81,9 @@ class TaskOptions:
     option of the run.
     """
     adopts: str | Sequence[str] = ()
-    """The former name of the task, or several names, under which records stay valid."""
+    """The former name of the task, or several names. Calls that were recorded under
+    these names are still used.
+    """
     redact: str | Sequence[str] = ()
     """The names of parameters whose arguments are left out of messages, and are not
     stored if a call fails.
@@ -93,7 +95,9 @@ class TaskOptions:
     gpus: int | None = None
     """The number of GPUs that a call has to itself while it runs."""
     limit: str | Sequence[str] | None = None
-    """The name of an executor's limit that counts the calls, or several names."""
+    """The name of a limit of the executor, or several names. A limit bounds the number
+    of calls that run at once.
+    """
     rate: str | None = None
     """The maximum number of calls that start in a period, such as ``"60/min"``, or with
     *cost*, the maximum cost of these calls.
@@ -129,8 +133,8 @@ class TaskOptions:
             if text is not None and (not isinstance(text, str) or not text):
                 raise ConfigurationError(f"task({option}={text!r}): use str")
         check_names("task", "adopts", self.adopts)
-        # The property is only read because it raises an error for a value that is not
-        # allowed.
+        # The property is read for its checks alone: it raises an error for a value that
+        # is not allowed.
         _ = self.resources
 
     @property
@@ -150,7 +154,8 @@ class TaskOptions:
         return self.cache_policy or (CachePolicy() if self.cache else None)
 
     def node(self, **other_fields: Any) -> Node:
-        """Return the node of a task that has these options and *other_fields*.
+        """Return the node (the record by which a run calls a task) with these options
+        and *other_fields*.
 
         Args:
             other_fields: The other fields of the node, such as ``name``.

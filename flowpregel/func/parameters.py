@@ -73,8 +73,8 @@ class FlowParameters:
         return value if self.is_one and not _means_more(value) else arguments
 
     def _hint(self, kwargs: Mapping[str, Any]) -> str:
-        """Return the accepted arguments as text, for the error that one of *kwargs* is
-        not accepted.
+        """Describe the accepted arguments, for the error that one of *kwargs* is not
+        accepted.
         """
         text = f"; it takes {self.signature}"
         if self.options:
@@ -87,8 +87,8 @@ class FlowParameters:
         return text + did_you_mean(unknown, known)
 
     def arguments_of(self, run_input: Any) -> Any:
-        """Return the arguments with which the body is called for an input: an
-        `Arguments`, or, if there is only one positional argument, that argument itself.
+        """Convert the input of a run to the arguments of the body: an `Arguments`, or,
+        if there is only one positional argument, that argument itself.
         """
         parameters = self.signature.parameters
         if not self._is_by_name(run_input):
@@ -108,7 +108,9 @@ class FlowParameters:
         return Arguments(tuple(args), kwargs)
 
     def _is_by_name(self, run_input: Any) -> bool:
-        """Return whether *run_input* is a dict of parameter values by name."""
+        """Return whether *run_input* is a dict of parameter values by name, and not
+        itself the value of the only parameter.
+        """
         if not isinstance(run_input, dict) or not run_input:
             return False
         parameters = self.signature.parameters
@@ -126,8 +128,8 @@ class FlowParameters:
 
 
 def _means_more(value: Any) -> bool:
-    """Return whether *value*, as an input, would have a special meaning: None resumes a
-    run, and a `Command` instructs it.
+    """Return whether *value* would have a special meaning if it were the input itself:
+    None resumes a run, and a `Command` instructs it.
     """
     return value is None or isinstance(value, Command)
 

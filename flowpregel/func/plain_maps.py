@@ -3,9 +3,9 @@
 Without an id, a run is named by the function alone, and not by its code or the items.
 So a program that was edited, or has different items, finds the calls of earlier runs.
 The result of a recorded call is used only for an equal item and equal code: the run
-always adopts the present items, and calls of changed code are made again. Recorded
-calls stay in the store, so two maps of one function do not replace each other's
-results.
+always continues with the present items (``adopt``), and calls of changed code are made
+again. Recorded calls stay in the store, so two maps of one function do not replace each
+other's results.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ _RETRY_ALONE: Final = RetryPolicy(
     initial_interval=0,
     on_memory="alone",
 )
-"""The policy for calls that ran out of memory, unless the user's policies have one."""
+"""The retry policy for calls that ran out of memory: repeat the call while no other
+call runs. It applies unless the user's own policies handle this case.
+"""
 WINDOW: Final = 8 * mapping.WINDOW
 """The greatest number of calls of `map` that are under way or have results that were
 not read yet.
@@ -258,9 +260,9 @@ def imap(
     if isinstance(items, Sequence):
         text = text_of(items, chunksize)
     else:
-        # The items of an iterator are unknown before the run. So the input of the run,
-        # which stands for its items, is a unique string: no two runs have the same
-        # items.
+        # The items of an iterator are unknown before the run. So the recorded input,
+        # which identifies the items of a run, is a unique string: the items of two runs
+        # are never taken for the same.
         text = f"items of an iterator, {uuid.uuid4()}"
         keywords["adopt"] = True
     return results.of(partial(flow.start, text, **keywords))
@@ -361,8 +363,8 @@ class PlainMap:
 def _retry_policies(
     function: Callable[..., Any], options: Mapping[str, Any]
 ) -> Sequence[RetryPolicy]:
-    """Return the user's retry policies, and one for calls that ran out of memory unless
-    the user has one.
+    """Return the user's retry policies. If none of them is for calls that ran out of
+    memory, a policy for these is added.
     """
     policy = None
     if isinstance(function, TaskFunction):
@@ -377,8 +379,8 @@ class ResultQueue(Generic[R]):
     """A queue of the results on their way from the body of a run to the user's loop.
 
     Args:
-        size: The maximum number of results that were not yet read. The body waits
-            before it adds more.
+        size: The maximum number of results that were not yet read. The body of the run
+            waits before it adds more.
     """
 
     def __init__(self, size: int) -> None:
@@ -395,7 +397,9 @@ class ResultQueue(Generic[R]):
         self._entries.put((result,))
 
     def of(self, start: Callable[[], RunHandle[Any]]) -> Generator[R, None, None]:
-        """Start the run, and yield its results. If the loop is left, stop the run."""
+        """Start the run, and yield its results. If the caller leaves its loop early,
+        stop the run.
+        """
         with UsersFrames():
             handle = start()
             handle.add_done_callback(lambda _: self._entries.put(None))
@@ -418,19 +422,20 @@ class ResultQueue(Generic[R]):
 
 
 def text_of(items: Sequence[Any], chunksize: int) -> str:
-    """Return the text that is the input of a run over *items*: their number, a digest,
-    and the size of the chunks. The items themselves are stored only with failed calls.
+    """Return the string that is recorded as the input of a run over *items*: their
+    number, their digest, and the size of the chunks. The items themselves are stored
+    only with failed calls.
     """
     text = f"{len(items):,} items, {digest_of(items, 'the items', strict=False)}"
     return text if chunksize == 1 else f"{text}, in chunks of {chunksize}"
 
 
 def _reported(results: Iterable[R], total: int | None) -> Iterator[R]:
-    """Yield *results*, and report their number to the live view."""
+    """Yield *results*, and report to the live view how many were yielded so far."""
     for done, result in enumerate(results, 1):
         report_progress(done, total)
         yield result
 
 
 _OF_THE_RUN: Final = ("adopt", "again", "on_conflict")
-"""The options that are passed on to `Flow.run`."""
+"""The options of `map` and `imap` that are options of the run, not of the task."""

@@ -37,7 +37,8 @@ from flowpregel.func.tasks import TaskFunction
 from flowpregel.runtime import AWAITS_SIGNAL, SLEEPS_UNTIL, StopSignal, pauses
 
 _LOOK_EVERY: Final = 0.05
-"""Seconds between two checks for a request to stop a command."""
+"""Seconds between two checks, while a command runs, whether the run was asked to stop.
+"""
 _CHUNK: Final = 1 << 16
 _KEPT_ERRORS: Final = 1 << 14
 """The number of bytes at the end of a command's stderr that are kept for the error
@@ -46,7 +47,9 @@ message if the command fails.
 _STDERR: Final = 2
 """The file descriptor of stderr."""
 _AFTERWARDS: Final = 1.0
-"""Seconds for which output is still read from processes that outlive the command."""
+"""Seconds for which output is still read after the command has ended, because processes
+that it started may still write.
+"""
 _SIGNAL_EVERY: Final = 0.2
 """Seconds between two checks whether a value was sent to a waiting `signal`."""
 
@@ -86,7 +89,7 @@ def shell(
     when the run is asked to stop.
 
     Args:
-        command: The text of a shell command, or a program and its arguments.
+        command: A shell command as a string, or a list of a program and its arguments.
         check: Whether an exit code other than 0 is an error.
         cwd: The folder that the command runs in.
         env: Environment variables, in addition to those of the worker.
@@ -131,8 +134,8 @@ def _read(process: subprocess.Popen[bytes], keep: int) -> tuple[str, str, bool]:
 
     Args:
         process: The command.
-        keep: The number of bytes to keep from the end of stdout. Of stderr, a fixed
-            number of bytes is kept.
+        keep: The number of bytes to keep from the end of stdout. For stderr, this is a
+            constant.
 
     Returns:
         The ends of stdout and stderr, and whether the command got SIGTERM.
@@ -177,7 +180,7 @@ def _read_available(open_streams: selectors.BaseSelector) -> bool:
 
 
 class StreamEnd:
-    """The last bytes that a command has written to a stream.
+    """The last bytes that a command has written to an output stream.
 
     Args:
         pipe: The end of the pipe to read from.
@@ -194,7 +197,7 @@ class StreamEnd:
         self._data = bytearray()
 
     def read(self) -> bytes:
-        """Return data from the pipe, and keep the last bytes for `text`.
+        """Read data from the pipe, return it, and keep the last bytes for `text`.
 
         The data is empty if the stream has ended.
         """
@@ -207,13 +210,16 @@ class StreamEnd:
         return data
 
     def text(self) -> str:
-        """Return the kept bytes as text."""
+        """Return the kept bytes, decoded."""
         return self._data[-self._keep :].decode(errors="replace")
 
 
 def _pass_on(data: bytes) -> None:
-    """Write to stderr's file descriptor, as the command itself would have done."""
-    # If the descriptor is closed, the output is lost.
+    """Write *data* to the file descriptor of stderr, as the command itself would have
+    done.
+    """
+    # If the descriptor is closed, there is no place for the output, so the error is
+    # ignored.
     with contextlib.suppress(OSError):
         while data:
             data = data[os.write(_STDERR, data) :]
@@ -318,14 +324,16 @@ def signal(name: str) -> CallFuture[Any]:
 
 
 class _SleepTask(TaskFunction[[float | None, End | None], float]):
-    """The task that computes the end of a sleep. Its calls are distinguished only by
-    their order.
+    """The task that computes when a sleep ends. A resumed run matches its calls with
+    the recorded ones by their order alone.
     """
 
     def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return the key of a call, which does not depend on the arguments."""
+        """Return the key by which recorded calls are found. It does not depend on the
+        arguments, so a resumed run keeps the recorded end.
+        """
         seconds, until = args
         text = repr(seconds) if until is None else f"until={_shown_end(until)}"
         return CallKey(
@@ -339,14 +347,16 @@ class _WaitTask(TaskFunction[[float], None]):
     def _call_key(
         self, node: Node, args: Any, kwargs: Any, *, is_placed: bool = True
     ) -> CallKey:
-        """Return the key of a call, whose text shows the time in ISO format."""
+        """Return the key by which recorded calls are found. Its description of the call
+        shows the time in ISO format.
+        """
         key = super()._call_key(node, args, kwargs, is_placed=is_placed)
         return key._replace(text=f"sleep until({_shown_end(args[0])})")
 
 
 def _begin_sleep(seconds: float | None, until: End | None) -> float:
-    """Return the end of a sleep, in seconds since the epoch. As the result of a task,
-    it is recorded.
+    """Return the end of a sleep, in seconds since the epoch. It is recorded, because it
+    is the result of a task.
     """
     now = _clock.wall()
     if until is None:
@@ -382,7 +392,7 @@ def _next_at(time_of_day: TimeOfDay, now: float) -> float:
 
 
 def _shown_end(until: object) -> str:
-    """Return the end of a sleep as text for messages."""
+    """Return the end of a sleep as a string for messages."""
     match until:
         case datetime():
             return (until if until.tzinfo else until.astimezone()).isoformat()
@@ -400,7 +410,8 @@ def _shown_end(until: object) -> str:
 async def _wait_until(due: float) -> None:
     """Wait until *due* on an event loop of the process that drives the run."""
     if pauses.get() and due > _clock.wall():
-        # An answer to this interrupt ends the sleep early.
+        # The sleep pauses the run with an interrupt. An answer to it ends the sleep
+        # early.
         interrupt({SLEEPS_UNTIL: _shown_end(due)})
         return
     await _clock.wait_until(due, current_scope("sleep()").job.task.id)
@@ -487,7 +498,7 @@ class File(os.PathLike[str]):
         return hash(self.path)
 
     def __flowpregel_text__(self) -> str:
-        """Return the text that represents this argument in the text of a call."""
+        """Return the string that shows this argument in the description of a call."""
         return repr(self)
 
     def __flowpregel_digest__(self) -> str:

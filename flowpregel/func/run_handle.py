@@ -101,7 +101,8 @@ class RunHandle(Generic[R]):
         self._run.cancel()
 
     def end(self, reason: str = "it was asked to end") -> None:
-        """Ask the run to stop with the grace period, as ``stop_after`` does.
+        """Ask the run to stop, and give its running calls the grace period, as
+        ``stop_after`` does.
 
         Args:
             reason: The reason, for the message of `RunStopped`.
@@ -176,7 +177,7 @@ class RunHandle(Generic[R]):
             yield event
 
     def _put(self, event: Any) -> None:
-        """Add an event, and wake the coroutine that waits for one."""
+        """Add an event of the run, and wake the coroutine that waits for one."""
         self._events.put(event)
         self._on_event()
 
@@ -186,7 +187,8 @@ class RunHandle(Generic[R]):
         return f"<{run} of {name}, {self.status}>"
 
     def _ipython_display_(self) -> None:
-        """Show an output in a notebook that is updated until the run has ended.
+        """Show the progress of the run below the notebook cell, and update it until the
+        run has ended.
 
         Raises:
             NotImplementedError: The run has ended, or the program does not run in a

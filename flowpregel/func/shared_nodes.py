@@ -1,5 +1,6 @@
-"""The nodes of tasks with shared results. The node of each call contains the cache
-namespace for the code that the task has at the time of the call.
+"""The nodes of tasks that share their results between runs. Results are shared in a
+cache namespace that is named after the task's code, so each call gets a node with the
+namespace for the code at the time of the call.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from flowpregel.context import Scope
 
 
 class SharedNodes:
-    """The nodes of a task that shares its results, each with the cache namespace of the
-    results.
+    """The nodes of a task that shares its results, each with the cache namespace that
+    the results are in.
 
     Args:
         function: The plain function of the task.
-        version: The version that is compared instead of the task's code, if any.
+        version: The ``version`` of the task, which replaces its code in the namespace,
+            or None.
     """
 
     def __init__(self, function: Callable[..., Any], version: str | None) -> None:
@@ -31,12 +33,13 @@ class SharedNodes:
         """
 
     def at(self, node: Node, scope: Scope, closure: Callable[..., Any] | None) -> Node:
-        """Return *node* with the namespace in which a call in *scope* shares results.
+        """Return *node* with the cache namespace for a call that is made in *scope*.
 
         Args:
             node: The node of the call.
             scope: The scope of the body that makes the call.
-            closure: The function that the call runs, if that is a snapshot.
+            closure: The copy of the task's closure that the call runs, if the task is a
+                closure.
         """
         # `_last` is read only once, because another OS thread may replace it.
         last = self._last

@@ -3,10 +3,10 @@
 A parameter that the run fills in is not an argument of a call: ``@task def g(x: float,
 runtime: Runtime)`` is called as ``g(1.0)``. Python's types can express a signature
 without its first parameter (`FirstRuntime`), but not a signature without a later
-parameter. So functions with such a later parameter are matched by the calls that they
-accept: `Runtime2` matches a function that takes two positional arguments, and `runtime`
-by name. Calls of a function that takes more than that (`Open1`: any keyword arguments,
-`Optional1`: arguments with defaults) are not checked.
+parameter. So for such functions there is one Protocol for each number of arguments:
+`Runtime2` matches a function that can be called with two positional arguments and
+``runtime=``. The arguments of a function with any keyword arguments (`Open1`) or with
+defaults (`Optional1`) are not checked.
 
 The arguments of a workflow are passed together with the options of a run, which
 Python's types cannot express either. So `Takes2` matches a workflow that can be run
@@ -52,25 +52,25 @@ class Runtime0(Protocol[R_co]):
 
 
 class Runtime1(Protocol[A_in, R_co]):
-    """A function of one positional argument, and of the keyword ``runtime``."""
+    """A function of one positional argument and the keyword ``runtime``."""
 
     def __call__(self, a: A_in, /, *, runtime: Any) -> R_co: ...
 
 
 class Runtime2(Protocol[A_in, B_in, R_co]):
-    """A function of two positional arguments, and of the keyword ``runtime``."""
+    """A function of two positional arguments and the keyword ``runtime``."""
 
     def __call__(self, a: A_in, b: B_in, /, *, runtime: Any) -> R_co: ...
 
 
 class Runtime3(Protocol[A_in, B_in, C_in, R_co]):
-    """A function of three positional arguments, and of the keyword ``runtime``."""
+    """A function of three positional arguments and the keyword ``runtime``."""
 
     def __call__(self, a: A_in, b: B_in, c: C_in, /, *, runtime: Any) -> R_co: ...
 
 
 class Runtime4(Protocol[A_in, B_in, C_in, D_in, R_co]):
-    """A function of four positional arguments, and of the keyword ``runtime``."""
+    """A function of four positional arguments and the keyword ``runtime``."""
 
     def __call__(
         self, a: A_in, b: B_in, c: C_in, d: D_in, /, *, runtime: Any
@@ -78,13 +78,13 @@ class Runtime4(Protocol[A_in, B_in, C_in, D_in, R_co]):
 
 
 class Config1(Protocol[A_in, R_co]):
-    """A function of one positional argument, and of the keyword ``config``."""
+    """A function of one positional argument and the keyword ``config``."""
 
     def __call__(self, a: A_in, /, *, config: Any) -> R_co: ...
 
 
 class Config2(Protocol[A_in, B_in, R_co]):
-    """A function of two positional arguments, and of the keyword ``config``."""
+    """A function of two positional arguments and the keyword ``config``."""
 
     def __call__(self, a: A_in, b: B_in, /, *, config: Any) -> R_co: ...
 

@@ -58,7 +58,9 @@ class TaskRunMethod(Protocol[P, R_co]):
     """
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Mirror the task's function, whose parameters select an overload."""
+        """Take the same arguments as the task's function. Type checkers choose the
+        overload by the function's parameters.
+        """
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
@@ -129,14 +131,14 @@ class CallParameters(FlowParameters):
     """The parameters of a workflow that makes a single call of a task.
 
     The input of the workflow is a dict of the call's arguments by the names of the
-    parameters. Arguments that equal their default are left out, so a parameter with a
-    default that is added later does not change the input.
+    parameters. Arguments that equal their default are left out. So if a parameter with
+    a default is added to the function later, the same call still has the same input.
 
     Args:
         bindable: The parameters of the task's function that the caller passes,
             including the instance that a method is bound to.
-        passed: The same parameters as the task gets them: a parameter behind one that
-            the run fills in is passed by keyword.
+        passed: The same parameters in the form in which the task takes them: those
+            after a parameter that the run fills in are passed by keyword.
         instance: The instance in a tuple, which is empty if the task is unbound.
     """
 
@@ -234,8 +236,8 @@ def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..
         result = task(*args, **kwargs).result()
         return entrypoint.final(value=result, save=None)
 
-    # The body is treated as code of the task's module. Its name contains a space, so
-    # that no definition in that module has the same name.
+    # The body gets the module of the task, because it is defined for that task alone.
+    # Its name contains a space, so no definition in that module can have the same name.
     body.__module__ = definition_of(task.func)[0]
     body.__qualname__ = f"run {task.name}"
     body.__name__ = task.name
@@ -249,9 +251,9 @@ def flow_of_call(task: Any, parameters: CallParameters, store: Store) -> Flow[..
     flow: Flow[..., Any] = flow_of_body(
         EntrypointOptions(checkpointer=store), body, parameters
     )
-    # The runs are identified by the function of the task. The field `completed`, a
-    # function that adds defaults to a recorded input, stays unset: this workflow leaves
-    # out arguments that equal their defaults.
+    # The identity of the runs is that of the task's function. Its field `completed` (a
+    # function that adds defaults to a recorded input) stays unset, because this
+    # workflow leaves arguments that equal their defaults out of the input.
     flow.once = run_identity_of(task.func, task.name, names(task.options.adopts))
     flow.expression = f"{task.name}.as_flow(...)"
     return flow
@@ -262,14 +264,14 @@ def run_of_call(
     parameters: CallParameters,
     name: Literal["run", "arun"],
 ) -> Any:
-    """Return the method *name* of *task*, with the docstring of the property and the
-    signature of the task.
+    """Return the method *name* of *task*, with the docstring of the public property
+    that returns it, and with the signature of the task.
     """
     arguments = parameters.signature.parameters
 
     def prepared(kwargs: dict[str, Any]) -> Any:
-        """Return the method of the workflow of the call, and remove the option
-        ``store`` from *kwargs*.
+        """Take the option ``store`` out of *kwargs*, make the workflow of the call, and
+        return the method of that workflow.
         """
         run_id = kwargs.get("id") if "id" not in arguments else None
         store = None if run_id is None else DEFAULT_STORE

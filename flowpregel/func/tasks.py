@@ -131,8 +131,8 @@ class TaskFunction(Generic[P, R]):
         self._unbound: TaskFunction[Any, R] = self
         self._code = KeptDigest(func, _note_digest)
         self._digested: tuple[Any, KeptDigest] | None = None
-        """The function that the last call ran (for a closure, a snapshot), and the
-        digest of the code.
+        """The function that the last call ran (a copy if the task is a closure), and
+        the digest of the code.
         """
         self._past_codes: dict[str, CodeDigest] = {}
         """The code digests of a closure's past calls, by their hexadecimal form."""
@@ -174,7 +174,9 @@ class TaskFunction(Generic[P, R]):
     def _call_late(
         self, scope: Scope, node: Node, values: Arguments, reply: Any
     ) -> None:
-        """Start a call whose arguments are ready now; *reply* is the call's future."""
+        """Start a call now that the futures among its arguments are done. *reply* is
+        the future of the call, which the caller already has.
+        """
         key = None
         if scope.job.compares:
             args = tuple(map(with_results, values.args))
@@ -196,11 +198,11 @@ class TaskFunction(Generic[P, R]):
         return CallKey(self.name, digest, code, text, is_placed, files, earlier, unseen)
 
     def _earlier_digests(self, args: Any, kwargs: Any) -> tuple[str, ...]:
-        """Return the digests that the arguments of a call may have had before the task
-        changed.
+        """Return the digests that the arguments of a call may have had under a former
+        name of the task, to find calls that were recorded then.
 
-        If the task was not a method then, the arguments did not include the instance.
-        If the task has since been wrapped by a decorator without `functools.wraps`, the
+        If the task was a plain function then, the arguments did not include the
+        instance. If a decorator without `functools.wraps` wraps the function now, the
         arguments were bound to the signature of the wrapped function.
         """
         unbound = args[len(self._bound) :]
@@ -393,8 +395,8 @@ class TaskFunction(Generic[P, R]):
     def _call_chunk(
         self, first: int, chunk: Sequence[tuple[Any, ...]]
     ) -> TaskFuture[list[R]]:
-        """Make the call of a chunk; *first* is the index of the chunk in the items of
-        the map.
+        """Make one call for a chunk of items; *first* is the index, in the map, of the
+        first item of the chunk.
         """
         scope = current.get() or self._refuse_outside_run()
         items = [(*self._bound, *item) for item in chunk] if self._bound else chunk
@@ -473,15 +475,18 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def _spelling(self) -> Spelling:
-        """The order and names in which the task's parameters take their arguments."""
+        """The way in which arguments are bound to the task's parameters, so that
+        different ways to write the same call have the same digest.
+        """
         return spelling_of(self.func)
 
     @cached_property
     def node(self) -> Node:
         """The node of the task, which the core runs.
 
-        A call of a closure runs a snapshot of this node. A call that shares its result
-        runs a copy that has the namespace of the shared results.
+        If the task is a closure, each call runs a copy of this node, with the values
+        that the closure's variables have then. If the task shares its results between
+        runs, each call runs a copy with the cache namespace of these results.
         """
         callee = call_target_of(self.func, takes_input=False)
         if self._home is not None:
@@ -497,8 +502,8 @@ class TaskFunction(Generic[P, R]):
 
     @cached_property
     def _closure(self) -> NodeSnapshots | None:
-        """The maker of the snapshots of the function's closure, or None if the function
-        is not a closure.
+        """The object that makes a node for each call if the function is a closure, or
+        None if the function is not a closure.
         """
         (callee,) = self.node.steps
         if not getattr(callee.func or callee.coroutine, "__closure__", None):
@@ -506,8 +511,8 @@ class TaskFunction(Generic[P, R]):
         return NodeSnapshots(self.node)
 
     def _node_now(self, scope: Scope) -> Node:
-        """Return the node for a call, with the present values of the closure's
-        variables.
+        """Return the node for a call that is made now, with the present values of the
+        closure's variables.
         """
         node = self.node if self._closure is None else self._closure.take()
         if node.cache is None:
@@ -640,8 +645,8 @@ class TaskFunction(Generic[P, R]):
         """Return the digest of the code that a call of *node* runs (see `code`)."""
         if self._closure is None or self.options.version is not None:
             return self.code
-        # The field is read only once, because another OS thread that makes a delayed
-        # call may replace it.
+        # `_digested` is read only once, because another OS thread, on which a call
+        # becomes due once its arguments are ready, may replace it.
         digested = self._digested
         called = called_by(node)
         if digested is None or digested[0] is not called:
@@ -649,7 +654,7 @@ class TaskFunction(Generic[P, R]):
         return digested[1].now().digest
 
     def _note_past(self, code: CodeDigest) -> None:
-        """Remember the code digest of a call, if the task is a closure."""
+        """Remember the code digest of a call of a closure, for `has_code`."""
         _note_digest(code)
         self._past_codes[code.digest] = code
         if len(self._past_codes) > _MOST_CODES:
@@ -659,9 +664,9 @@ class TaskFunction(Generic[P, R]):
         """Return whether *code* is the digest of the task's present code, or of a past
         call in this process.
 
-        The values of closure variables may differ between calls without an edit of the
-        code, so the digests of past calls are accepted too, except if global names in
-        the code have other values now.
+        The digest includes the values of closure variables, which may differ between
+        calls without an edit of the code. So the digests of past calls are accepted
+        too, unless a global name in the code refers to a different object now.
 
         Example:
             >>> from flowpregel import task
@@ -719,8 +724,8 @@ class TaskFunction(Generic[P, R]):
             return None
         attribute: Any = module
         for part in name.split("."):
-            # `getattr` is not used, because it calls the descriptor's `__get__`, and
-            # does not return the task itself.
+            # `getattr` is not used, because it would call the task's `__get__` instead
+            # of returning the task itself.
             attribute = inspect.getattr_static(attribute, part, None)
         if isinstance(attribute, staticmethod):
             attribute = attribute.__func__
@@ -738,8 +743,8 @@ class _ByName:
     """A callable that calls a task's plain function, and is pickled as a reference to
     the task.
 
-    The function itself cannot be pickled by name, because its name in its module refers
-    to the task.
+    The function itself cannot be pickled by its name, because in its module this name
+    refers to the task.
     """
 
     __slots__ = ("_task",)
@@ -776,6 +781,8 @@ _INSTEAD: Final[Mapping[str, str]] = {
     ),
     "fn": "its plain function is {name}.func",
 }
-"""Advice for attributes that tasks of other libraries have."""
+"""Advice for error messages, by the name of an attribute that tasks of other libraries
+have, and a `TaskFunction` does not.
+"""
 _MOST_CODES = 1_000
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
