@@ -206,8 +206,8 @@ class Executor(ABC):
     def leave(  # noqa: B027 - an executor without processes has nothing to exit
         self, contexts: Sequence[bytes], error: BaseException | None
     ) -> None:
-        """In all other processes, exit the context managers of the `Context` channels
-        of a run that has ended.
+        """Exit the context managers of the `Context` channels of a run that has ended,
+        in all other processes.
 
         This returns when every process that entered the contexts has exited them or has
         died. It may block for a bounded time.

@@ -116,7 +116,9 @@ class LocalRunClient(RunClient):
         """
 
     def channels(self, names: Sequence[str]) -> None:
-        """Return None: a task in this process can already read all channels of the run."""
+        """Return None, because a task in this process can already read all channels of
+        the run.
+        """
 
     def emit(self, payload: Any) -> None:
         """Post a chunk of the stream mode ``custom``, or a `Report`, to the run."""

@@ -101,7 +101,9 @@ def note_report(scope: Scope, value: Any, title: str = "report") -> None:
 
 
 def _text_of_fields(value: Any) -> str:
-    """Describe a value that has no media in a short text: its fields, one on each line."""
+    """Return a short text that describes a value without media: its fields, one on each
+    line.
+    """
     fields = result_fields(value)
     if not isinstance(fields, dict):
         fields = {"": fields}

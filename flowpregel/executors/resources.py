@@ -146,7 +146,9 @@ class CrossProcessLimit(Limit):
         return len(self._held)
 
     def _watch(self) -> None:
-        """Start to wait for the locks of slots that other programs hold, on OS threads."""
+        """Start to wait, on OS threads, for the locks of slots that other programs
+        hold.
+        """
         for path, file in zip(self._paths, self._files, strict=True):
             if len(self._watched) >= _MOST_WATCHED:
                 return
