@@ -20,8 +20,8 @@ Questions = tuple[QuestionRecord, ...]
 
 
 def answer_from_pending(run: Run, task: Task) -> None:
-    """Give *task* its saved value, its earlier answers to its questions, and its new
-    answers.
+    """Give *task* the state that its last attempt saved, its earlier answers, and its
+    new answers to its questions.
 
     A new answer is stored before the task starts.
     """
@@ -36,8 +36,8 @@ def answer_from_pending(run: Run, task: Task) -> None:
 
 
 def _read_pending(run: Run, task: Task) -> Questions:
-    """Give *task* its saved value and its earlier answers, and return the task's
-    questions.
+    """Give *task* the state that its last attempt saved and its earlier answers, and
+    return the task's questions.
     """
     attempt = task.attempt
     writes = dict(run.replay.pending.get(task.id, ()))
@@ -77,8 +77,8 @@ def _take_answers(
     while len(known) < count:
         known.append(QuestionRecord(ids.interrupt_id(task.namespace, len(known))))
     if count and known[count - 1].id in by_id:
-        # The task got its last answer and then failed. So the new answer to the same
-        # question replaces that answer.
+        # The user has answered the task's last question again, because the task failed
+        # after it had got the first answer. The new answer replaces that one.
         count -= 1
     answers = list(task.attempt.answers[:count])
     answered = known[:count]
@@ -112,14 +112,16 @@ def _store_answers(
     *,
     is_reordered: bool,
 ) -> None:
-    """Store the answers of *task*, and the new order of the questions."""
+    """Store the answers of *task*, and its questions if the answers have changed their
+    order.
+    """
     writes: tuple[Write, ...] = ((records.RESUME, task.attempt.answers),)
     if is_reordered:
         rows = tuple(tuple(question) for question in questions)
         writes = (*writes, (records.ASKED, rows))
     run.store_writes(task.id, task.path, writes)
-    # The answers are also added to the pending writes, in which the call finds them if
-    # the body makes it again in the next attempt.
+    # The answers are also added to the pending writes. If the body makes this call
+    # again in its next attempt, the call finds them there.
     run.replay.pending.setdefault(task.id, []).extend(writes)
 
 
@@ -202,8 +204,8 @@ def interrupts_by_id(task: Task, outcome: Interrupted) -> dict[str, Any]:
 def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
     """Store the questions of a task and its calls, and add them to the stream.
 
-    A refused answer is forgotten. The body of a call asks the questions of that call
-    too.
+    An answer that did not fit its question's schema is dropped. The questions of a call
+    are also stored as questions of the body that made the call.
     """
     error = outcome.refused
     is_call = task.kind is Kind.CALL
@@ -213,14 +215,14 @@ def store_questions(run: Run, task: Task, outcome: Interrupted) -> None:
     events = run.stream_events
     writes: list[Write] = []
     if error is not None:
-        # The refused answer makes the run fail, but not at once: the other tasks
-        # continue, because they have already received their answers.
+        # The run fails because the task has refused the answer, but not at once: the
+        # other tasks continue, because they have already received their answers.
         setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
         run.refuse_answer(error)
         writes.append((records.RESUME, outcome.answers))
         if not is_call:
-            # For a call that refuses an answer no error is stored, because the call is
-            # tried again together with its body.
+            # If a call has refused an answer, no error is stored for the call, because
+            # it is tried again together with its body.
             writes.append((records.ERROR, as_storable(error)))
     elif interrupts and run.options.modes and not is_call:
         values = run.state.read(run.options.output_channels)

@@ -31,7 +31,7 @@ from flowpregel.channels.folding import has_overwrite
 from flowpregel.errors import InvalidUpdateError, NodeError
 
 TO_NODE = "branch:to:"
-"""The start of the name of a channel that makes a node of a `StateGraph` run."""
+"""The prefix of the name of a channel that triggers a node of a `StateGraph`."""
 PUSHED = ("__pregel_push",)
 """The trigger of a task that a `Send` has planned. The trigger is not a channel, so no
 version is marked as seen.
@@ -46,8 +46,8 @@ class TaskOutput:
 
     writes: Sequence[Write]
     reader: str = ""
-    """The name under which the task's triggers are marked as seen, or an empty string
-    if the task has no triggers.
+    """The name of the node that has now seen the versions of the triggers, or an empty
+    string if the task has no triggers.
     """
     triggers: tuple[str, ...] = ()
     order: tuple[int, str] = (0, "")
@@ -160,8 +160,8 @@ def apply(
     """Fold the outputs of tasks into the channels of *state*.
 
     If a channel triggered any of the tasks, this is the end of a superstep. Channels
-    that react to the end of a superstep are then updated even without a write, and if
-    no node can run next, all channels are finished.
+    that change at the end of each superstep are then updated even without a write. If
+    no node can run next, `finish` is called on all channels that have it.
 
     Raises:
         InvalidUpdateError: A channel cannot take its writes.
@@ -203,8 +203,8 @@ def _mark_seen(state: RunState, outputs: Sequence[TaskOutput]) -> set[str]:
         triggers.update(output.triggers)
         seen = dict(state.seen.get(output.reader, ()))
         for name in output.triggers:
-            # A channel that has held a value from the start has no version, so none is
-            # marked as seen.
+            # A channel that has had its value since the start was never updated, so it
+            # has no version that could be marked as seen.
             if name in state.versions:
                 seen[name] = state.versions[name]
         state.seen[output.reader] = seen
@@ -226,8 +226,8 @@ def _end_superstep(
     state: RunState,
     update: Update,
 ) -> None:
-    """Update the channels that react to the end of a superstep even if they were not
-    written. If no node can run next, finish the channels.
+    """Update the channels that change at the end of each superstep, even if they were
+    not written. If no node can run next, call `finish` on the channels that have it.
     """
     for name in (program.ticking & state.available) - update.written:
         if state.channels[name].update(()):

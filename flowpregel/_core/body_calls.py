@@ -1,4 +1,5 @@
-"""The calls of one body, with their order, failures and records.
+"""The calls of one body (the code of a workflow or task that makes calls), with their
+order, failures and records.
 
 Each attempt runs the body again. `CallSequence` counts the calls of the present
 attempt; `BodyCalls` has the state that all attempts share.
@@ -38,17 +39,15 @@ class CallSequence:
     graph_count: int = 0
     """The number of the calls that run a graph."""
     occurrences: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The number of calls so far, by what equal calls have in common: the task's name
-    and the digest of the arguments.
+    """The number of calls made so far, by the task's name and the digest of the
+    arguments. Calls for which both are the same are equal calls.
     """
     reordered: ReorderedCalls = field(default_factory=ReorderedCalls)
-    """The equal calls whose results came from the record of a call with a different
-    number.
-    """
+    """The equal calls that got the result recorded for another of these calls."""
     used: Counter[tuple[str, str]] = field(default_factory=Counter)
     """The number of results that the body used, by the task's name and a code digest. A
-    file that
-    a call received as an argument has an entry too: its size, by its name and digest.
+    file in the arguments of a call has an entry too: its size, by its name and a digest
+    of the content.
     """
 
 
@@ -58,7 +57,7 @@ class BodyCalls:
 
     may_repeat: bool
     """True if a later attempt of the body may make the same calls, and get their
-    results from here.
+    results from this object.
     """
     caller: str = ""
     """A digest of the body's code and input, or an empty string until a call is
@@ -86,12 +85,13 @@ class BodyCalls:
     cannot repeat its calls.
     """
     replayed: int = 0
-    """The number of an earlier run's calls that the present attempt has made again. It
-    is counted only for a body that is not itself a call.
+    """The number of calls that the present attempt has made, and that an earlier run
+    had recorded. They are counted only for the body of a planned task, not for a body
+    that was itself called.
     """
     has_new_result: bool = False
     """True if a recorded result was computed again. Later calls of the body may depend
-    on the result, so calls other than the recorded ones are expected.
+    on the result, so they may differ from the recorded calls.
     """
 
     def restart(self) -> None:

@@ -33,7 +33,7 @@ def claim_result(task: Task, policy: CachePolicy) -> None:
 
 
 def _key_of(task: Task, policy: CachePolicy) -> str:
-    """Return the cache key that stands for the input of *task*."""
+    """Return the cache key that represents the input of *task*."""
     value = task.input
     if policy.key_func is not None:
         return _user_key_of(task, policy)
@@ -78,8 +78,8 @@ def shared_outcome(
 ) -> Outcome | None:
     """Return the outcome that the cache has for *task*, if there is one.
 
-    If there is none, the first task with a key computes the result, and the claims of
-    the other tasks with that key are marked as busy.
+    If there is none, the first task with a given key computes the result. The other
+    tasks with that key wait for it: their claims are marked as busy.
 
     Args:
         task: The task.
@@ -104,9 +104,10 @@ def shared_outcome(
 
 
 def _is_within(task: Task, key: CacheKey) -> bool:
-    """Return whether a caller of *task* computes the result of *key*.
+    """Return whether a caller of *task*, direct or indirect, computes the result of
+    *key*.
 
-    If so, the task must not wait for the result.
+    If so, *task* must not wait for that result, because its caller waits for *task*.
     """
     caller = task.parent
     while caller is not None:

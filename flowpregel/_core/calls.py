@@ -1,6 +1,7 @@
-"""The calls of bodies: their keys, their answers, their failures and their records.
+"""The calls that bodies make: their keys, results, failures and records.
 
-A call does not run if an earlier run recorded the result, or another run shares it.
+A call does not run if an earlier run has recorded its result, or if another run shares
+the result.
 """
 
 from __future__ import annotations
@@ -205,11 +206,11 @@ def _recorded_outcome(
             run, caller, call, task_id, record
         )
     except recorded_calls.REFUSALS as error:
-        return task_id, Raised(error)  # The call fails, but its record is not changed.
+        return task_id, Raised(error)  # The call fails. Its record stays in the store.
     if isinstance(outcome, Raised):
         if not isinstance(outcome.error, errors.TaskCancelled):
-            # The recorded failure is noted like a failure of this run: perhaps the body
-            # did not observe it in the earlier run, and will fail because of it only
+            # A failure from the record is noted like a failure in this run: the body
+            # may have ignored it in the earlier run, and may fail because of it only
             # now.
             task = call_task(caller, call, step, task_id, record)
             fail_call(task, outcome.error)
@@ -238,8 +239,8 @@ def save_state(
     if record is not None:
         writes.append((records.CALLED, tuple(record)))
     run.store_writes(task.id, task.path, writes)
-    # A call's saved value is added to `pending`, because the next attempt of the
-    # calling body makes the call again and reads the value there.
+    # The state is also added to `pending`: in its next attempt, the calling body makes
+    # the call again, and the call finds its state there.
     run.drop_saved_value(task)
     run.replay.pending[task.id].append(saved)
     run.outbox.resolve(request, Returned(()))
@@ -274,8 +275,8 @@ def _task_of_reply(running: Mapping[str, Task], reply: Any) -> Task | None:
 
 
 def _is_same_reply(reply: Any, other: Any) -> bool:
-    """Return whether two replies belong to the same call. A reply is a future, or a
-    tuple of a task's key and the number of the call.
+    """Return whether two replies belong to the same call. A reply is a future, or (for
+    a caller in another process) a tuple of the caller's key and the number of the call.
     """
     if reply is other:
         return True
@@ -307,8 +308,8 @@ def below(running: Mapping[str, Task], body: Task) -> list[Task]:
 
 
 def fail_call(task: Task, error: BaseException) -> Raised:
-    """Note that a call failed, perhaps after its body ended, and return the call's
-    outcome.
+    """Record in the body's `BodyCalls` that a call failed, perhaps after its body
+    ended, and return the call's outcome.
     """
     assert task.parent is not None
     assert task.origin is not None
@@ -471,8 +472,8 @@ def failure_writes(run: Run, task: Task, outcome: Raised) -> list[Write]:
 
 
 def with_earlier_items(task: Task, outcome: Raised) -> Raised:
-    """Return *outcome*. If the task is a chunk, add the results of items from earlier
-    attempts.
+    """Return *outcome*. If the task is a chunk (a call for several items), add the
+    results that its items got in earlier attempts.
     """
     saved = task.attempt.saved
     items = outcome.items

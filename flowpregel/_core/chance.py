@@ -1,5 +1,5 @@
-"""The check of a body that makes a different call from the recorded one: either the
-program was changed, or the body is not deterministic.
+"""The check of a body that makes a different call from the recorded one: it decides
+whether the program was changed, or the body is not deterministic.
 
 The two calls have the same position in the body.
 
@@ -30,7 +30,9 @@ from flowpregel._core.run import Run
 from flowpregel.errors import InputMismatchError, ReplayMismatchError
 
 _TYPE_ALONE = re.compile(r"<[^<>]*>")
-"""A pattern for an argument of which the text of a call shows only the type."""
+"""A pattern for an argument that the call's text shows only by its type, such as
+``<list>``.
+"""
 
 
 def check_chance(
@@ -77,7 +79,9 @@ def _is_explained(
     recorded: CallRecord,
     record: CallRecord,
 ) -> bool:
-    """Return whether a deterministic body may make this call instead of *recorded*."""
+    """Return whether a deterministic body may make the call *record* at the position
+    where it made the call *recorded* in the earlier run.
+    """
     body: BodyCalls = caller.attempt.body
     if record.position == NOWHERE or body.has_new_result:
         return True
@@ -85,12 +89,14 @@ def _is_explained(
     if question == record[:2] or question in body.sequence.occurrences:
         return True
     # Coroutines that run concurrently may make their calls in a different order in each
-    # run.
+    # run. So in an async body any difference is allowed.
     return any(step.func is None for step in caller.node.steps)
 
 
 def _thread_of(run: Run) -> str:
-    """Return the id of the thread whose records a run, or a dry replay of it, uses."""
+    """Return the id of the thread from which a run, or a dry replay of it, takes its
+    records.
+    """
     options = run.options
     if options.address is not None:
         return options.address.thread_id
@@ -99,8 +105,8 @@ def _thread_of(run: Run) -> str:
 
 
 def _has_adopted(run: Run, files: Sequence[FileContent]) -> bool:
-    """Return whether each of *files*, with its present content, is in the arguments of
-    a recorded call: then the run has adopted it earlier.
+    """Return whether the run has already adopted *files* with their present content:
+    each of them is, with this content, in the arguments of a recorded call.
     """
     replay = run.replay
     if replay.known_files is None:

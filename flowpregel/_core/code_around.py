@@ -40,8 +40,9 @@ class CodeAround:
         channels: frozenset[str],
     ) -> tuple[UsedResults, ...]:
         """Return the digests of the functions that ran after *node*: conditions of the
-        node's edges, and reducers of the channels that it wrote to. Each digest is a
-        `UsedResults` with the name of the function and the number 1.
+        node's edges, and reducers of the channels that it wrote to. Each digest is in
+        the form of a `UsedResults` (name, digest, count), in which a used result of a
+        task is recorded too. The count is 1.
 
         Args:
             node: The node.

@@ -48,7 +48,7 @@ class LoadAttempts:
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepare:
     """The effect that plans a nested run which has a thread of its own. The reply is
-    the plan, whose ``run_context`` is the context of the run from then on.
+    the plan. Its ``run_context`` replaces the context of the run.
     """
 
     plan: Callable[[], Any]
@@ -56,7 +56,9 @@ class Prepare:
     take time.
     """
     needs_loop: bool
-    """True if the saver needs the event loop, which then must not wait for it."""
+    """True if reading the saver needs the event loop. An async run then makes the plan
+    on another OS thread, because it must not block the loop.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -195,7 +197,9 @@ Effect: TypeAlias = (
 )
 
 Steps: TypeAlias = Generator[Effect, Any, Any]
-"""A part of a run: a generator of effects."""
+"""A generator of a run's effects, to which the replies are sent. A run is made of such
+generators.
+"""
 
 
 # ---------------------------------------------------------------- events
@@ -220,7 +224,9 @@ class Call:
     by its order.
     """
     reply: Any = None
-    """The caller that waits for the outcome. Only the engine uses this."""
+    """The object through which the caller gets the outcome. Only the engine (the part
+    that performs the effects) uses this.
+    """
     variables: Any = None
     """The caller's context variables (a `contextvars.Context`). Only the engine uses
     them.
@@ -245,7 +251,7 @@ class SaveState:
     attempt: int
     value: Any
     reply: Any = None
-    """The task that waits for the answer. Only the engine uses this."""
+    """The object through which the task gets the answer. Only the engine uses this."""
 
 
 @dataclass(slots=True, eq=False)

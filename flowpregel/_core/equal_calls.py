@@ -16,7 +16,9 @@ Question = tuple[str, str]
 common.
 """
 MOST_LATER = 32
-"""The number of later records that are searched for one with the same code."""
+"""The greatest number of later records that are searched for one with the call's code,
+if the call's own record has different code.
+"""
 
 
 class ReorderedCalls:
@@ -52,8 +54,8 @@ class ReorderedCalls:
         number: int,
         used: int,
     ) -> None:
-        """Note that the call *number* gets the result that is recorded for the number
-        *used*.
+        """Note that the call with *number* gets the result that is recorded for the
+        call with the number *used*.
         """
         skipped = self._skipped.setdefault(question, set())
         if used < number:

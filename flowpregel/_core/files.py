@@ -1,4 +1,5 @@
-"""The files among arguments, which are compared by content, and changes in them.
+"""The files among the arguments of calls: their digests, and their changes. Files are
+compared by content.
 
 A `File` adds itself to a list while its digest is computed. The noted files are stored
 with the call, or with the input, so that a message can name a file that has changed

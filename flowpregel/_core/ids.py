@@ -18,7 +18,7 @@ CODE_DIGITS = 16
 The other digits depend on its input too.
 """
 NOWHERE = -1
-"""The value for the position of a call that may be made at any position in the next
+"""The recorded position of a call whose position in its body may differ from run to
 run.
 """
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -159,12 +159,13 @@ class CallKey(NamedTuple):
     earlier: tuple[str, ...] = ()
     """The digests that the arguments may have had under an earlier name of the task."""
     unseen: str = ""
-    """The values to which the code refers, but whose content is not in the digest of
-    the code. They are part of the key because another process may have to report them.
+    """The names of values to which the code refers, but whose content the digest of the
+    code does not include. They are sent with the key, because the call may be made in a
+    worker, and the run that gives the notice is in another process.
     """
     sources: Sources = ()
-    """The tasks from whose results arguments come. They are part of the key because
-    only the process that makes the call knows them, and it may be a worker.
+    """The tasks from whose results arguments come. They are sent with the key, because
+    only the process that makes the call knows them, and this may be a worker.
     """
 
 

@@ -31,9 +31,9 @@ from flowpregel._pickling.digest import earlier_digests, has_plain_values
 from flowpregel.errors import ConfigurationError
 
 MOST_VAIN = 1_000
-"""The number of lookups in a row that may fail for a task. These are the lookups of
-arguments without the fields that their classes have gained. After that, the task is not
-looked up in this way again.
+"""The number of successive lookups under a digest of arguments with fewer fields (see
+the last row of the table) that may fail for a task. After that, calls of the task are
+not looked up in this way again.
 """
 
 
@@ -205,7 +205,7 @@ def _may_have_gained_fields(
     caller: Task,
     call: Call,
 ) -> bool:
-    """Return whether *call*, for which no record was found, may still be recorded,
+    """Return whether *call*, for which no record was found, may have been recorded
     under a digest of arguments with fewer fields.
     """
     replay = run.replay

@@ -1,4 +1,5 @@
-"""The writes that a run will store, and the effects that must follow the commit.
+"""The writes that a run will store with its next commit, and the effects that must
+follow that commit.
 
 Nothing leaves a run before its cause is stored. So effects that show a result (to the
 stream, to a body that waits, to the cache) are collected here while events are handled,

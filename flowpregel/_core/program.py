@@ -153,7 +153,7 @@ class Nested:
     run starts from the newest checkpoint before this one.
     """
     addressed: bool = False
-    """True if the user addressed a checkpoint of the nested graph."""
+    """True if the user named a checkpoint of the nested graph in the config."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

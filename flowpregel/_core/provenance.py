@@ -39,8 +39,8 @@ from flowpregel._core.replay import ReplayReport
 from flowpregel._tracebacks import whole_text
 
 _BY_NODE: WeakKeyDictionary[Node, tuple[list[CodeDigest], str]] = WeakKeyDictionary()
-"""The digest of each node's code, and the digests of functions from which it was
-made.
+"""The digest of each node's code, after the digests of the functions that are combined
+in it. Entries are removed with their node.
 """
 CodePolicy: TypeAlias = Literal["keep", "rerun", "error"]
 _LONGEST_LINE = 200
@@ -184,8 +184,8 @@ def line_of(error: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodeChange:
-    """A task or a node of which recorded results were used that different code has
-    made.
+    """A task or node whose code has changed, although results of the earlier code were
+    used.
     """
 
     name: str
@@ -272,8 +272,8 @@ class CodeComparison:
             self._policies[name] = tasks[0].options.on_code_change
 
     def _codes_beside(self, node: Node) -> dict[str, str]:
-        """Return the digests of the present code that runs along with *node*: its
-        conditions, and all reducers.
+        """Return the digests of the present code that runs along with *node* (the
+        conditions of the node's edges, and all reducers), by name.
         """
         codes = self._beside.get(node.name)
         if codes is None:
@@ -284,7 +284,9 @@ class CodeComparison:
 
     @property
     def changes(self) -> list[CodeChange]:
-        """The tasks and nodes whose recorded results were made by different code."""
+        """The tasks and nodes whose present code differs from the code that made their
+        recorded results.
+        """
         return [
             CodeChange(name, recorded, now, count, self._policies.get(name))
             for (name, recorded, now), count in self._counts.items()

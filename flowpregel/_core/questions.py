@@ -129,8 +129,8 @@ class AskedQuestions:
         return index < self._answered
 
     def without_answer(self, index: int) -> tuple[QuestionRecord, ...]:
-        """Return the records in the order they have if the question at *index* loses
-        its answer: it moves behind the answered questions.
+        """Return the records in the new order that results if the question at *index*
+        loses its answer: the question moves behind those with answers.
         """
         others = [record for at, record in enumerate(self.records) if at != index]
         others.insert(self._answered - 1, self.records[index])
@@ -149,8 +149,8 @@ class AskedQuestions:
                 )
 
     def _take_by_order(self, index: int, question: QuestionRecord) -> int:
-        """Use the recorded question at *index* for *question*, which the task asks
-        instead.
+        """Match *question* with the recorded question at *index*, in whose position the
+        task asks it.
         """
         self._unused.remove(index)
         known = self.records[index]

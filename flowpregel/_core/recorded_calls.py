@@ -117,8 +117,8 @@ def answer_from_record(
     if recorded is None:
         check_chance(run, caller, record)
         return task_id, None
-    # A call inside another call is not counted, since it is not repeated if the result
-    # of the outer call comes from its record. A call that this run made in an earlier
+    # A call that a recorded call made is not counted, because it is not made again if
+    # the recorded call's own result is used. A call that this run made in an earlier
     # attempt of the body is not counted either.
     is_of_earlier_run = task_id not in body.recorded
     body.replayed += is_of_earlier_run and caller.record is None and record.code != ""
@@ -156,8 +156,8 @@ def _of_other_code(
     record: CallRecord,
     writes: Sequence[Write],
 ) -> tuple[str, CallRecord, Sequence[Write]]:
-    """Return the id, the record and the writes to use for a call whose code has
-    changed.
+    """Return the id, the record and the writes that apply to a call whose code differs
+    from the recorded code, as ``on_code_change`` requires.
     """
     recorded = record_in(writes)
     assert recorded is not None
@@ -169,8 +169,9 @@ def _of_other_code(
         new_id = ids.task_id(task_id, record.code)
         new_writes = recorded_of(run, body, new_id)
         if run.options.adopts_input and not new_writes:
-            # The user has adopted a changed input, and may not expect that this edited
-            # task runs again. So a notice reports that.
+            # The user has accepted a changed input (`adopts_input`), and may not expect
+            # that this call runs again because its code was edited too. So the call is
+            # counted for a notice.
             report = run.replay.report
             report.recomputed[record.name] += 1
             report.codes[record.name] = recorded.code, record.code
@@ -202,8 +203,8 @@ def note_use(
     record: CallRecord,
     code: str,
 ) -> None:
-    """Count a result for the call of *record*. The code with the digest *code* made the
-    result, or will make it.
+    """Count the use of a result for the call of *record*. *code* is the digest of the
+    code that made the result, or will make it.
     """
     name = record.name
     report = run.replay.report

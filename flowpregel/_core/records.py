@@ -42,7 +42,7 @@ It is an int of nanoseconds, or has the format of another library's saver.
 Write: TypeAlias = tuple[str, Any]
 """One write of a task: the channel and the value."""
 
-# A write may have one of these names in place of a channel's name. Such a write is a
+# The names that a write may have in place of a channel's name follow. Such a write is a
 # control write. A task has finished when it has any other write.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
@@ -85,7 +85,8 @@ MADE_BY = "made_by"
 `MadeBy`.
 
 The key is used if the records of attempts are not stored together with the nodes'
-writes: at the exit of a run, and by savers of other libraries. It is never shown.
+writes: at the exit of a run, and by savers of other libraries. The key is left out
+wherever metadata is shown to the user.
 """
 DURABILITY = "run_durability"
 """The key in the metadata for the durability of the run that made a checkpoint.

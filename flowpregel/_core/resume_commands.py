@@ -150,8 +150,7 @@ def _open_questions(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
 
     Args:
         run: The run.
-        writes: The writes that the run is about to make, in addition to its earlier
-            writes.
+        writes: The writes of the command, as if the run had already made them.
     """
     replaced = _replaced_tasks(run, writes)
     questions: dict[str, Interrupt] = {}
@@ -164,13 +163,14 @@ def _open_questions(run: Run, writes: Sequence[Write]) -> dict[str, Interrupt]:
                 dropped.add(interrupt.id)
             questions[interrupt.id] = interrupt
     # The question of a call is also stored, under the same id, as a question of the
-    # task that made the call. If either task is replaced, the question is dropped.
+    # task that made the call. The question is dropped if either of the two tasks is
+    # replaced.
     return {id: item for id, item in questions.items() if id not in dropped}
 
 
 def _unanswered_records(run: Run) -> set[str]:
-    """Return the ids of recorded questions without answers, whether their tasks ask
-    them again at once or only later.
+    """Return the ids of the recorded questions that have no answer. A task may ask some
+    of them again only after it has got other answers.
     """
     question_ids: set[str] = set()
     replaced = _replaced_tasks(run, ())
@@ -185,10 +185,11 @@ def _unanswered_records(run: Run) -> set[str]:
 
 
 def _replaced_tasks(run: Run, writes: Sequence[Write]) -> set[str]:
-    """Return the ids of tasks that are no longer due, because the `Send` objects of a
-    command replace them.
+    """Return the ids of the tasks that were due, and are not due any more because of a
+    command.
 
-    The `Send` objects of a command replace those of the last superstep.
+    The `Send` objects of a command replace those of the last superstep, and so the
+    tasks that these had planned.
     """
     output = TaskOutput([*own_writes(run), *writes])
     if not any(channel == records.TASKS for channel, _ in output.writes):
@@ -211,8 +212,8 @@ def _after_goto(
     answers: dict[str, Any],
     writes: Sequence[Write],
 ) -> dict[str, Any]:
-    """Return the answers that still have a receiver, although *writes* of the same
-    command may drop the tasks that asked.
+    """Return the answers to use, after a command with both answers and a goto. Its
+    *writes* may drop the tasks whose questions are answered.
 
     An answer by id goes only to its question. An answer without an id goes, as in
     LangGraph, to the question that is asked first.

@@ -252,8 +252,9 @@ class Run:
         return writes
 
     def _note_failure(self, task: Task, writes: Sequence[Write]) -> FailedCall | None:
-        """Note the failure of *task* in its record. Return the failed call with its
-        arguments, or None if the arguments are not stored.
+        """Add the failed attempt of *task* to the attempts that are recorded with it.
+        Return the failed call with its arguments, or None if the arguments are not
+        stored.
         """
         if task.attempt.span is not None:
             note_failed(task, writes[0][1])
@@ -264,8 +265,8 @@ class Run:
         return FailedCall(task.node.home, task.input, task.node.redacted)
 
     def _note_unseen_values(self, attempt: AttemptRecord) -> None:
-        """Add the values that are missing from the digests of the code behind a result
-        to the report of the replay.
+        """Add to the replay's report the values whose content the digests of the code
+        behind a result do not include.
         """
         codes = {name: code for name, code, _ in attempt.used}
         codes[attempt.name] = attempt.code
@@ -408,8 +409,8 @@ class Run:
             cursor.checkpoint_id = ids.checkpoint_id(self.now, cursor.step)
             if outbox.is_deferred:
                 # The barrier of the superstep has applied the pending writes to the
-                # channels, and no checkpoint before it will be stored any more. So the
-                # outbox need not keep these writes.
+                # channels. No earlier checkpoint will be stored, and pending writes
+                # belong to an earlier checkpoint. So the outbox drops them.
                 outbox.has_unstored_input |= source == "input"
                 outbox.writes.clear()
             else:

@@ -177,7 +177,9 @@ def _run_from(
 
 
 def _stand_at(run: Run, saved: Saved) -> None:
-    """Let *run* start at the checkpoint *saved*, with its pending writes."""
+    """Set the state, the position and the pending writes of *run* to those of the
+    checkpoint *saved*.
+    """
     checkpoint = saved.checkpoint
     cursor = run.cursor
     cursor.checkpoint_id = checkpoint.id

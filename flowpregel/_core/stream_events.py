@@ -96,8 +96,9 @@ class StreamEvents:
             yield Emit(mode, payload)
 
     def update_of(self, writes: Sequence[Write]) -> Any:
-        """Return the value that a task returned, or its writes to output channels. The
-        result is None if there are no writes, and a list if there are several updates.
+        """Return the update that a task's writes make: the returned value if there is
+        one, or else the writes to output channels. It is None without such writes, and
+        a list if there are several updates.
         """
         for channel, value in writes:
             if channel == records.RETURN:

@@ -200,7 +200,9 @@ class Superstep:
         )
 
     def _next_wait(self) -> effects.Wait:
-        """Return the wait for an event, and for the next deadline if there is one."""
+        """Return the effect that waits for an event, or until the next deadline if
+        there is one.
+        """
         deadlines: list[int] = []
         if self._deadline is not None:
             deadlines.append(self._deadline)
@@ -303,8 +305,8 @@ class Superstep:
                 self._effects.append(effects.Cancel(task.id, kill, leave))
 
     def _note_withdrawn(self, task: Task) -> None:
-        """Note that *task* has not run, if it is a call that waited and never
-        started.
+        """Take *task* out of the count of executed calls, if it is a call that waited
+        and never started.
         """
         if task.parent is not None and task.attempt.first_started is None:
             self.run.replay.report.executed -= not task.node.hidden
@@ -449,9 +451,8 @@ class Superstep:
             self._lookups.append(task)
 
     def _start_held(self, task: Task) -> None:
-        """Start a call that was held until a recorded call with the same arguments
-        might be made. If recorded calls of this task still have no match, follow
-        ``on_unmatched``.
+        """Start a call that was held back in case the body made a recorded call of the
+        same task first. If the body has made none, follow ``on_unmatched``.
         """
         run = self.run
         record = task.record
@@ -474,7 +475,9 @@ class Superstep:
         self._start_call(task)
 
     def _refuse(self, task: Task, error: BaseException) -> None:
-        """Let a call fail that does not run. The record of the call is not changed."""
+        """Let a call fail with *error*, without running it. The record of the call is
+        not changed.
+        """
         run = self.run
         del self._open[task.id]
         run.replay.report.executed -= not task.node.hidden

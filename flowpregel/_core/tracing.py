@@ -8,7 +8,8 @@
                                   the steps of the run
     effect              <------   a commit, or tasks     ------>    `commit_began`, ...
 
-The steps pass through unchanged, so a program that sets no tracer runs no code for it.
+The effects and replies pass through unchanged. A program that sets no tracer runs no
+code for it.
 """
 
 from __future__ import annotations
@@ -164,7 +165,9 @@ def set_tracer(tracer: MakeTracer | None) -> None:
 
 
 def traced_steps(steps: Steps, program: Program, options: Options) -> Steps:
-    """Forward the *steps* of a run, and report them to a new tracer."""
+    """Yield the effects in *steps* (the generator of a run), and report them to a new
+    tracer.
+    """
     assert make_tracer is not None
     address = options.address
     run = TracedRun(
@@ -197,8 +200,8 @@ class StepsObserver(Protocol):
 
 
 def observed_steps(steps: Steps, observer: StepsObserver) -> Steps:
-    """Forward the *steps* of a run unchanged, and pass each effect and each reply to
-    *observer* first.
+    """Yield the effects in *steps* (the generator of a run) unchanged, and pass each
+    effect and each reply to *observer* first.
     """
     reply: Any = None
     failure: Exception | None = None

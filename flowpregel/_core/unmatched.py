@@ -43,8 +43,8 @@ def unmatched(
     caller: Task,
     record: CallRecord,
 ) -> UnmatchedCallsError | None:
-    """Return the error for the new call that *record* describes, for which no recorded
-    call was found.
+    """Return the error for the new call *record*, if it seems to replace a recorded
+    call. No record was found for the new call itself.
 
     This is called only if the thread has stored writes of an earlier run.
 
@@ -106,8 +106,8 @@ def _first_unmatched(
     caller: Task,
     record: CallRecord,
 ) -> UnmatchedCallsError | None:
-    """Return the error for the first call of a task that fits no recorded call, if this
-    call seems to replace the recorded call at the same position.
+    """Return the error for a task's first call that has no record, if this call seems
+    to replace the recorded call at the same position.
     """
     recorded = _other_at(run, caller, record)
     if recorded is None or recorded.caller == record.caller:

@@ -35,20 +35,20 @@ from flowpregel.executors.shared import CapturedArguments, Shared
 from flowpregel.policies import rate_of
 
 _BYTES_A_PLACE: Final = 1 << 20
-"""The number of bytes of input for which a job takes one more slot of an executor's
-room.
+"""The number of bytes of input for which a job takes one more slot in an executor's
+queue.
 """
 
 
 _MOST_AHEAD: Final = 31
-"""The greatest number of calls whose starts a run books in advance, together with that
-of the next call, if they have a rate.
+"""The greatest number of calls whose starts a run books in advance. If the next call
+has a rate, the run books start times under this rate for the calls behind it too.
 """
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 
 
 def places_of(job: Job) -> int:
-    """Return the number of slots of an executor's room that *job* takes.
+    """Return the number of slots in an executor's queue that *job* takes.
 
     An executor keeps the pickled inputs of all its jobs. It may have thousands of small
     jobs, but must not have a thousand copies of one large array. So jobs with large
@@ -174,8 +174,9 @@ class _GroupKey:
     rates: TokenRates
     """The rates that limit the starts of the tasks."""
     is_nested: bool
-    """True if a caller of the tasks may occupy slots. Then they need not leave slots to
-    earlier tasks.
+    """True if a caller of the tasks may occupy slots. Then the tasks may overtake
+    earlier tasks that wait for slots, because the caller keeps its slots until it has
+    their results.
     """
 
     @property
@@ -194,8 +195,8 @@ class _Group:
     jobs: OrderedDict[str, tuple[int, Job]] = field(default_factory=OrderedDict)
     """The number of each job in the order of arrival, and the job, by task id."""
     ahead: set[str] = field(default_factory=set)
-    """The ids of the tasks whose start times may have been booked in advance, together
-    with that of an earlier task.
+    """The ids of the tasks whose start times may have been booked in advance, behind
+    that of the group's first task.
     """
 
     @property
@@ -209,8 +210,8 @@ class AdmissionQueue:
     """The tasks of a run, and of the runs nested in it, that wait for limits and rates.
 
     Args:
-        mailbox: The mailbox that gets an `Ended` event for each task that can never
-            start. A post to it wakes the run.
+        mailbox: The event queue of the run, which gets an `Ended` event for each task
+            that can never start. An event in it wakes the run.
         free: A function that returns the number of further jobs that an executor would
             start at once.
         begin: A function that starts a job.
@@ -389,8 +390,9 @@ class AdmissionQueue:
         group.ahead = set()
 
     def _room(self, key: _GroupKey) -> float:
-        """Return the number of further tasks that the run may start, and that the
-        executor can start at once.
+        """Return the number of tasks with this key that may start now. The limit of the
+        run allows no more and, if the tasks have a rate, the executor has no more free
+        places.
         """
         room = inf if key.concurrency is None else key.concurrency.room
         # A task without a rate may occupy its slots while it waits for an OS thread.
@@ -459,7 +461,9 @@ class AdmissionQueue:
         return None
 
     def _leave(self) -> None:
-        """Give up this run's turn at each limit, so that other runs get their turns."""
+        """Give up the run's place in the queue of each limit, so that other runs are
+        served.
+        """
         for limits in self._known:
             limits.leave(self)
 

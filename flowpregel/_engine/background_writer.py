@@ -154,7 +154,9 @@ class BackgroundWriter:
 
 
 def finished(batches: Iterable[Batch]) -> str:
-    """Return the ids of tasks with results in *batches*, for the trace of a test."""
+    """Return the ids of the tasks with results in *batches*. Tests see them in the
+    trace of fault points.
+    """
     return " ".join(
         writes.task_id
         for batch in batches

@@ -98,7 +98,7 @@ class GraphLabels:
 
 
 def _ignore(_: ParentCommand) -> None:
-    """Ignore the command of a graph that is not nested in another graph."""
+    """Do nothing: a graph that is not nested has no outer graph for its `Command`."""
 
 
 class GraphCallbacks:
@@ -137,8 +137,8 @@ class GraphCallbacks:
     # ------------------------------------------------------------ steps of runs
 
     def node_steps(self, steps: Steps) -> Steps:
-        """Forward the *steps* of a run, and call the handlers for its nodes. They are
-        not called for the run.
+        """Yield the effects in *steps* (the generator of a run), and call the handlers
+        for the run's nodes, but not for the run itself.
         """
         try:
             result: Result = yield from observed_steps(steps, self)
@@ -151,8 +151,8 @@ class GraphCallbacks:
         return result
 
     def graph_steps(self, steps: Steps, graph_input: Any) -> Steps:
-        """Forward the *steps* of a nested run, and call the handlers for the run and
-        for its nodes.
+        """Yield the effects in *steps* (the generator of a nested run), and call the
+        handlers for the run and for its nodes.
         """
         labels = self._labels
         tags = (*labels.own_tags, *labels.tags)

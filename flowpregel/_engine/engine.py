@@ -94,7 +94,9 @@ Whether others are awaited depends on the saver.
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunPlan:
-    """The steps of a run, and the resources that an engine needs for them."""
+    """The plan of a run: the generator of the run's effects, and the resources that an
+    engine needs for it.
+    """
 
     steps: Steps
     run_context: RunContext
@@ -150,7 +152,7 @@ class Engine:
         self._executors = RunExecutors(self._inline, loop, limit)
         self._root = ActiveRun(plan.steps, plan.run_context)
         self._ready = deque([self._root])
-        """The runs whose steps can continue."""
+        """The runs that can continue: the reply to their last effect is here."""
         self._waiting: dict[ActiveRun, None] = {}
         """The runs that wait for events."""
         self._nested = NestedRuns(self._ready)
@@ -404,9 +406,9 @@ class Engine:
     def _run_until_done(self, future: CallFuture[Any]) -> None:
         """Continue the run while a task on this OS thread waits for *future*.
 
-        The task runs inside the performance of a `Wait`, and this method leaves no open
-        request behind. On an event loop it returns when only the loop can finish the
-        call.
+        The task runs inside `perform`, for a `Wait`. When this method returns, no other
+        request is open. On an event loop it returns early if only the loop can finish
+        the call.
 
         Raises:
             RecursionError: The stack is nearly full.
@@ -426,8 +428,8 @@ class Engine:
     def _deliver(self, events: list[Event]) -> None:
         """Give each run its events, and make runs ready that have events or are due."""
         stopped = self._take_stop(events) if self._is_asked_to_stop else None
-        # `_take_stop` has removed any `Stopped` event from the list, so the type is
-        # narrowed.
+        # Only events of tasks are left, because `_take_stop` has removed each
+        # `Stopped`. This variable has a type for them.
         task_events: list[Any] = events
         self._tasks.deliver(task_events, self._root)
         if stopped is not None:
@@ -542,8 +544,8 @@ class Engine:
         or to the driver.
         """
         if isinstance(end, StopIteration):
-            # A StopIteration is not an error: it contains the result that the generator
-            # of the run's steps has returned.
+            # A StopIteration is not an error: it contains what the generator of the run
+            # has returned.
             run.end = end = end.value
         if run.failure is not None:
             run.end = end = run.failure

@@ -77,8 +77,8 @@ def refuse(event: Event | UnreadEvent) -> None:
 
 @dataclass(eq=False)
 class RunInbox:
-    """The mailbox of a run whose own OS thread waits for events, some of which are
-    unread: their values from workers are still pickled.
+    """The mailbox (event queue) of a run whose own OS thread waits for events. Some
+    events are unread: the values that workers sent in them are still pickled.
     """
 
     _posted: SimpleQueue[Sequence[Event | UnreadEvent]] = field(
@@ -213,7 +213,7 @@ class RunInbox:
 
 
 class LoopInbox(RunInbox):
-    """The mailbox of a run on an event loop.
+    """The mailbox (event queue) of a run on an event loop.
 
     Args:
         loop: The loop, which is running.

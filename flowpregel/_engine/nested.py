@@ -173,8 +173,8 @@ class NestedRuns:
 
     ready: deque[ActiveRun]
     active: dict[str, ActiveRun] = field(default_factory=dict)
-    """The runs that have not ended, or whose output is still being written, by the id
-    of their task.
+    """The runs that have not ended, or whose end the writers of their node have not
+    processed yet, by the id of their task.
     """
     _turns: dict[tuple[str | None, str], deque[ActiveRun]] = field(default_factory=dict)
     """The runs of each graph with a memory, by thread and namespace. Only the first run
@@ -213,8 +213,8 @@ class NestedRuns:
             self.ready.append(run)
 
     def note_written(self, end: Ended) -> None:
-        """Complete *end*, the end of a task that ran a nested graph and then the node's
-        writers.
+        """Add the time span of the nested run to *end*, the event that the writers of a
+        nested graph's node have ended.
         """
         graph_task = self.active.pop(end.task_id).graph_task
         if graph_task is not None:

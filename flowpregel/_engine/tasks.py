@@ -316,8 +316,8 @@ class TaskStarter:
         """Give each run its events. The slots of tasks that have ended, or that wait
         for calls, are given to other tasks.
 
-        An event of a task that has already ended goes to the outermost run, *root*, but
-        a call of such a task is refused.
+        An event of a task that has already ended goes to the outermost run, *root*. But
+        a call, or a saved state, from such a task is cancelled (see `refuse`).
 
         Args:
             events: Events of tasks, in order.
